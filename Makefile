@@ -1,0 +1,45 @@
+# Everything a contributor runs. `make` alone lists the targets.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.headrace-setup
+export PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint typecheck bench chaos clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv, install everything, check Java (quick when nothing changed)
+
+$(STAMP): pyproject.toml scripts/setup
+	@scripts/setup
+	@touch $@
+
+demo: setup ## run the demo, results in demo-out/
+	$(BIN)/headrace demo --out demo-out
+
+test: setup ## lint, type check, and run all tests
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q --durations=15
+
+lint: setup ## ruff only
+	$(BIN)/ruff check
+
+typecheck: setup ## strict mypy only
+	$(BIN)/mypy
+
+bench: setup ## the aggregate benchmark, ours and the baseline in one run
+	$(BIN)/headrace bench aggregate
+
+# `make chaos SECONDS=60 SEED=7`; without them the defaults of tests.chaos hold.
+# The variables count only when given on the command line: bash has a SECONDS of its own.
+given = $(if $(filter command line,$(origin $(1))),--$(2) $($(1)))
+chaos: setup ## random faults against a live query: SECONDS=..., SEED=...
+	$(BIN)/python -m tests.chaos $(call given,SECONDS,seconds) $(call given,SEED,seed)
+
+clean: ## remove what builds, tests and runs leave behind (keeps .venv)
+	rm -rf demo-out bench-out build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

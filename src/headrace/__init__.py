@@ -1,0 +1,39 @@
+"""Headrace: elastic, fault-tolerant, stateful streaming on Apache Spark, from plain PySpark code.
+
+    import headrace as hr
+
+    spark = hr.session("my query")
+    calls = hr.stream(spark.readStream.schema(schema).parquet("calls/"))
+    query = calls.groupBy("caller").count().writeStream.outputMode("update").format("console").start()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.errors import HeadraceError
+    from headrace.graph.stream import GroupedStream, Stream, stream
+    from headrace.runtime.query import HeadraceQuery
+    from headrace.runtime.session import session
+
+__all__ = ["GroupedStream", "HeadraceError", "HeadraceQuery", "Stream", "session", "stream"]
+__version__ = "0.1.0"
+
+_HOMES = {
+    "GroupedStream": "headrace.graph.stream",
+    "HeadraceError": "headrace.errors",
+    "HeadraceQuery": "headrace.runtime.query",
+    "Stream": "headrace.graph.stream",
+    "session": "headrace.runtime.session",
+    "stream": "headrace.graph.stream",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Importing PySpark takes most of a second; the command line starts without it.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}; it has {', '.join(__all__)}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,102 @@
+"""Reading and rewriting Spark's analysed expressions through py4j.
+
+Spark resolves the user's columns itself; Headrace reads the outcome. Everything that touches Catalyst's classes is here, so that a new
+Spark version is one file to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import DataType, _parse_datatype_json_string
+
+from headrace.errors import QueryError
+
+WATERMARK_KEY = "spark.watermarkDelayMs"
+
+T = TypeVar("T")
+
+
+def items(seq: Any) -> Iterator[Any]:
+    """The elements of a Scala Seq."""
+    return (seq.apply(i) for i in range(seq.size()))
+
+
+def class_name(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """A tree's nodes, parents first."""
+    yield node
+    for child in items(node.children()):
+        yield from walk(child)
+
+
+def rewrite(session: SparkSession, node: Any, replacement: Callable[[Any], Any | None]) -> Any:
+    """The tree with every node for which ``replacement`` gives one replaced."""
+    new = replacement(node)
+    if new is not None:
+        return new
+    children = list(items(node.children()))
+    if not children:
+        return node
+    rewritten = [rewrite(session, child, replacement) for child in children]
+    if all(a is b for a, b in zip(children, rewritten, strict=True)):
+        return node
+    return node.withNewChildren(session._jvm.PythonUtils.toSeq(rewritten))  # type: ignore[union-attr]
+
+
+def column(session: SparkSession, expression: Any) -> Column:
+    """A Catalyst expression as a PySpark column."""
+    jvm: Any = session._jvm
+    return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def attribute(session: SparkSession, name: str) -> Any:
+    """A Catalyst attribute that will be looked up by name."""
+    jvm: Any = session._jvm
+    return jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute(jvm.PythonUtils.toSeq([name]))
+
+
+def data_type(expression: Any) -> DataType:
+    return _parse_datatype_json_string(expression.dataType().json())
+
+
+def analyzed(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+def watermark_delay_ms(frame: DataFrame, name: str) -> int | None:
+    """The delay of the watermark on a column, or None if it has none."""
+    for output in items(analyzed(frame).output()):
+        if output.name() == name and output.metadata().contains(WATERMARK_KEY):
+            return int(output.metadata().getLong(WATERMARK_KEY))
+    return None
+
+
+def checked(where: str, build: Callable[[], T]) -> T:
+    """Run something that Spark analyses; what Spark refuses becomes an error of ours, without Spark's traceback."""
+    try:
+        return build()
+    except AnalysisException as refused:
+        raise QueryError(where=where, found=first_line(refused), hint=advice(refused)) from None
+    except (PySparkException, Py4JJavaError) as refused:
+        raise QueryError(where=where, found=first_line(refused)) from None
+
+
+def advice(refused: PySparkException) -> str:
+    condition = refused.getCondition() or ""
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        return "use a column that the stream has at this point; printSchema() shows them"
+    return ""
+
+
+def first_line(error: BaseException) -> str:
+    text = str(getattr(error, "desc", None) or error).strip().split("\n")[0]
+    return text.split(" SQLSTATE")[0]

@@ -1,0 +1,281 @@
+"""Spark's aggregate functions, taken apart.
+
+For each function: the inputs it needs of a row, the partial of a single row, the partial of many rows as Spark can compute it before
+the shuffle, how partials merge (``operators.partials``), and the result, which Spark's own ``evaluateExpression`` computes from the
+partial, since partials have the layout of Spark's buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headrace.compile import catalyst, hyperloglog
+from headrace.compile.types import arrow_type, check_value, decode, encode, normalize, transport_type
+from headrace.errors import QueryError, UnsupportedError
+from headrace.operators import partials as P
+from headrace.operators.partials import Partial
+
+SUPPORTED = (
+    "count", "sum", "avg", "mean", "min", "max", "var_pop", "var_samp", "variance", "stddev", "stddev_pop", "stddev_samp", "min_by",
+    "max_by", "first", "last", "any_value", "bool_and", "every", "bool_or", "some", "approx_count_distinct", "collect_set",
+)  # fmt: skip
+
+Names = list[str]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One aggregate function of the query."""
+
+    partial: Partial
+    inputs: list[Column]
+    """Of the stream's rows."""
+    row: Callable[[list[Column]], list[Column | None]]
+    """Partial of one row, from the inputs; None stands for the constant 1, which need not travel."""
+    many: Callable[[list[Column]], list[Column]] | None
+    """Partial of many rows, as Spark aggregates over the inputs; None if Spark would have to sort for it."""
+    buffers: Callable[[list[Column]], dict[str, Column]] | None
+    """Spark's buffer attributes by name, from the partial columns; the function's own evaluateExpression does the rest."""
+    finish: Callable[[list[Column]], Column] | None = None
+    """The result from the partial columns, where there is no evaluateExpression to use."""
+    types: list[T.DataType] = field(default_factory=list)
+    """Spark types of the partial columns, as they travel."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a function may need to know of its query."""
+
+    session: SparkSession
+    event_time: Column | None
+    ansi: bool
+
+
+def take_apart(call: Any, context: Context) -> Piece:
+    """The piece for an ``AggregateExpression`` of Spark's analysed plan."""
+    function = call.aggregateFunction()
+    name = catalyst.class_name(function)
+    where = call.sql()
+    if call.isDistinct():
+        raise UnsupportedError(where=where, found="a distinct aggregate", hint="use approx_count_distinct", supported=SUPPORTED)
+    while hasattr(function, "replacement") and name in _REPLACED:
+        function = function.replacement()
+        name = catalyst.class_name(function)
+    build = _BUILDERS.get(name)
+    if build is None or _is_try(function):
+        raise UnsupportedError("this aggregate function is not supported", where=where, found=function.prettyName(), supported=SUPPORTED)
+    keep = None if call.filter().isEmpty() else catalyst.column(context.session, call.filter().get())
+    return build(_Call(function, where, keep, context))
+
+
+@dataclass(frozen=True)
+class _Call:
+    function: Any
+    where: str
+    keep: Column | None
+    """The condition of a FILTER clause."""
+    context: Context
+
+    def child(self, at: int = 0) -> tuple[Column, T.DataType]:
+        """An argument and its type; rows that the FILTER clause leaves out give null."""
+        expression = self.function.children().apply(at)
+        value = catalyst.column(self.context.session, expression)
+        return (F.when(self.keep, value) if self.keep is not None else value), catalyst.data_type(expression)
+
+    def buffer_type(self, name: str) -> T.DataType:
+        for each in catalyst.items(self.function.aggBufferAttributes()):
+            if each.name() == name:
+                return catalyst.data_type(each)
+        raise UnsupportedError(where=self.where, found=f"a Spark version whose {name} buffer is unknown")
+
+
+def _is_try(function: Any) -> bool:
+    return "try_" in str(function.prettyName())
+
+
+def _count(call: _Call) -> Piece:
+    partial = P.Count()
+    children = list(catalyst.items(call.function.children()))
+    always = call.keep is None and all(not c.nullable() for c in children)
+    if always:
+        return Piece(partial, [], lambda _: [None], lambda _: [F.count(F.lit(1))], lambda p: {"count": p[0]}, types=[T.LongType()])
+    present = F.lit(True)
+    for at in range(len(children)):
+        present = present & call.child(at)[0].isNotNull()
+    one = F.when(present, F.lit(1))
+    return Piece(
+        partial,
+        [one],
+        lambda i: [F.coalesce(i[0], F.lit(0)).cast("long")],
+        lambda i: [F.count(i[0])],
+        lambda p: {"count": p[0]},
+        types=[T.LongType()],
+    )
+
+
+def _sum_like(call: _Call, kind: T.DataType) -> tuple[Partial, list[Column], Any, Any, list[T.DataType]]:
+    """Partial, inputs, row, many and types of a sum, for sum and avg."""
+    value, own = call.child()
+    if isinstance(kind, T.DecimalType):
+        partial: Partial = P.DecimalSum(arrow_type(kind))
+        row = lambda i: [i[0].cast(kind), i[0].isNull()]  # noqa: E731
+        many = lambda i: [F.sum(i[0]).cast(kind), F.count(i[0]) == 0]  # noqa: E731
+        return partial, [value], row, many, [kind, T.BooleanType()]
+    if isinstance(kind, T.YearMonthIntervalType):
+        months = encode(value, own).cast("long")
+        return P.Sum(pa.int64()), [months], lambda i: [i[0]], lambda i: [F.sum(i[0])], [T.LongType()]
+    partial = P.Sum(arrow_type(kind), checked=call.context.ansi or isinstance(kind, T.DayTimeIntervalType))
+    return partial, [value.cast(kind)], lambda i: [i[0]], lambda i: [F.sum(i[0])], [kind]
+
+
+def _sum(call: _Call) -> Piece:
+    kind = call.buffer_type("sum")
+    partial, inputs, row, many, types = _sum_like(call, kind)
+    if isinstance(kind, T.DecimalType):
+        return Piece(partial, inputs, row, many, lambda p: {"sum": p[0], "isEmpty": p[1]}, types=types)
+    if isinstance(kind, T.YearMonthIntervalType):
+        return Piece(partial, inputs, row, many, lambda p: {"sum": decode(p[0].cast("int"), kind)}, types=types)
+    return Piece(partial, inputs, row, many, lambda p: {"sum": p[0]}, types=types)
+
+
+def _average(call: _Call) -> Piece:
+    kind = call.buffer_type("sum")
+    partial, inputs, row, many, types = _sum_like(call, kind)
+    both = P.Both(partial, P.Count())
+
+    def row_of(i: list[Column]) -> list[Column | None]:
+        return [*row(i), F.when(i[0].isNull(), F.lit(0)).otherwise(F.lit(1)).cast("long")]
+
+    def buffers(p: list[Column]) -> dict[str, Column]:
+        total = decode(p[0].cast("int"), kind) if isinstance(kind, T.YearMonthIntervalType) else p[0]
+        return {"sum": total, "count": p[-1]}
+
+    return Piece(both, inputs, row_of, lambda i: [*many(i), F.count(i[0])], buffers, types=[*types, T.LongType()])
+
+
+def _extreme(greatest: bool) -> Callable[[_Call], Piece]:
+    def build(call: _Call) -> Piece:
+        value, kind = call.child()
+        check_value(kind, call.where)
+        name, aggregate = ("max", F.max) if greatest else ("min", F.min)
+        # Spark sorts to aggregate values of variable length; shipping the rows is cheaper.
+        fixed = not isinstance(kind, T.StringType | T.CharType | T.VarcharType | T.BinaryType)
+        return Piece(
+            P.Extreme(arrow_type(kind), greatest),
+            [encode(value, kind)],
+            lambda i: [i[0]],
+            (lambda i: [aggregate(i[0])]) if fixed else None,
+            lambda p: {name: decode(p[0], kind)},
+            types=[transport_type(kind)],
+        )
+
+    return build
+
+
+def _moments(call: _Call) -> Piece:
+    value, _ = call.child()
+    zero = F.lit(0.0)
+    return Piece(
+        P.Moments(),
+        [value.cast("double")],
+        # x - x is 0, or NaN for an infinite x, which is what Spark's own update makes of it.
+        lambda i: [F.when(i[0].isNull(), zero).otherwise(F.lit(1.0)), F.coalesce(i[0], zero), F.coalesce(i[0] - i[0], zero)],
+        lambda i: [F.count(i[0]).cast("double"), F.coalesce(F.avg(i[0]), zero), F.coalesce(F.var_pop(i[0]) * F.count(i[0]), zero)],
+        lambda p: {"n": p[0], "avg": p[1], "m2": p[2]},
+        types=[T.DoubleType()] * 3,
+    )
+
+
+def _pick(call: _Call, value: tuple[Column, T.DataType], order: tuple[Column, T.DataType], greatest: bool) -> Piece:
+    (x, x_type), (y, y_type) = value, order
+    check_value(x_type, call.where)
+    check_value(y_type, call.where)
+    return Piece(
+        P.Pick(arrow_type(x_type), arrow_type(y_type), greatest),
+        [encode(x, x_type), encode(y, y_type)],
+        lambda i: [i[0], i[1]],
+        None,
+        None,
+        finish=lambda p: decode(p[0], x_type),
+        types=[transport_type(x_type), transport_type(y_type)],
+    )
+
+
+def _by(greatest: bool) -> Callable[[_Call], Piece]:
+    def build(call: _Call) -> Piece:
+        if call.function.children().size() != 2:
+            raise UnsupportedError(where=call.where, found="a number of values to keep", hint="min_by and max_by keep one", supported=SUPPORTED)
+        return _pick(call, call.child(0), call.child(1), greatest)
+
+    return build
+
+
+def _by_event_time(greatest: bool) -> Callable[[_Call], Piece]:
+    def build(call: _Call) -> Piece:
+        time = call.context.event_time
+        if time is None:
+            raise QueryError(
+                "first and last go by event time",
+                where=call.where,
+                found="a stream without a watermark",
+                hint="call withWatermark(column, delay) before groupBy, or use min_by or max_by with an order of your own",
+            )
+        value, kind = call.child(0)
+        order = F.when(call.keep, time) if call.keep is not None else time
+        if call.function.ignoreNulls():
+            order = F.when(value.isNotNull(), order)
+        return _pick(call, (value, kind), (order, T.TimestampType()), greatest)
+
+    return build
+
+
+def _collect_set(call: _Call) -> Piece:
+    value, kind = call.child()
+    check_value(kind, call.where)
+    value = encode(normalize(value, kind), kind)
+    travels = T.ArrayType(transport_type(kind))
+
+    def finish(p: list[Column]) -> Column:
+        known = F.coalesce(p[0], F.array().cast(travels))
+        return F.transform(known, lambda x: decode(x, kind)) if transport_type(kind) != kind else known
+
+    row = lambda i: [F.when(i[0].isNull(), F.array().cast(travels)).otherwise(F.array(i[0]).cast(travels))]  # noqa: E731
+    return Piece(P.Distinct(arrow_type(kind)), [value], row, None, None, finish=finish, types=[travels])
+
+
+def _approx_count_distinct(call: _Call) -> Piece:
+    value, kind = call.child()
+    check_value(kind, call.where)
+    bits = hyperloglog.precision(float(call.function.relativeSD()))
+    register = F.when(value.isNotNull(), hyperloglog.register(F.xxhash64(normalize(value, kind)), bits))
+    travels = T.ArrayType(T.IntegerType())
+    row = lambda i: [F.when(i[0].isNull(), F.array().cast(travels)).otherwise(F.array(i[0]).cast(travels))]  # noqa: E731
+    estimate = hyperloglog.estimator(call.context.session, bits)
+    return Piece(P.Registers(), [register], row, None, None, finish=lambda p: estimate(p[0]), types=[travels])
+
+
+_REPLACED = ("BoolAnd", "BoolOr", "AnyValue", "CountIf")
+_BUILDERS: dict[str, Callable[[_Call], Piece]] = {
+    "Count": _count,
+    "Sum": _sum,
+    "Average": _average,
+    "Min": _extreme(False),
+    "Max": _extreme(True),
+    "StddevSamp": _moments,
+    "StddevPop": _moments,
+    "VarianceSamp": _moments,
+    "VariancePop": _moments,
+    "MinBy": _by(False),
+    "MaxBy": _by(True),
+    "First": _by_event_time(False),
+    "Last": _by_event_time(True),
+    "CollectSet": _collect_set,
+    "HyperLogLogPlusPlus": _approx_count_distinct,
+}

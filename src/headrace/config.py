@@ -1,0 +1,69 @@
+"""Settings of a query, typed. A user gives them as ``option("headrace.NAME", value)`` on the writer or as Spark settings of the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from headrace.errors import QueryError
+
+PREFIX = "headrace."
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a query is run; none of these changes its results."""
+
+    instances: int = 0
+    """Parallel parts of the stateful operator; 0 means one per core."""
+    versionsToKeep: int = 10
+    """Versions that stay readable; older ones are removed."""
+    durable: bool = True
+    """Sync files to disk before a version is committed; off, a crash of the machine (not of the process) may lose versions."""
+    combine: str = "auto"
+    """Pre-aggregate before the shuffle: auto (when it shrinks the batch), always, never."""
+    depthMax: int = 4
+    """Runs over one slot before neighbours are merged."""
+    compactRows: int = 200_000
+    """Rows that compaction may merge per batch and instance, at least."""
+    compactFactor: float = 4.0
+    """... and as a multiple of the rows that the batch wrote."""
+    hashBits: int = 64
+    """Bits of the key hash that are used; fewer make different keys collide, for tests."""
+
+    @classmethod
+    def read(cls, *sources: Mapping[str, Any]) -> Config:
+        """From option mappings; later ones win. Unknown ``headrace.`` names and bad values are refused."""
+        known = {f.name.lower(): f for f in fields(cls)}
+        values: dict[str, Any] = {}
+        for source in sources:
+            for name, value in source.items():
+                if not name.lower().startswith(PREFIX):
+                    continue
+                field = known.get(name[len(PREFIX) :].lower())
+                if field is None:
+                    names = ", ".join(PREFIX + f.name for f in fields(cls))
+                    raise QueryError(where=f"option {name!r}", wanted=f"one of {names}", found="an unknown name")
+                values[field.name] = _parse(name, value, type(field.default))
+        config = cls(**values)
+        _check(config)
+        return config
+
+
+def _parse(name: str, value: Any, kind: type) -> Any:
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[str(value).lower()]
+        return kind(value)
+    except (ValueError, KeyError) as bad:
+        raise QueryError(where=f"option {name!r}", wanted=f"a value of type {kind.__name__}", found=repr(value)) from bad
+
+
+def _check(config: Config) -> None:
+    for name, low, high in (("instances", 0, 4096), ("versionsToKeep", 2, 1_000_000), ("depthMax", 1, 64), ("hashBits", 1, 64), ("compactRows", 1, 10**9)):
+        value = getattr(config, name)
+        if not low <= value <= high:
+            raise QueryError(where=f"option '{PREFIX}{name}'", wanted=f"a number from {low} to {high}", found=str(value))
+    if config.combine not in ("auto", "always", "never"):
+        raise QueryError(where=f"option '{PREFIX}combine'", wanted="auto, always or never", found=repr(config.combine))

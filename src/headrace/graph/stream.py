@@ -1,0 +1,238 @@
+"""The stream: what ``hr.stream`` gives, with the methods of a PySpark DataFrame.
+
+Before a stateful operator, each method is Spark's own on the streaming DataFrame. After it, methods are kept as steps, tried at once on
+an empty DataFrame of the same columns (so that a mistake is reported at the user's line), and applied to the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from headrace.compile import compile_node
+from headrace.compile.catalyst import analyzed, checked, class_name, walk
+from headrace.config import Config
+from headrace.errors import QueryError, SessionError, SourceError, UnsupportedError
+from headrace.graph.nodes import AggregateNode, DedupNode, StatefulNode, Step, WindowSpec
+from headrace.graph.origin import user_line
+from headrace.graph.window_column import as_window
+
+if TYPE_CHECKING:
+    from headrace.runtime.writer import StreamWriter
+
+ColumnOrName = Column | str
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream of rows. Immutable: every method gives a new one."""
+
+    frame: DataFrame
+    """The streaming DataFrame; after a stateful operator, an empty DataFrame that shows the columns."""
+    stateful: StatefulNode | None = None
+    suffix: tuple[Step, ...] = ()
+
+    @property
+    def schema(self) -> StructType:
+        return self.frame.schema
+
+    @property
+    def columns(self) -> list[str]:
+        return self.frame.columns
+
+    @property
+    def sparkSession(self) -> SparkSession:
+        return self.frame.sparkSession
+
+    def printSchema(self) -> None:
+        self.frame.printSchema()
+
+    def select(self, *cols: Any) -> Stream:
+        """Columns or expressions, as in Spark."""
+        return self._step("select", *cols)
+
+    def selectExpr(self, *expr: Any) -> Stream:
+        return self._step("selectExpr", *expr)
+
+    def filter(self, condition: ColumnOrName) -> Stream:
+        return self._step("filter", condition)
+
+    def where(self, condition: ColumnOrName) -> Stream:
+        return self._step("filter", condition)
+
+    def withColumn(self, colName: str, col: Column) -> Stream:
+        return self._step("withColumn", colName, col)
+
+    def withColumns(self, colsMap: dict[str, Column]) -> Stream:
+        return self._step("withColumns", colsMap)
+
+    def withColumnRenamed(self, existing: str, new: str) -> Stream:
+        return self._step("withColumnRenamed", existing, new)
+
+    def drop(self, *cols: Any) -> Stream:
+        return self._step("drop", *cols)
+
+    def union(self, other: Stream) -> Stream:
+        """Rows of both, by position, as in Spark."""
+        where = user_line("union")
+        self._only_stateless(where)
+        other._only_stateless(where)
+        return Stream(checked(where, lambda: self.frame.union(other.frame)))
+
+    def unionByName(self, other: Stream, allowMissingColumns: bool = False) -> Stream:
+        where = user_line("unionByName")
+        self._only_stateless(where)
+        other._only_stateless(where)
+        return Stream(checked(where, lambda: self.frame.unionByName(other.frame, allowMissingColumns)))
+
+    def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
+        """How late rows may be, as in Spark."""
+        where = user_line("withWatermark")
+        self._only_stateless(where)
+        return Stream(checked(where, lambda: self.frame.withWatermark(eventTime, delayThreshold)))
+
+    def groupBy(self, *cols: Any) -> GroupedStream:
+        """Columns and at most one ``F.window(...)``."""
+        where = user_line("groupBy")
+        self._only_stateless(where)
+        flat = list(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else list(cols)
+        keys: list[Column] = []
+        window: WindowSpec | None = None
+        window_at = 0
+        for at, each in enumerate(flat):
+            column = F.col(each) if isinstance(each, str) else each
+            if not isinstance(column, Column):
+                raise QueryError(where=where, wanted="column names and columns", found=repr(each))
+            found = as_window(self.sparkSession, self.frame, column, where)
+            if found is None:
+                keys.append(column)
+            elif window is None:
+                window, window_at = found, at
+            else:
+                raise UnsupportedError(where=where, found="two windows", hint="group by one window")
+        checked(where, lambda: self.frame.select(*keys))
+        return GroupedStream(self, tuple(keys), window, window_at, where)
+
+    groupby = groupBy
+
+    def agg(self, *exprs: Any) -> Stream:
+        """Aggregate the whole stream."""
+        return self.groupBy().agg(*exprs)
+
+    def dropDuplicates(self, subset: Iterable[str] | None = None) -> Stream:
+        """The first row of each combination of the columns (all by default). State is kept for ever, unless the columns include an
+        event time with a watermark."""
+        where = user_line("dropDuplicates")
+        self._only_stateless(where)
+        if isinstance(subset, str):
+            raise QueryError(where=where, wanted="a list of column names", found=repr(subset))
+        names = list(subset) if subset is not None else self.columns
+        checked(where, lambda: self.frame.select(*names))
+        by_lower = {c.lower(): c for c in self.columns}
+        resolved = tuple(dict.fromkeys(by_lower.get(n.lower(), n) for n in names))
+        return self._after(DedupNode(self.frame, resolved, where))
+
+    drop_duplicates = dropDuplicates
+
+    @property
+    def writeStream(self) -> StreamWriter:
+        from headrace.runtime.writer import StreamWriter
+
+        return StreamWriter(self)
+
+    def _step(self, method: str, *args: Any) -> Stream:
+        step = Step(method, args, (), user_line(method))
+        return replace(self, frame=checked(step.where, lambda: step.apply(self.frame)), suffix=(*self.suffix, step) if self.stateful else ())
+
+    def _only_stateless(self, where: str) -> None:
+        if self.stateful is not None:
+            raise UnsupportedError(
+                "a query has one stateful operator",
+                where=where,
+                found=f"a second one after {self.stateful.where}",
+                hint="write the first one's results to a sink and read them in a second query",
+            )
+
+    def _after(self, node: StatefulNode) -> Stream:
+        plan = compile_node(node, Config())
+        session = self.sparkSession
+        return Stream(session.createDataFrame([], plan.schema), node)
+
+
+@dataclass(frozen=True)
+class GroupedStream:
+    """A stream grouped by keys, waiting for its aggregates."""
+
+    stream: Stream
+    keys: tuple[Column, ...]
+    window: WindowSpec | None
+    window_at: int
+    where: str
+
+    def agg(self, *exprs: Any) -> Stream:
+        """Aggregates by Spark's own functions; a dict of column to function name works too, as in Spark."""
+        where = user_line("agg")
+        columns = [_from_dict(exprs[0])] if len(exprs) == 1 and isinstance(exprs[0], dict) else [list(exprs)]
+        flat = columns[0]
+        if not flat or not all(isinstance(c, Column) for c in flat):
+            raise QueryError(where=where, wanted="at least one aggregate, such as F.count('*')", found=repr(exprs))
+        return self.stream._after(AggregateNode(self.stream.frame, self.keys, self.window, self.window_at, tuple(flat), where))
+
+    def count(self) -> Stream:
+        return self.agg(F.count("*").alias("count"))
+
+    def sum(self, *cols: str) -> Stream:
+        return self.agg(*[F.sum(c) for c in cols])
+
+    def avg(self, *cols: str) -> Stream:
+        return self.agg(*[F.avg(c) for c in cols])
+
+    mean = avg
+
+    def min(self, *cols: str) -> Stream:
+        return self.agg(*[F.min(c) for c in cols])
+
+    def max(self, *cols: str) -> Stream:
+        return self.agg(*[F.max(c) for c in cols])
+
+
+def _from_dict(wanted: dict[str, str]) -> list[Column]:
+    return [F.expr(f"{function}({'*' if column == '*' else '`' + column + '`'})").alias(f"{function}({column})") for column, function in wanted.items()]
+
+
+def stream(frame: DataFrame) -> Stream:
+    """Wrap a streaming DataFrame; the rest is the PySpark you know."""
+    where = user_line("stream")
+    kind = type(frame).__module__
+    if kind.startswith("pyspark.sql.connect"):
+        raise SessionError(
+            where=where,
+            wanted="a DataFrame of a classic Spark session",
+            found="one of Spark Connect",
+            hint="start the session with a master (hr.session, or SparkSession.builder.master(...)), not with remote(...)",
+        )
+    if not isinstance(frame, DataFrame):
+        raise SourceError(where=where, wanted="a streaming DataFrame", found=type(frame).__name__)
+    if not frame.isStreaming:
+        raise SourceError(where=where, wanted="a streaming DataFrame", found="a batch DataFrame", hint="read it with spark.readStream")
+    _refuse_sources_without_replay(frame, where)
+    return Stream(frame)
+
+
+def _refuse_sources_without_replay(frame: DataFrame, where: str) -> None:
+    for node in walk(analyzed(frame)):
+        if class_name(node) == "StreamingRelationV2" and node.sourceName() in _WITHOUT_REPLAY:
+            raise SourceError(
+                "results are exact only if a batch can be read again after a crash",
+                where=where,
+                found=f"the {node.sourceName()} source, which cannot replay",
+                hint="write its data to files or Kafka first",
+            )
+
+
+_WITHOUT_REPLAY = ("socket", "TextSocket")

@@ -1,0 +1,67 @@
+"""The small types everything else is named by, and the arithmetic of the key space.
+
+Keys live on a ring of 2^64 hashes. The top bits of a hash are its *slot*, so a slot is one of 4096 equal, contiguous
+intervals, and whatever is sorted by hash is sorted by slot:
+
+    hash    0                2^52              2 * 2^52                           2^64 - 1
+            |---- slot 0 ----|---- slot 1 ----|---- ...  ----|---- slot 4095 ----|
+
+Hashes are unsigned. Spark's `xxhash64` is a signed long: take `array.view(np.uint64)` of it, which changes no bit.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import require
+
+Version = NewType("Version", int)
+"""A committed state of the query: the id of the micro-batch that made it."""
+
+InstanceId = NewType("InstanceId", int)
+"""One parallel part of a subquery."""
+
+OperatorId = NewType("OperatorId", str)
+"""A node of the user's graph, stable over restarts."""
+
+Slot = NewType("Slot", int)
+"""One of the `SLOTS` intervals of the key space."""
+
+KeyHash = NewType("KeyHash", int)
+"""A point on the ring, 0 to 2^64 - 1."""
+
+HASH_BITS = 64
+SLOT_BITS = 12
+SLOTS = 1 << SLOT_BITS
+
+_SHIFT = HASH_BITS - SLOT_BITS
+
+
+def slot_of(h: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """The slot of each hash.
+
+    >>> slot_of(np.array([0, 2**52 - 1, 2**52, 2**64 - 1], dtype=np.uint64)).tolist()
+    [0, 0, 1, 4095]
+    >>> slot_of(np.array([-1, 0], dtype=np.int64).view(np.uint64)).tolist()
+    [4095, 0]
+    """
+    # A signed array would give negative slots for half of all keys, and nothing would fail.
+    require(h.dtype == np.uint64, f"key hashes are uint64, not {h.dtype}")
+    return (h >> np.uint64(_SHIFT)).astype(np.int64)
+
+
+def slot_bounds(lo_slot: int, hi_slot: int) -> tuple[KeyHash, KeyHash]:
+    """The first and the last hash, both inclusive, of the slots [lo_slot, hi_slot).
+
+    The last hash is inclusive because 2^64, the end of the last slot, is no unsigned 64-bit number.
+
+    >>> slot_bounds(0, SLOTS) == (0, 2**64 - 1)
+    True
+    >>> [hex(h) for h in slot_bounds(1, 2)]
+    ['0x10000000000000', '0x1fffffffffffff']
+    """
+    require(0 <= lo_slot < hi_slot <= SLOTS, f"a range of slots is not empty and lies in [0, {SLOTS}), not [{lo_slot}, {hi_slot})")
+    return KeyHash(int(lo_slot) << _SHIFT), KeyHash((int(hi_slot) << _SHIFT) - 1)

@@ -1,0 +1,1 @@
+"""The kernels: stateful operators over Arrow, without Spark."""

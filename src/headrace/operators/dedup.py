@@ -1,0 +1,63 @@
+"""``dropDuplicates``: the first row of each key goes through, the key is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.operators.kernel import Applied, Moment, View
+from headrace.operators.windows import TimeWindow
+from headrace.state import lookup
+from headrace.state.layout import Indices, Layout, subs
+from headrace.state.run import RunRef
+from headrace.state.segments import sort_into_segments
+
+
+@dataclass(frozen=True)
+class DropDuplicates:
+    """Keys may include the event time; then a key is forgotten, and a row late, once the watermark has passed it."""
+
+    layout: Layout
+    payload: pa.Schema
+    """The columns of the row itself, as they go in and out."""
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.payload
+
+    def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        return []
+
+    def live_from(self, watermark_ms: int) -> int | None:
+        return _INSTANT.live_from(watermark_ms * 1000) if self.layout.has_sub else None
+
+    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
+        return False
+
+    def apply(self, rows: pa.RecordBatch, view: View, moment: Moment) -> Applied:
+        result = Applied(rows=rows.num_rows)
+        if self.layout.has_sub and rows.num_rows:
+            in_time = subs(rows) > moment.watermark_us
+            result.rows_late = int(len(in_time) - in_time.sum())
+            rows = rows if bool(in_time.all()) else rows.filter(pa.array(in_time))
+        if rows.num_rows:
+            ordered, starts = sort_into_segments(rows, self.layout)
+            firsts = ordered.take(pa.array(starts))
+            result.keys = firsts.num_rows
+            known, _ = lookup.newest(view.runs(), firsts.select(self.layout.schema.names), self.layout)
+            new = np.ones(firsts.num_rows, dtype=np.bool_)
+            new[known] = False
+            fresh = firsts.filter(pa.array(new))
+            if fresh.num_rows:
+                result.changed = fresh.select(self.layout.schema.names)
+                result.emitted = [fresh.select(self.payload.names)]
+        return result
+
+    def close(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+
+_INSTANT = TimeWindow(size_us=0, advance_us=1)

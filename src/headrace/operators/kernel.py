@@ -1,0 +1,122 @@
+"""What the engine asks of a stateful operator, and what the operator may ask of the engine.
+
+An operator is pure: rows and the state of one instance in, changed state and results out. It is pickled into the instance task, so it
+holds plain data only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import pyarrow as pa
+
+from headrace.ids import SLOTS
+from headrace.state.layout import Combine, Indices, Layout, hashes
+from headrace.state.merge import merge_rows, without_expired
+from headrace.state.run import Run, RunReader, RunRef, row_range
+from headrace.state.slots import SlotRange, SlotRanges, restrict
+
+SCAN_ROWS = 500_000
+"""About how many state rows a scan brings into memory at a time."""
+
+
+class OutputMode(StrEnum):
+    APPEND = "append"
+    UPDATE = "update"
+    COMPLETE = "complete"
+
+
+@dataclass(frozen=True)
+class View:
+    """The state of one instance: its runs, newest first, clipped to its slots."""
+
+    reader: RunReader
+    refs: list[RunRef]
+    ranges: SlotRanges
+
+    def runs(self, sub_min: int | None = None) -> list[Run]:
+        """Open runs, newest first; those with nothing at or above ``sub_min`` are left out."""
+        newest_first = sorted(self.refs, key=lambda ref: -ref.seq)
+        return [self.reader.open(ref) for ref in newest_first if sub_min is None or ref.sub_max is None or ref.sub_max >= sub_min]
+
+    def scan(
+        self, layout: Layout, combine: Combine, *, newer: pa.RecordBatch | None = None, sub_min: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The merged state in hash order, piece by piece; ``newer`` are rows of this batch, not yet in a run."""
+        runs = self.runs(sub_min)
+        total = sum(run.rows.num_rows for run in runs) + (newer.num_rows if newer is not None else 0)
+        pieces = max(1, total // SCAN_ROWS)
+        for lo, hi in _cut(self.ranges, pieces):
+            parts = [] if newer is None else [_slice_rows(newer, lo, hi)]
+            parts += [run.slice(lo, hi).rows for run in runs if restrict(run.ref, lo, hi) is not None]
+            rows = without_expired(merge_rows(parts, layout, combine), sub_min)
+            if rows.num_rows:
+                yield rows
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where in event time a batch stands."""
+
+    mode: OutputMode
+    watermark_ms: int
+    """Rows are late against this: the watermark of the version before."""
+
+    @property
+    def watermark_us(self) -> int:
+        return self.watermark_ms * 1000
+
+
+@dataclass
+class Applied:
+    """What a batch did to an instance."""
+
+    changed: pa.RecordBatch | None = None
+    """Sorted rows for a new run."""
+    emitted: list[pa.RecordBatch] = field(default_factory=list)
+    emits_changed: bool = False
+    """The changed rows are themselves the output; nothing else is."""
+    keys: int = 0
+    rows: int = 0
+    rows_late: int = 0
+
+
+class Operator(Protocol):
+    """A stateful operator's kernel."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def output_schema(self) -> pa.Schema: ...
+
+    def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]: ...
+
+    def apply(self, rows: pa.RecordBatch, view: View, moment: Moment) -> Applied: ...
+
+    def close(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
+        """What falls due when the watermark goes from ``moment.watermark_ms`` to ``until_ms``."""
+        ...
+
+    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
+        """Whether a run may hold rows of results that fall due between the two watermarks."""
+        ...
+
+    def live_from(self, watermark_ms: int) -> int | None:
+        """Sub-keys below this are gone at that watermark; None: nothing ever expires."""
+        ...
+
+
+def _cut(ranges: SlotRanges, pieces: int) -> Iterator[SlotRange]:
+    width = max(1, SLOTS // pieces)
+    for lo, hi in ranges:
+        for begin in range(lo, hi, width):
+            yield begin, min(begin + width, hi)
+
+
+def _slice_rows(rows: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
+    begin, end = row_range(hashes(rows), lo, hi)
+    return rows.slice(begin, end - begin)

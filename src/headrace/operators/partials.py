@@ -1,0 +1,246 @@
+"""Partial aggregates and how they merge.
+
+Each aggregate function keeps one or more *partial* columns. A partial of some rows and a partial of other rows merge into the partial
+of all of them; that is all the engine needs to split, move and combine state. The layout of a partial follows Spark's own aggregation
+buffers, so that Spark itself can finish the result.
+
+``merge(columns, starts)`` gets sorted rows and the index at which each key begins, and returns one row per key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.errors import QueryError
+from headrace.operators import decimals, ordering, sets
+from headrace.state.layout import Combine, Indices
+
+Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+class Partial(Protocol):
+    """The partial columns of one aggregate function."""
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]: ...
+
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]: ...
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of rows; never null."""
+
+    types: tuple[pa.DataType, ...] = (pa.int64(),)
+
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        return [pa.array(np.add.reduceat(columns[0].to_numpy(), starts))]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum of whole or floating numbers, or of intervals; null while no value was there."""
+
+    type: pa.DataType
+    checked: bool = True
+    """Whether an overflow of whole numbers is an error (Spark's ANSI mode) or wraps."""
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        return (self.type,)
+
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        values, valid = numbers(columns[0])
+        total = np.add.reduceat(values, starts)
+        if self.checked and values.dtype.kind == "i":
+            _check_overflow(values, total, starts)
+        return [from_numbers(total, any_valid(valid, starts), self.type)]
+
+
+@dataclass(frozen=True)
+class DecimalSum:
+    """A sum of decimals and whether it is still empty, as Spark keeps it: a null sum that is not empty has overflowed."""
+
+    type: pa.DataType
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        return (self.type, pa.bool_())
+
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        total, empty = columns
+        is_empty = empty.to_numpy(zero_copy_only=False)
+        overflowed = total.is_null().to_numpy(zero_copy_only=False) & ~is_empty
+        sums, too_large = decimals.sum_segments(total, starts)
+        lost = np.logical_or.reduceat(overflowed, starts) | too_large
+        nothing = np.logical_and.reduceat(is_empty, starts)
+        return [decimals.with_nulls(sums, lost), pa.array(nothing)]
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The least or the greatest value by Spark's order (NaN is the greatest number); null while no value was there."""
+
+    type: pa.DataType
+    greatest: bool
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        return (self.type,)
+
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        column = columns[0]
+        if not ordering.is_number_like(self.type):
+            return [column.take(pa.array(ordering.extremes([column], starts, greatest=self.greatest), pa.int64()))]
+        values, valid = numbers(column)
+        if valid is not None:
+            values = np.where(valid, values, _neutral(values.dtype, self.greatest))
+        # fmin passes NaN over and maximum lets it win: NaN is greater than every number.
+        least_or_greatest = np.maximum if self.greatest else np.fmin
+        return [from_numbers(least_or_greatest.reduceat(values, starts), any_valid(valid, starts), self.type)]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared differences from it (Chan's merge, over all parts of a key at once)."""
+
+    types: tuple[pa.DataType, ...] = (pa.float64(), pa.float64(), pa.float64())
+
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        n, mean, m2 = (numbers(c)[0] for c in columns)
+        total = np.add.reduceat(n, starts)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            merged_mean = np.where(total > 0, np.add.reduceat(np.where(n > 0, n * mean, 0.0), starts) / total, 0.0)
+            lengths = np.diff(np.append(starts, len(n)))
+            off = np.where(n > 0, mean - np.repeat(merged_mean, lengths), 0.0)
+            merged_m2 = np.add.reduceat(np.where(n > 0, m2, 0.0), starts) + np.add.reduceat(n * off * off, starts)
+        return [pa.array(total), pa.array(merged_mean), pa.array(merged_m2)]
+
+
+@dataclass(frozen=True)
+class Pick:
+    """The value that goes with the least or greatest order; rows whose order is null never win.
+
+    Columns: value, order. Among equal orders the least value (for the greatest order, the greatest) is taken, so that the answer does
+    not depend on how rows were split.
+    """
+
+    value: pa.DataType
+    order: pa.DataType
+    greatest: bool
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        return (self.value, self.order)
+
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        value, order = columns
+        winners = pa.array(ordering.extremes([order, value], starts, greatest=self.greatest), pa.int64())
+        return [value.take(winners), order.take(winners)]
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """The set of distinct values, as a list in Spark's order."""
+
+    element: pa.DataType
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        return (pa.list_(self.element),)
+
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        return [sets.union_segments(columns[0], starts)]
+
+
+@dataclass(frozen=True)
+class Registers:
+    """HyperLogLog++ registers that are not zero, as a list of ``index << 8 | rank``; merging keeps the greatest rank."""
+
+    types: tuple[pa.DataType, ...] = (pa.list_(pa.int32()),)
+
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        return [sets.union_registers(columns[0], starts)]
+
+
+@dataclass(frozen=True)
+class Both:
+    """Two partials side by side."""
+
+    first: Partial
+    second: Partial
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        return (*self.first.types, *self.second.types)
+
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        return combine((self.first, self.second))(columns, starts)
+
+
+def combine(partials: tuple[Partial, ...]) -> Combine:
+    """The merge of all partial columns of an operator, for the state layer."""
+
+    def merge(columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        merged: list[pa.Array] = []
+        at = 0
+        for partial in partials:
+            width = len(partial.types)
+            merged.extend(partial.merge(columns[at : at + width], starts))
+            at += width
+        return merged
+
+    return merge
+
+
+def numbers(column: pa.Array) -> tuple[npt.NDArray[Any], Mask | None]:
+    """A column as numpy numbers (times as their integer), zero where null, and which are valid (None: all)."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    elif pa.types.is_temporal(column.type):
+        column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+    if not column.null_count:
+        return column.to_numpy(), None
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    return column.fill_null(0).to_numpy(), valid
+
+
+def from_numbers(values: npt.NDArray[Any], valid: Mask | None, kind: pa.DataType) -> pa.Array:
+    """The reverse of ``numbers``."""
+    mask = None if valid is None else ~valid
+    if pa.types.is_temporal(kind):
+        return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64(), mask=mask).cast(kind)
+    if pa.types.is_boolean(kind):
+        return pa.array(values.astype(np.bool_), mask=mask)
+    return pa.array(values, kind, mask=mask)
+
+
+def any_valid(valid: Mask | None, starts: Indices) -> Mask | None:
+    return None if valid is None else np.logical_or.reduceat(valid, starts)
+
+
+def _neutral(kind: np.dtype[Any], greatest: bool) -> Any:
+    """What never wins against a value."""
+    if kind.kind == "f":
+        return -np.inf if greatest else np.nan
+    info = np.iinfo(kind)
+    return info.min if greatest else info.max
+
+
+def _check_overflow(values: npt.NDArray[Any], total: npt.NDArray[Any], starts: Indices) -> None:
+    """The floating sum is exact enough to tell a wrapped total, off by 2^64, from a true one."""
+    about = np.add.reduceat(values.astype(np.float64), starts)
+    info = np.iinfo(values.dtype)
+    if bool(np.any(np.abs(about - total.astype(np.float64)) > float(info.max))):
+        raise QueryError(
+            "a sum of whole numbers must fit into 64 bits",
+            where="sum",
+            found="an overflow",
+            hint="cast to decimal or double before summing, or set spark.sql.ansi.enabled to false to let it wrap",
+        )

@@ -1,0 +1,57 @@
+"""Unions of list-valued state: distinct values, and HyperLogLog++ registers."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.state.keys import as_bits
+from headrace.state.layout import Indices
+
+RANK_BITS = 8
+
+
+def union_segments(column: pa.Array, starts: Indices) -> pa.Array:
+    """Per segment the distinct elements of all its lists, in Spark's order."""
+    segment, elements = _flatten(column, starts)
+    code = _codes(elements)
+    order = np.lexsort((code, segment))
+    segment, code = segment[order], code[order]
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = (segment[1:] != segment[:-1]) | (code[1:] != code[:-1])
+    return _rebuild(segment[first], elements.take(pa.array(order[first])), len(starts), column.type)
+
+
+def union_registers(column: pa.Array, starts: Indices) -> pa.Array:
+    """Per segment and register index the greatest rank."""
+    segment, elements = _flatten(column, starts)
+    code = elements.to_numpy()
+    order = np.lexsort((code, segment))
+    segment, code = segment[order], code[order]
+    # Sorted by (segment, index, rank): the last of each (segment, index) has the greatest rank.
+    last = np.ones(len(order), dtype=np.bool_)
+    last[:-1] = (segment[1:] != segment[:-1]) | (code[1:] >> RANK_BITS != code[:-1] >> RANK_BITS)
+    return _rebuild(segment[last], pa.array(code[last], pa.int32()), len(starts), column.type)
+
+
+def _flatten(column: pa.Array, starts: Indices) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    begins = np.zeros(len(column), dtype=np.int64)
+    begins[starts[1:]] = 1
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    return np.repeat(np.cumsum(begins), lengths), column.flatten()
+
+
+def _rebuild(segment: npt.NDArray[np.int64], elements: pa.Array, segments: int, kind: pa.DataType) -> pa.Array:
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(segment, minlength=segments))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), elements).cast(kind)
+
+
+def _codes(elements: pa.Array) -> npt.NDArray[np.int64]:
+    """Equal elements get equal numbers. NaN equals NaN; the compiler has made all NaNs one and all zeros positive."""
+    bits = as_bits(elements)
+    if bits is not None:
+        return bits.astype(np.uint64).view(np.int64)
+    encoded = elements.dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64)

@@ -1,0 +1,131 @@
+"""The windowed aggregate: one partial aggregate per key and pane, combined when a window closes.
+
+A batch only appends its own partials; nothing is read. So the cost of a row does not depend on how many windows it falls into, and
+panes of one key in several runs are merged when somebody needs the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.operators.aggregate import source_rows
+from headrace.operators.kernel import Applied, Moment, OutputMode, View
+from headrace.operators.partials import Partial, combine
+from headrace.operators.windows import TimeWindow
+from headrace.state import lookup
+from headrace.state.keys import Mask
+from headrace.state.layout import SUB, Indices, Layout, subs
+from headrace.state.merge import merge_rows, reduce_segments
+from headrace.state.run import RunRef
+from headrace.state.segments import key_starts, sort_into_segments
+
+WINDOW = "w"
+"""Output column: where the window starts, in microseconds."""
+
+
+@dataclass(frozen=True)
+class WindowedAggregate:
+    """``groupBy(keys, window(...)).agg(...)``."""
+
+    layout: Layout
+    partials: tuple[Partial, ...]
+    window: TimeWindow
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return pa.schema([*self.layout.keys, (WINDOW, pa.int64()), *self.layout.values])
+
+    def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        return combine(self.partials)(columns, starts)
+
+    def live_from(self, watermark_ms: int) -> int | None:
+        return self.window.live_from(watermark_ms * 1000)
+
+    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
+        if ref.sub_min is None or ref.sub_max is None:
+            return False
+        return self.window.any_over(ref.sub_min, ref.sub_max, after_ms * 1000, until_ms * 1000)
+
+    def apply(self, rows: pa.RecordBatch, view: View, moment: Moment) -> Applied:
+        result = Applied(rows=source_rows(rows))
+        drops_late = moment.mode is not OutputMode.COMPLETE
+        if drops_late and rows.num_rows:
+            in_time = self.window.last_end(subs(rows)) > moment.watermark_us
+            kept = rows if bool(in_time.all()) else rows.filter(pa.array(in_time))
+            result.rows_late = result.rows - source_rows(kept)
+            rows = kept
+        if rows.num_rows:
+            ordered, starts = sort_into_segments(rows.select(self.layout.schema.names), self.layout)
+            result.changed = reduce_segments(ordered, starts, self.layout, self.combine)
+            result.keys = result.changed.num_rows
+        if moment.mode is OutputMode.COMPLETE:
+            for part in view.scan(self.layout, self.combine, newer=result.changed):
+                result.emitted.extend(self._windows(part, None, None))
+        elif moment.mode is OutputMode.UPDATE and result.changed is not None:
+            result.emitted.extend(self._touched_windows(result.changed, view, moment))
+        return result
+
+    def close(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
+        if moment.mode is not OutputMode.APPEND:
+            return
+        for rows in view.scan(self.layout, self.combine, sub_min=self.live_from(moment.watermark_ms)):
+            yield from self._windows(rows, moment.watermark_us, until_ms * 1000)
+
+    def _touched_windows(self, changed: pa.RecordBatch, view: View, moment: Moment) -> Iterator[pa.RecordBatch]:
+        """Windows still open that got a row of this batch, with all their panes, also those of earlier batches."""
+        if self.window.one_pane_each and not view.refs:
+            yield from self._windows(changed, moment.watermark_us, None)
+            return
+        earlier = lookup.all_rows(view.runs(sub_min=self.live_from(moment.watermark_ms)), changed)
+        rows = merge_rows([changed] if earlier is None else [changed, earlier], self.layout, self.combine)
+        touched = _member(rows, changed, self.layout)
+        yield from self._windows(rows, moment.watermark_us, None, touched)
+
+    def _windows(self, rows: pa.RecordBatch, after_us: int | None, until_us: int | None, touched: Mask | None = None) -> Iterator[pa.RecordBatch]:
+        """The windows that end in (after, until], from merged rows in (h, key, pane) order; only those with a touched pane, if given."""
+        pane = subs(rows)
+        if self.window.one_pane_each:
+            end = pane + self.window.size_us
+            wanted = np.ones(len(pane), dtype=np.bool_) if touched is None else touched.copy()
+            if after_us is not None:
+                wanted &= end > after_us
+            if until_us is not None:
+                wanted &= end <= until_us
+            if wanted.any():
+                yield self._output(rows.filter(pa.array(wanted)), pane[wanted])
+            return
+        by_pane = np.argsort(pane, kind="stable")
+        panes = pane[by_pane]
+        for start in self.window.starts_over(pane if touched is None else pane[touched], after_us, until_us):
+            begin, end = np.searchsorted(panes, (start, start + self.window.size_us), "left")
+            members = np.sort(by_pane[begin:end])
+            part = rows.take(pa.array(members))
+            firsts = key_starts(part, self.layout)
+            values = self.combine([part.column(name) for name in self.layout.value_names], firsts)
+            merged = part.take(pa.array(firsts))
+            fixed = [merged.column(name) for name in self.layout.schema.names[: -len(values) or None]]
+            whole = pa.RecordBatch.from_arrays([*fixed, *values], schema=self.layout.schema)
+            if touched is not None:
+                whole = whole.filter(pa.array(np.logical_or.reduceat(touched[members], firsts)))
+            if whole.num_rows:
+                yield self._output(whole, np.full(whole.num_rows, start))
+
+    def _output(self, rows: pa.RecordBatch, starts: Indices) -> pa.RecordBatch:
+        columns = [rows.column(name) for name in self.layout.key_names]
+        values = [rows.column(name) for name in self.layout.value_names]
+        return pa.RecordBatch.from_arrays([*columns, pa.array(starts, pa.int64()), *values], schema=self.output_schema)
+
+
+def _member(rows: pa.RecordBatch, part: pa.RecordBatch, layout: Layout) -> Mask:
+    """Which of the distinct (key, pane) rows also occur in ``part``. Both sorted; found by sorting them together."""
+    names = ["h", *layout.key_names, SUB]
+    both = pa.concat_batches([rows.select(names), part.select(names)])
+    origin = pa.array(np.concatenate([np.zeros(rows.num_rows, np.int64), np.ones(part.num_rows, np.int64)]))
+    marked = Layout(layout.keys, (("origin", pa.int64()),), has_sub=True)
+    ordered, starts = sort_into_segments(both.append_column("origin", origin), marked)
+    lengths = np.diff(np.append(starts, ordered.num_rows))
+    return np.asarray(lengths == 2, dtype=np.bool_)

@@ -1,0 +1,108 @@
+"""Time windows and their panes.
+
+Windows are half-open, [start, start + size), and start at every multiple of the advance (plus an offset), as Spark's do. A row is kept
+once, in its *pane*: the stretch of time between two neighbouring window edges. Window edges fall on two places within an advance, its
+beginning and ``size mod advance``, so there are at most two panes per advance, however many windows overlap:
+
+    advance   |----------|----------|----------|
+    window    [============================)             size = 2 advances and a bit
+    panes     |---|------|---|------|---|------|
+
+All times are microseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.state.layout import Indices
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """A tumbling (advance = size) or sliding window; size 0 stands for grouping by the event time itself."""
+
+    size_us: int
+    advance_us: int
+    offset_us: int = 0
+
+    @property
+    def is_instant(self) -> bool:
+        return self.size_us == 0
+
+    @property
+    def one_pane_each(self) -> bool:
+        """Whether every window is a single pane, so that nothing has to be combined when it closes."""
+        return self.is_instant or self.size_us == self.advance_us
+
+    @property
+    def remainder_us(self) -> int:
+        return 0 if self.is_instant else self.size_us % self.advance_us
+
+    def last_start(self, pane: Indices) -> Indices:
+        """Start of the last window that contains the pane."""
+        if self.is_instant:
+            return pane
+        return pane - (pane - self.offset_us) % self.advance_us
+
+    def first_start(self, pane: Indices) -> Indices:
+        """Start of the first window that contains the pane."""
+        if self.is_instant:
+            return pane
+        base = self.last_start(pane)
+        whole = self.size_us - self.remainder_us
+        if self.remainder_us == 0:
+            return base - whole + self.advance_us
+        return np.where(pane - base < self.remainder_us, base - whole, base - whole + self.advance_us)
+
+    def last_end(self, pane: Indices) -> Indices:
+        """When the last window that contains the pane ends."""
+        return self.last_start(pane) + self.size_us
+
+    def live_from(self, watermark_us: int) -> int:
+        """The first pane that still belongs to an open window; a window is over when its end <= watermark.
+
+        >>> TimeWindow(size_us=60, advance_us=10).live_from(100)
+        50
+        >>> TimeWindow(size_us=0, advance_us=1).live_from(100)
+        101
+        """
+        over = watermark_us - self.size_us
+        if self.is_instant:
+            return over + 1
+        return over - (over - self.offset_us) % self.advance_us + self.advance_us
+
+    def starts_over(self, panes: Indices, after_us: int | None, until_us: int | None) -> Indices:
+        """Starts of the windows that contain any of the panes and end in (after, until]; None is no bound.
+
+        >>> TimeWindow(size_us=6, advance_us=2).starts_over(np.array([4]), after_us=None, until_us=8).tolist()
+        [0, 2]
+        """
+        if not len(panes):
+            return panes
+        panes = np.unique(panes)
+        first, last = self.first_start(panes), self.last_start(panes)
+        if after_us is not None:
+            first = np.maximum(first, self._start_at_or_after(after_us + 1 - self.size_us))
+        if until_us is not None:
+            last = np.minimum(last, self._start_at_or_before(until_us - self.size_us))
+        step = self.advance_us
+        count = np.maximum((last - first) // step + 1, 0)
+        ahead = np.concatenate([[0], np.cumsum(count)[:-1]])
+        within = np.arange(int(count.sum())) - np.repeat(ahead, count)
+        return np.unique(np.repeat(first, count) + within * step)
+
+    def any_over(self, pane_min: int, pane_max: int, after_us: int, until_us: int) -> bool:
+        """Whether a window that could hold panes between the two ends in (after, until]."""
+        first = int(self.first_start(np.array([pane_min]))[0])
+        last = int(self.last_start(np.array([pane_max]))[0])
+        first = max(first, self._start_at_or_after(after_us + 1 - self.size_us))
+        return first <= min(last, self._start_at_or_before(until_us - self.size_us))
+
+    def _start_at_or_before(self, time_us: int) -> int:
+        return time_us - (time_us - self.offset_us) % self.advance_us
+
+    def _start_at_or_after(self, time_us: int) -> int:
+        return self._start_at_or_before(time_us + self.advance_us - 1)

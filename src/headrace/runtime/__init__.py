@@ -1,0 +1,1 @@
+"""Everything that happens while a query runs."""

@@ -1,0 +1,189 @@
+"""A query's checkpoint on disk: identity, versions, garbage collection, leases."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from headrace.errors import CheckpointError, CheckpointMismatchError, StateSchemaError
+from headrace.state.layout import Layout
+from headrace.state.manifest import Manifest, ManifestStore
+
+FOLDER = "headrace"
+LEASE_SECONDS_MAX = 3600
+
+
+def local_path(location: str) -> Path:
+    """The checkpoint location as a path of this machine."""
+    url = urlparse(location)
+    if url.scheme not in ("", "file"):
+        raise CheckpointError(
+            where=f"checkpointLocation {location!r}",
+            wanted="a path, or a file: URI, that driver and executors share",
+            found=f"the scheme {url.scheme!r}",
+            hint="mount the storage, or keep the checkpoint on a local or network disk",
+        )
+    return Path(url.path if url.scheme else location).absolute()
+
+
+class Checkpoint:
+    """The ``headrace`` folder of a checkpoint location."""
+
+    def __init__(self, location: str) -> None:
+        self.location = local_path(location)
+        self.directory = self.location / FOLDER
+        self.manifests = ManifestStore(self.directory / "manifests")
+        self.runs = self.directory / "runs"
+        self.staged = self.directory / "staged"
+        self.leases = self.directory / "leases"
+        self._files: dict[int, set[tuple[str, str]]] = {}
+
+    @classmethod
+    def existing(cls, location: str) -> Checkpoint:
+        """For readers: the checkpoint must be there."""
+        found = cls(location)
+        if not (found.directory / "query.json").exists():
+            raise CheckpointError(where=str(found.location), wanted="a checkpoint of a Headrace query", found="none", hint=_hint(found.location))
+        return found
+
+    def open(self, operator_id: str, layout: Layout, description: dict[str, object]) -> None:
+        """Create the folder, or check that it belongs to this query."""
+        identity = self.directory / "query.json"
+        wanted = {"format": 1, "operators": {operator_id: {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **description}}}
+        if identity.exists():
+            self._check_identity(json.loads(identity.read_text()), wanted)
+        else:
+            if (self.location / "offsets").exists() and any((self.location / "offsets").iterdir()):
+                raise CheckpointMismatchError(
+                    where=str(self.location),
+                    wanted="an empty location or a checkpoint of this query",
+                    found="a checkpoint of a plain Spark query",
+                    hint="give the query a checkpointLocation of its own",
+                )
+            for folder in (self.manifests.directory, self.runs, self.staged, self.leases):
+                folder.mkdir(parents=True, exist_ok=True)
+            temporary = identity.with_suffix(".tmp")
+            temporary.write_text(json.dumps(wanted, indent=2, default=str))
+            temporary.rename(identity)
+
+    def identity(self) -> dict[str, Any]:
+        data: dict[str, Any] = json.loads((self.directory / "query.json").read_text())
+        return data
+
+    def _check_identity(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+        for name, mine in wanted["operators"].items():
+            theirs = found["operators"].get(name)
+            if theirs is None or theirs.get("operator") != mine.get("operator"):
+                raise CheckpointMismatchError(
+                    where=str(self.location),
+                    wanted=f"a checkpoint of this query ({name})",
+                    found=f"one of another query ({', '.join(found['operators'])})",
+                    hint="give the query a checkpointLocation of its own",
+                )
+            if theirs["fingerprint"] == mine["fingerprint"] and theirs.get("window") == mine.get("window") and theirs["keys"] == mine["keys"]:
+                continue
+            changes = _differences(theirs, mine)
+            kind = StateSchemaError if theirs["keys"] == mine["keys"] else CheckpointMismatchError
+            raise kind(
+                where=str(self.location),
+                wanted="the state that the query now needs: " + "; ".join(f"{k} {new}" for k, (_, new) in changes.items()),
+                found="; ".join(f"{k} {old}" for k, (old, _) in changes.items()),
+                hint="undo the change, or start with a new checkpointLocation and read the stream from its beginning",
+            )
+
+    def collect_garbage(self, keep: int) -> None:
+        """Remove versions that are neither among the newest nor leased, and the files that only they needed."""
+        versions = self.manifests.versions()
+        old = versions[:-keep]
+        if not old:
+            return
+        leased = self.leased()
+        stale = [v for v in old if v not in leased]
+        kept = set().union(*(self._files_of(v) for v in versions if v not in set(stale)), set())
+        for version in stale:
+            unneeded = self._files_of(version) - kept
+            # The manifest goes first: a version without its files must never be seen.
+            self.manifests.remove(version)
+            del self._files[version]
+            for folder, file in unneeded:
+                (self.directory / folder / file).unlink(missing_ok=True)
+
+    def _files_of(self, version: int) -> set[tuple[str, str]]:
+        """What a version needs; manifests do not change, so each is read once."""
+        if version not in self._files:
+            self._files[version] = self.manifests.read(version).files()
+        return self._files[version]
+
+    def remember(self, manifest: Manifest) -> None:
+        """Spare garbage collection from reading a manifest that was just written."""
+        self._files[manifest.version] = manifest.files()
+
+    def sweep(self) -> int:
+        """Remove files that no manifest names: what crashed attempts and zombies left. Only while no batch runs."""
+        needed: set[tuple[str, str]] = set().union(*(self.manifests.read(v).files() for v in self.manifests.versions()), set())
+        removed = 0
+        for folder in (self.runs, self.staged):
+            for path in folder.iterdir():
+                if (folder.name, path.name) not in needed:
+                    path.unlink(missing_ok=True)
+                    removed += 1
+        for path in self.manifests.directory.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
+        return removed
+
+    def lease(self, version: int) -> Path:
+        """Pin a version: garbage collection leaves it alone until the lease is released, its process ends or an hour has passed."""
+        path = self.leases / f"{uuid.uuid4().hex}.json"
+        path.write_text(json.dumps({"version": version, "pid": os.getpid(), "host": os.uname().nodename, "since": time.time()}))
+        return path
+
+    def leased(self) -> set[int]:
+        versions = set()
+        for path in self.leases.glob("*.json"):
+            try:
+                lease = json.loads(path.read_text())
+            except (OSError, ValueError):
+                continue
+            if _lease_is_dead(lease):
+                path.unlink(missing_ok=True)
+            else:
+                versions.add(int(lease["version"]))
+        return versions
+
+    def latest(self) -> Manifest | None:
+        versions = self.manifests.versions()
+        return self.manifests.read(versions[-1]) if versions else None
+
+
+def describe_layout(layout: Layout) -> list[str]:
+    return [f"{f.name}: {f.type}" for f in layout.schema]
+
+
+def _differences(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    names = ("keys", "window", "aggregates", "layout")
+    return {n: (theirs.get(n), mine.get(n)) for n in names if theirs.get(n) != mine.get(n)}
+
+
+def _lease_is_dead(lease: dict[str, Any]) -> bool:
+    if time.time() - float(lease["since"]) > LEASE_SECONDS_MAX:
+        return True
+    if lease.get("host") != os.uname().nodename:
+        return False
+    try:
+        os.kill(int(lease["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _hint(location: Path) -> str:
+    if not location.exists():
+        return "the folder does not exist; give the checkpointLocation of the query"
+    return "give the checkpointLocation of the query, the folder that holds 'headrace'"

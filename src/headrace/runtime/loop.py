@@ -1,0 +1,235 @@
+"""The batch loop: one micro-batch from Spark's rows to a committed, delivered version.
+
+    already done? -> process (one job) -> flush (one more, if results fall due) -> commit -> deliver -> collect garbage
+
+A crash before the commit leaves nothing that counts, and Spark replays the batch; a crash after it only delivers again.
+An exception must reach Spark: returning normally would commit the batch in Spark's own log.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.compile import StatefulPlan
+from headrace.compile.routing import route
+from headrace.config import Config
+from headrace.errors import CheckpointError, HeadraceError
+from headrace.graph.nodes import Step
+from headrace.operators.kernel import Moment, OutputMode
+from headrace.runtime import watermark
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.failpoints import fail_point
+from headrace.runtime.progress import BatchProgress
+from headrace.runtime.reports import InstanceReport, from_text
+from headrace.runtime.sinks import Sink
+from headrace.runtime.staged import staged_frame, with_report
+from headrace.runtime.task import REPORT, InstanceTask, Phase, TaskSpec
+from headrace.state.manifest import Manifest, OperatorState, StagedFile
+from headrace.state.run import RunRef
+from headrace.state.slots import even_ranges, join
+
+COMBINE_BELOW = 0.7
+"""Combine before the shuffle while it leaves less than this share of the rows."""
+
+
+class Stopping(Exception):
+    """A batch came while the query was being stopped; it will be replayed."""
+
+
+@dataclass
+class BatchLoop:
+    """Spark calls it with every micro-batch."""
+
+    plan: StatefulPlan
+    suffix: tuple[Step, ...]
+    sink: Sink
+    checkpoint: Checkpoint
+    config: Config
+    mode: OutputMode
+    instances: int
+    executed_plan: Callable[[], Any]
+    """Spark's physical plan of the batch that runs now, for its event-time statistics."""
+    on_progress: Callable[[BatchProgress], None]
+    epoch: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    error: HeadraceError | None = None
+    previous: Manifest | None = None
+    combining: bool = True
+    last_begin_s: float = field(default_factory=time.time)
+
+    def __call__(self, batch: DataFrame, version: int) -> None:
+        while not self.lock.acquire(timeout=0.05):
+            if self.stopping.is_set():
+                raise Stopping("the query is being stopped")
+        try:
+            if self.stopping.is_set():
+                raise Stopping("the query is being stopped")
+            self._run(batch, version)
+        except HeadraceError as error:
+            self.error = error
+            raise
+        finally:
+            self.lock.release()
+
+    def _run(self, batch: DataFrame, version: int) -> None:
+        phases: dict[str, float] = {}
+        begin_s = time.time()
+        fail_point("batch-begin", version)
+        reports: list[InstanceReport] = []
+        manifest = self.checkpoint.manifests.read_if_exists(version)
+        replayed = manifest is not None
+        if manifest is None:
+            manifest, reports = self._process(batch, version, phases)
+        with Phase(phases, "deliver"):
+            fail_point("deliver-before", version)
+            self._deliver(batch.sparkSession, manifest, replayed)
+            fail_point("deliver-after", version)
+        self.previous = manifest
+        with Phase(phases, "collectGarbage"):
+            self.checkpoint.remember(manifest)
+            self.checkpoint.collect_garbage(self.config.versionsToKeep)
+            fail_point("collect-garbage", version)
+        self.on_progress(BatchProgress(version, begin_s, time.time(), self.last_begin_s, replayed, self.instances, phases, reports, manifest))
+        self.last_begin_s = begin_s
+        fail_point("batch-end", version)
+
+    def _process(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, list[InstanceReport]]:
+        before = self._before(version)
+        old = before.operators[self.plan.operator_id] if before else OperatorState()
+        moment = Moment(self.mode, before.watermark_ms if before else 0)
+        spec = self._spec(version, moment, old.runs)
+        reports = self._job(batch, spec, phases)
+        fail_point("job-done", version)
+        with Phase(phases, "watermark"):
+            nodes = watermark.observed(self.executed_plan()) if self.plan.event_time_in_key else ()
+            policy = str(batch.sparkSession.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min"))
+            reached, nodes = watermark.advance(before, nodes, policy)
+        runs = tuple(join(ref for report in reports for ref in report.runs))
+        staged = tuple(s for report in reports for s in report.staged)
+        staged += self._flush(batch.sparkSession, replace(spec, refs=runs), reached, phases)
+        fail_point("flush-done", version)
+        manifest = Manifest(
+            version=version,
+            epoch=self.epoch,
+            operators={self.plan.operator_id: OperatorState(self._alive(runs, reached), reached)},
+            staged=staged,
+            watermark_ms=reached,
+            watermark_nodes_ms=nodes,
+            instances=self.instances,
+            checkpoint_version=version,
+            counters={"rows": sum(r.rows for r in reports), "rows_late": sum(r.rows_late for r in reports)},
+        )
+        with Phase(phases, "commit"):
+            fail_point("manifest-before", version)
+            self.checkpoint.manifests.commit(manifest, sync=self.config.durable)
+            fail_point("manifest-after", version)
+        return manifest, reports
+
+    def _before(self, version: int) -> Manifest | None:
+        """The version that this one builds on."""
+        if version == 0:
+            return None
+        if self.previous is None or self.previous.version != version - 1:
+            self.previous = self.checkpoint.manifests.read_if_exists(version - 1)
+        if self.previous is None:
+            raise CheckpointError(
+                where=str(self.checkpoint.location),
+                wanted=f"the state of version {version - 1}, on which batch {version} builds",
+                found="no manifest of it",
+                hint="Spark's offsets and Headrace's state were separated: restore the folder 'headrace', or start with a new checkpointLocation",
+            )
+        return self.previous
+
+    def _spec(self, version: int, moment: Moment, refs: tuple[RunRef, ...]) -> TaskSpec:
+        return TaskSpec(
+            directory=str(self.checkpoint.directory),
+            operator=self.plan.operator,
+            operator_id=self.plan.operator_id,
+            version=version,
+            epoch=self.epoch,
+            moment=moment,
+            refs=refs,
+            routing=even_ranges(self.instances),
+            ones=self.plan.ones,
+            sync=self.config.durable,
+            depth_max=self.config.depthMax,
+            compact_rows=self.config.compactRows,
+            compact_factor=self.config.compactFactor,
+            direct=self.sink.direct,
+        )
+
+    def _job(self, batch: DataFrame, spec: TaskSpec, phases: dict[str, float]) -> list[InstanceReport]:
+        """Combine, route, and run the instances."""
+        with Phase(phases, "plan"):
+            combining = self.plan.many is not None and (self.config.combine == "always" or (self.config.combine == "auto" and self.combining))
+            rows = self.plan.combined(batch) if combining else self.plan.projected(batch)
+            routed = route(rows, spec.routing)
+        with Phase(phases, "job"):
+            reports = self._run_instances(routed, spec)
+        self._learn(reports, combining, batch)
+        return reports
+
+    def _run_instances(self, routed: DataFrame, spec: TaskSpec) -> list[InstanceReport]:
+        if not spec.direct:
+            texts = [row[0] for row in routed.mapInArrow(InstanceTask(spec), f"{REPORT} string").collect()]
+        else:
+            seen = Observation()
+            out = routed.mapInArrow(InstanceTask(spec), with_report(self.plan.kernel_schema))
+            out = out.observe(seen, F.collect_list(REPORT).alias("reports")).filter(F.col(REPORT).isNull())
+            self.sink.deliver(spec.version, self._finished(out))
+            texts = seen.get["reports"]
+        reports = sorted((from_text(text) for text in texts), key=lambda r: r.instance)
+        # A task that ran twice may report twice; either attempt's files are complete, and one of them is enough.
+        return list({report.instance: report for report in reports}.values())
+
+    def _flush(self, session: SparkSession, spec: TaskSpec, reached_ms: int, phases: dict[str, float]) -> tuple[StagedFile, ...]:
+        """Close what falls due at the new watermark, so that no result waits for another batch."""
+        after_ms = spec.moment.watermark_ms
+        operator = self.plan.operator
+        if self.mode is not OutputMode.APPEND or reached_ms <= after_ms:
+            return ()
+        if not any(operator.is_due(ref, after_ms, reached_ms) for ref in spec.refs):
+            return ()
+        with Phase(phases, "flush"):
+            nothing = session.range(0, self.instances, 1, self.instances)
+            reports = self._run_instances(nothing, replace(spec, until_ms=reached_ms))
+        return tuple(s for report in reports for s in report.staged)
+
+    def _alive(self, runs: tuple[RunRef, ...], reached_ms: int) -> tuple[RunRef, ...]:
+        """Whole runs that hold nothing but closed panes are gone."""
+        live_from = None if self.mode is OutputMode.COMPLETE else self.plan.operator.live_from(reached_ms)
+        if live_from is None:
+            return runs
+        return tuple(ref for ref in runs if ref.sub_max is None or ref.sub_max >= live_from)
+
+    def _deliver(self, session: SparkSession, manifest: Manifest, replayed: bool) -> None:
+        if self.sink.direct:
+            return
+        rows = staged_frame(session, self.checkpoint.directory, manifest.staged, self.plan.kernel_schema)
+        self.sink.deliver(manifest.version, None if rows is None else self._finished(rows))
+
+    def _finished(self, rows: DataFrame) -> DataFrame:
+        rows = self.plan.finish(rows)
+        for step in self.suffix:
+            rows = step.apply(rows)
+        return rows
+
+    def _learn(self, reports: list[InstanceReport], combining: bool, batch: DataFrame) -> None:
+        """Whether combining pays, from what it did to this batch, or would have done."""
+        rows = sum(r.rows for r in reports)
+        if rows < 1000:
+            return
+        if combining:
+            self.combining = sum(r.rows_shuffled for r in reports) < COMBINE_BELOW * rows
+        else:
+            maps = max(1, self.instances)
+            self.combining = sum(r.keys for r in reports) * maps < COMBINE_BELOW * rows / 2

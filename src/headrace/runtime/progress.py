@@ -1,0 +1,92 @@
+"""What a batch did, for people and for policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from headrace.runtime.reports import InstanceReport
+from headrace.state.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class BatchProgress:
+    """One batch, as the loop saw it."""
+
+    version: int
+    begin_s: float
+    end_s: float
+    previous_begin_s: float
+    replayed: bool
+    instances: int
+    phases_ms: dict[str, float]
+    reports: list[InstanceReport]
+    manifest: Manifest
+
+    def operator(self) -> dict[str, Any]:
+        """In the form of Spark's ``stateOperators``."""
+        runs = [ref for state in self.manifest.operators.values() for ref in state.runs]
+        return {
+            "operatorName": next(iter(self.manifest.operators)),
+            "numRowsTotal": sum(ref.rows for ref in runs),
+            "numRowsUpdated": sum(r.keys for r in self.reports),
+            "numRowsRemoved": 0,
+            "numRowsDroppedByWatermark": sum(r.rows_late for r in self.reports),
+            "memoryUsedBytes": sum({ref.file: ref.bytes for ref in runs}.values()),
+            "numShufflePartitions": self.instances,
+            "numStateStoreInstances": self.instances,
+            "customMetrics": {"runs": len({ref.file for ref in runs})},
+        }
+
+    def headrace(self) -> dict[str, Any]:
+        """What Spark's progress does not have."""
+        staged = sum(s.rows for s in self.manifest.staged)
+        return {
+            "version": self.version,
+            "replayed": self.replayed,
+            "instances": [_instance(r) for r in self.reports],
+            "phasesMs": {k: round(v, 2) for k, v in self.phases_ms.items()},
+            "batchMs": round((self.end_s - self.begin_s) * 1000, 2),
+            "rowsOut": max(staged, sum(r.rows_out for r in self.reports)),
+            "shareDelivered": 1.0,
+            "latencyMs": self._latency(),
+            "watermarkMs": self.manifest.watermark_ms,
+        }
+
+    def event_time(self) -> dict[str, str]:
+        if not self.manifest.watermark_nodes_ms:
+            return {}
+        moment = datetime.fromtimestamp(self.manifest.watermark_ms / 1000, UTC)
+        return {"watermark": moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"}
+
+    def _latency(self) -> dict[str, float | None]:
+        """How old results were when delivered. A row arrived at the earliest when the batch before was cut."""
+        arrival = (self.end_s - self.previous_begin_s) * 1000
+        newest = [ms for ms in self.manifest.watermark_nodes_ms if ms is not None]
+        return {
+            "arrivalMax": round(arrival, 1),
+            "arrivalMin": round((self.end_s - self.begin_s) * 1000, 1),
+            "eventTime": round(self.end_s * 1000 - max(newest), 1) if newest else None,
+        }
+
+
+def _instance(report: InstanceReport) -> dict[str, Any]:
+    return {
+        "instance": report.instance,
+        "rows": report.rows,
+        "rowsShuffled": report.rows_shuffled,
+        "rowsLate": report.rows_late,
+        "rowsOut": report.rows_out,
+        "keysTouched": report.keys,
+        "cpuSeconds": round(report.cpu_s, 4),
+        "wallSeconds": round(report.wall_s, 4),
+        "phasesMs": {k: round(v, 2) for k, v in report.phases_ms.items()},
+        "stateRows": report.state_rows,
+        "stateBytes": report.state_bytes,
+        "runs": len(report.runs),
+        "rowsCompacted": report.rows_compacted,
+        "privateBytes": report.private_bytes,
+        "rowsPerSlot": dict(report.rows_per_slot),
+        "host": report.host,
+    }

@@ -1,0 +1,243 @@
+"""The handle of a running query: Spark's StreamingQuery, and what only explicit state can give."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from headrace.compile import compile_node
+from headrace.compile.aggregates import check_mode
+from headrace.compile.catalyst import first_line
+from headrace.compile.explain import explain
+from headrace.config import Config
+from headrace.errors import HeadraceError, QueryError
+from headrace.operators.kernel import OutputMode
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.loop import BatchLoop, Stopping
+from headrace.runtime.progress import BatchProgress
+from headrace.runtime.session import check_session
+from headrace.runtime.sinks import Sink
+from headrace.runtime.state_frame import state_frame
+
+if TYPE_CHECKING:
+    from headrace.graph.stream import Stream
+
+RECENT = 100
+
+
+class Progress(dict[str, Any]):
+    """Spark's progress as a dict, with Headrace's own under ``headrace``. Fields are readable as attributes, as Spark's are."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def json(self) -> str:
+        return json.dumps(self)
+
+    @property
+    def prettyJson(self) -> str:
+        return json.dumps(self, indent=2)
+
+
+class HeadraceQuery:
+    """A running query."""
+
+    def __init__(self, loop: BatchLoop, stream: Stream) -> None:
+        self._loop = loop
+        self._stream = stream
+        self._started = threading.Event()
+        self._query: StreamingQuery | None = None
+        self._ours: deque[BatchProgress] = deque(maxlen=RECENT)
+
+    def _attach(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._started.set()
+
+    @property
+    def _spark(self) -> StreamingQuery:
+        assert self._query is not None
+        return self._query
+
+    def _executed_plan(self) -> Any:
+        self._started.wait(60)
+        return self._spark._jsq.streamingQuery().lastExecution().executedPlan()  # type: ignore[attr-defined]
+
+    @property
+    def id(self) -> str:
+        return str(self._spark.id)
+
+    @property
+    def runId(self) -> str:
+        return str(self._spark.runId)
+
+    @property
+    def name(self) -> str | None:
+        return self._spark.name
+
+    @property
+    def isActive(self) -> bool:
+        return bool(self._spark.isActive)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return dict(self._spark.status)
+
+    @property
+    def lastProgress(self) -> Progress | None:
+        recent = self.recentProgress
+        return recent[-1] if recent else None
+
+    @property
+    def recentProgress(self) -> list[Progress]:
+        """Spark's progress of the batches that ran, each with Headrace's own."""
+        spark = {int(p["batchId"]): json.loads(p.json) for p in self._spark.recentProgress}
+        merged = []
+        for ours in list(self._ours):
+            base = Progress(spark.get(ours.version) or {"id": self.id, "runId": self.runId, "name": self.name, "batchId": ours.version})
+            base["stateOperators"] = [ours.operator()]
+            if ours.event_time():
+                base["eventTime"] = {**base.get("eventTime", {}), **ours.event_time()}
+            base["headrace"] = ours.headrace()
+            base["headrace"]["backlog"] = _backlog(base)
+            merged.append(base)
+        return merged
+
+    def processAllAvailable(self) -> None:
+        self._guard(self._spark.processAllAvailable)
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:
+        return self._guard(lambda: self._spark.awaitTermination(timeout))  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """Let the batch that runs come to its end, then stop."""
+        self._loop.stopping.set()
+        with self._loop.lock:
+            self._spark.stop()
+
+    def exception(self) -> Exception | None:
+        """Why the query ended, if it failed."""
+        if self._loop.error is not None:
+            return self._loop.error
+        found = self._spark.exception()
+        if found is None or Stopping.__name__ in str(found):
+            return None
+        return found
+
+    def explain(self, extended: bool = False) -> None:
+        """Print the plan: what runs where, how rows are routed."""
+        print(explain(self._loop.plan, self._stream.suffix, self._loop.instances, str(self._loop.mode), self._loop.sink.guarantee))
+        if extended:
+            self._spark.explain(extended)
+
+    def state(self, operator: str | None = None, version: int | None = None) -> DataFrame:
+        """The operator's state as a DataFrame, at the newest or any kept version. It stays readable while the DataFrame lives."""
+        if operator is not None and operator != self._loop.plan.operator_id:
+            raise QueryError(where="state", wanted=f"the operator {self._loop.plan.operator_id!r}", found=repr(operator))
+        checkpoint = self._loop.checkpoint
+        kept = checkpoint.manifests.versions()
+        if not kept and version is None:
+            raise QueryError("there is no state yet", where="state", found="no finished batch", hint="call processAllAvailable() first")
+        chosen = kept[-1] if version is None else version
+        lease = checkpoint.lease(chosen)
+        try:
+            frame = state_frame(self._stream.sparkSession, checkpoint, self._loop.plan, chosen)
+        except HeadraceError:
+            lease.unlink(missing_ok=True)
+            raise
+        weakref.finalize(frame, lease.unlink, missing_ok=True)
+        return frame
+
+    def _guard(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except StreamingQueryException as failed:
+            if self._loop.error is not None:
+                raise self._loop.error from None
+            raise failed
+        finally:
+            if self._loop.error is not None and not self.isActive:
+                raise self._loop.error from None
+
+
+def start_query(
+    stream: Stream,
+    make_sink: Callable[[], Sink],
+    mode: OutputMode,
+    options: dict[str, str],
+    name: str | None,
+    trigger: dict[str, Any],
+    where: str,
+) -> HeadraceQuery:
+    """Check everything that can be checked, then start Spark's query."""
+    assert stream.stateful is not None
+    session = stream.sparkSession
+    check_session(session)
+    config = Config.read(_session_options(session), options)
+    plan = compile_node(stream.stateful, config)
+    check_mode(plan, mode, where)
+    sink = make_sink()
+    location = options.get("checkpointLocation") or _default_location(session, name, where, sink)
+    checkpoint = Checkpoint(location)
+    checkpoint.open(plan.operator_id, plan.operator.layout, plan.description)
+    checkpoint.sweep()
+    instances = config.instances or session.sparkContext.defaultParallelism
+    holder: list[HeadraceQuery] = []
+    loop = BatchLoop(
+        plan, stream.suffix, sink, checkpoint, config, mode, instances, lambda: holder[0]._executed_plan(), lambda p: holder[0]._ours.append(p)
+    )
+    query = HeadraceQuery(loop, stream)
+    holder.append(query)
+    writer = plan.selected.writeStream.foreachBatch(loop).option("checkpointLocation", str(checkpoint.location))
+    if name:
+        writer = writer.queryName(name)
+    if trigger:
+        writer = writer.trigger(**trigger)
+    try:
+        started = writer.start()
+    except Exception as refused:
+        raise QueryError(where=where, found=first_line(refused)) from None
+    query._attach(started)
+    return query
+
+
+def _session_options(session: Any) -> dict[str, str]:
+    return {k: v for k, v in session.conf.getAll.items() if k.startswith("headrace.")} if hasattr(session.conf, "getAll") else {}
+
+
+def _default_location(session: Any, name: str | None, where: str, sink: Sink) -> str:
+    base = session.conf.get("spark.sql.streaming.checkpointLocation", None)
+    if base:
+        return f"{base}/{name}" if name else tempfile.mkdtemp(dir=base)
+    if sink.request.format.lower() in ("memory", "console", "noop") and sink.request.foreach_batch is None:
+        return tempfile.mkdtemp(prefix="headrace-")
+    raise QueryError(where=where, wanted="a place for the query's state and offsets", found="none", hint="give option('checkpointLocation', ...)")
+
+
+def _backlog(progress: dict[str, Any]) -> dict[str, Any]:
+    """Rows offered and not yet taken, where the source tells."""
+    known = [_source_backlog(source) for source in progress.get("sources", [])]
+    rows = [k for k in known if k is not None]
+    return {"rows": sum(rows) if rows else None}
+
+
+def _source_backlog(source: dict[str, Any]) -> int | None:
+    latest, end = source.get("latestOffset"), source.get("endOffset")
+    if isinstance(latest, dict) and isinstance(end, dict):
+        try:
+            return sum(int(latest[t][p]) - int(end[t][p]) for t in latest for p in latest[t])
+        except (KeyError, TypeError, ValueError):
+            return None
+    return None

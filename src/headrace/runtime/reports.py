@@ -1,0 +1,72 @@
+"""What an instance task tells the driver: one small row of JSON per task, never rows of data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headrace import errors
+from headrace.errors import CorruptStateError, HeadraceError
+from headrace.state.manifest import StagedFile
+from headrace.state.run import RunRef
+
+
+@dataclass(frozen=True)
+class InstanceReport:
+    """One instance's part of a batch."""
+
+    instance: int
+    runs: tuple[RunRef, ...]
+    """The instance's state after the batch."""
+    staged: tuple[StagedFile, ...] = ()
+    rows: int = 0
+    rows_shuffled: int = 0
+    rows_late: int = 0
+    rows_out: int = 0
+    keys: int = 0
+    rows_per_slot: tuple[tuple[int, int], ...] = ()
+    """(slot, rows) for the slots that had any."""
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    phases_ms: dict[str, float] = field(default_factory=dict)
+    rows_compacted: int = 0
+    private_bytes: int = 0
+    host: str = ""
+
+    @property
+    def state_rows(self) -> int:
+        return sum(ref.rows for ref in self.runs)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(ref.bytes * max(ref.hi - ref.lo, 1) // 4096 if ref.rows == 0 else ref.bytes for ref in self.runs)
+
+
+def to_text(report: InstanceReport) -> str:
+    return json.dumps(asdict(report), separators=(",", ":"))
+
+
+def error_text(error: HeadraceError) -> str:
+    """An error of ours crosses as data, so that the user sees it instead of a Spark task failure."""
+    return json.dumps({"error": type(error).__name__, "fields": {k: v for k, v in vars(error).items() if isinstance(v, str)}})
+
+
+def from_text(text: str) -> InstanceReport:
+    data: dict[str, Any] = json.loads(text)
+    if "error" in data:
+        raise _rebuild(data)
+    data["runs"] = tuple(RunRef.from_json(r) for r in data["runs"])
+    data["staged"] = tuple(StagedFile(**s) for s in data["staged"])
+    data["rows_per_slot"] = tuple((int(s), int(n)) for s, n in data["rows_per_slot"])
+    return InstanceReport(**data)
+
+
+def _rebuild(data: dict[str, Any]) -> HeadraceError:
+    kind = getattr(errors, data["error"], HeadraceError)
+    fields = data["fields"]
+    if kind is CorruptStateError:
+        return CorruptStateError(**fields)
+    fields.pop("path", None)
+    error: HeadraceError = kind(**fields)
+    return error

@@ -1,0 +1,81 @@
+"""A Spark session that suits stateful streams, and a check of sessions that were made elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headrace.errors import SessionError
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+SETTINGS: dict[str, str] = {
+    # Micro-batches are small and alike: planning them anew in mid-flight costs more than it brings.
+    "spark.sql.adaptive.enabled": "false",
+    # A task reads its whole share of a batch anyway; many small Arrow batches only cost.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    # Homes are chosen by Headrace; a task that runs twice wastes a core.
+    "spark.speculation": "false",
+    # Spark's default manager sets permissions through FileContext, which costs tens of milliseconds a file on a local disk.
+    # This one renames, which is atomic there; two queries on one checkpoint are kept apart by Headrace's manifest.
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def session(name: str = "headrace", master: str | None = None, **settings: str) -> SparkSession:
+    """A session with the settings that matter set. Settings are given with ``__`` for a dot: ``spark__driver__memory="4g"``.
+
+    With no master, all cores of this machine, bound to the loopback address unless SPARK_LOCAL_IP says otherwise.
+    """
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for variable in THREADS:
+        os.environ.setdefault(variable, "1")
+    builder: Any = SparkSession.builder.appName(name)
+    chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    if chosen.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = builder.config("spark.driver.host", os.environ["SPARK_LOCAL_IP"])
+    builder = builder.master(chosen)
+    for key, value in {**SETTINGS, **{k.replace("__", "."): v for k, v in settings.items()}}.items():
+        builder = builder.config(key, value)
+    created: SparkSession = builder.getOrCreate()
+    return created
+
+
+def check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if (home and (Path(home) / "bin" / "java").exists()) or shutil.which("java"):
+        return
+    raise SessionError(
+        "Spark needs Java 17 or newer",
+        where="session",
+        found=f"no java on the PATH{' and none in JAVA_HOME=' + home if home else ''}",
+        hint="install a JRE (on Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME",
+    )
+
+
+def check_session(spark: SparkSession) -> None:
+    """Refuse Spark Connect; warn, with the remedy, of settings that make queries slow."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise SessionError(where="session", wanted="a classic Spark session", found="Spark Connect", hint="use hr.session() or a session with a master")
+    advice = []
+    if str(spark.conf.get("spark.sql.adaptive.enabled")).lower() == "true":
+        advice.append('spark.conf.set("spark.sql.adaptive.enabled", "false"): adaptive execution adds about a third to small batches')
+    if int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0) in range(1, 50_000):
+        advice.append('spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200000"): fewer, larger Arrow batches')
+    if "PYSPARK_PYTHON" not in os.environ and not spark.conf.get("spark.pyspark.python", None):  # type: ignore[arg-type]
+        advice.append("set the environment variable PYSPARK_PYTHON to the interpreter of this program before Spark starts: workers use it")
+    if not any(variable in os.environ for variable in THREADS):
+        advice.append("set OMP_NUM_THREADS=1 before Spark starts: every task is a process of its own")
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
+        advice.append("start Spark with spark.speculation=false: a task that runs twice wastes a core")
+    if advice:
+        warnings.warn("this session would run Headrace slowly; hr.session() sets what follows:\n  " + "\n  ".join(advice), stacklevel=4)

@@ -1,0 +1,21 @@
+"""Where results go. A sink is handed each version's results once, or again after a crash, with the version's number."""
+
+from __future__ import annotations
+
+from headrace.runtime.sinks.base import Sink, SinkRequest
+from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
+from headrace.runtime.sinks.files import FileSink
+from headrace.runtime.sinks.simple import AnyFormatSink, ConsoleSink, ForeachBatchSink, MemorySink, NoopSink
+
+__all__ = ["Sink", "SinkRequest", "make_sink"]
+
+
+def make_sink(request: SinkRequest) -> Sink:
+    """The sink for a format name, checked before the query starts."""
+    name = request.format.lower()
+    if request.foreach_batch is not None:
+        return ForeachBatchSink(request)
+    if name in FILE_FORMATS:
+        return FileSink(request)
+    simple = {"memory": MemorySink, "console": ConsoleSink, "noop": NoopSink}
+    return simple[name](request) if name in simple else AnyFormatSink(request)

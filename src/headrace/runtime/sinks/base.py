@@ -1,0 +1,54 @@
+"""What every sink is asked and told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from headrace.errors import SinkError
+from headrace.operators.kernel import OutputMode
+
+
+@dataclass(frozen=True)
+class SinkRequest:
+    """What the user asked for."""
+
+    session: SparkSession
+    format: str
+    options: dict[str, str]
+    partition_by: tuple[str, ...]
+    mode: OutputMode
+    schema: StructType
+    query_name: str | None
+    where: str
+    foreach_batch: Callable[[DataFrame, int], Any] | None = None
+
+
+class Sink:
+    """Base of all sinks."""
+
+    guarantee: ClassVar[str] = "at-least-once"
+    modes: ClassVar[tuple[OutputMode, ...]] = tuple(OutputMode)
+    direct: ClassVar[bool] = False
+    """Keeps nothing, so results may reach it before the version is committed."""
+
+    def __init__(self, request: SinkRequest) -> None:
+        self.request = request
+        if request.mode not in self.modes:
+            raise SinkError(
+                where=request.where,
+                wanted=f"output mode {' or '.join(self.modes)} for the {request.format} sink",
+                found=str(request.mode),
+                hint="file sinks only append; use foreachBatch to merge updates into a table",
+            )
+        unknown = [c for c in request.partition_by if c not in request.schema.names]
+        if unknown:
+            raise SinkError(where=request.where, wanted=f"partition columns among {request.schema.names}", found=str(unknown))
+
+    def deliver(self, version: int, rows: DataFrame | None) -> None:
+        """Take the results of a version; None means there are none."""
+        raise NotImplementedError(type(self).__name__)

@@ -1,0 +1,93 @@
+"""Memory, console, noop, the user's own function, and any batch format by name."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame
+
+from headrace.errors import SinkError
+from headrace.operators.kernel import OutputMode
+from headrace.runtime.sinks.base import Sink, SinkRequest
+
+
+class MemorySink(Sink):
+    """A table in the driver's memory under the query's name; empty again after a restart, as Spark's."""
+
+    guarantee: ClassVar[str] = "exactly-once within a run"
+
+    def __init__(self, request: SinkRequest) -> None:
+        super().__init__(request)
+        if not request.query_name:
+            raise SinkError(where=request.where, wanted="a name for the table of the memory sink", found="none", hint="call queryName(...)")
+        jvm: Any = request.session._jvm
+        streaming = jvm.org.apache.spark.sql.execution.streaming.sources
+        self._sink = streaming.MemorySink()
+        nothing = request.session.createDataFrame([], request.schema)
+        plan = streaming.MemoryPlan(self._sink, nothing._jdf.queryExecution().analyzed().output())
+        frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(request.session._jsparkSession, plan)
+        frame.createOrReplaceTempView(request.query_name)
+
+    def deliver(self, version: int, rows: DataFrame | None) -> None:
+        if rows is None:
+            rows = self.request.session.createDataFrame([], self.request.schema)
+        self._sink.write(version, self.request.mode is OutputMode.COMPLETE, rows._jdf.collect())
+
+
+class ConsoleSink(Sink):
+    """Prints each version's results."""
+
+    def deliver(self, version: int, rows: DataFrame | None) -> None:
+        count = int(self.request.options.get("numRows", "20"))
+        truncate = self.request.options.get("truncate", "true").lower() == "true"
+        print(f"{'-' * 43}\nBatch: {version}\n{'-' * 43}")
+        if rows is None:
+            rows = self.request.session.createDataFrame([], self.request.schema)
+        rows.show(count, truncate)
+
+
+class NoopSink(Sink):
+    """Computes everything and keeps nothing."""
+
+    direct: ClassVar[bool] = True
+
+    def deliver(self, version: int, rows: DataFrame | None) -> None:
+        if rows is not None:
+            rows.write.format("noop").mode("overwrite").save()
+
+
+class ForeachBatchSink(Sink):
+    """The user's function, with the version's number: exactly-once if the function is idempotent by it."""
+
+    def deliver(self, version: int, rows: DataFrame | None) -> None:
+        assert self.request.foreach_batch is not None
+        frame = rows if rows is not None else self.request.session.createDataFrame([], self.request.schema)
+        self.request.foreach_batch(frame, version)
+
+
+class AnyFormatSink(Sink):
+    """Any format that Spark can write in batches (jdbc, kafka, avro, ...): after a crash a version may be written twice."""
+
+    def __init__(self, request: SinkRequest) -> None:
+        super().__init__(request)
+        jvm: Any = request.session._jvm
+        conf = request.session._jsparkSession.sessionState().conf()
+        try:
+            jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(request.format, conf)
+        except Exception:
+            raise SinkError(
+                where=request.where,
+                wanted="a format that Spark can write",
+                found=repr(request.format),
+                hint="use parquet, json, csv, orc, memory, console, noop, foreachBatch, or add the format's package to the session",
+            ) from None
+
+    def deliver(self, version: int, rows: DataFrame | None) -> None:
+        if rows is None:
+            return
+        mode = "overwrite" if self.request.mode is OutputMode.COMPLETE else "append"
+        options = {k: v for k, v in self.request.options.items() if not k.lower().startswith("headrace.") and k != "checkpointLocation"}
+        writer = rows.write.format(self.request.format).options(**options).mode(mode)
+        if self.request.partition_by:
+            writer = writer.partitionBy(*self.request.partition_by)
+        writer.save()

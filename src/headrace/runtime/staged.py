@@ -1,0 +1,48 @@
+"""Reading staged output back into Spark, to hand it to a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from headrace.runtime.task import REPORT
+from headrace.state.manifest import StagedFile
+from headrace.state.run import open_arrow
+
+BATCH_ROWS = 200_000
+
+
+@dataclass(frozen=True)
+class StagedReader:
+    """Reads staged files in Spark tasks, one per partition."""
+
+    directory: str
+    files: tuple[StagedFile, ...]
+    columns: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for at in batch.column(0).to_pylist():
+                file = self.files[at]
+                rows = open_arrow(Path(self.directory) / file.folder / file.file, file.bytes, file.crc)
+                rows = rows.select(list(self.columns)).replace_schema_metadata(None)
+                for begin in range(0, rows.num_rows, BATCH_ROWS):
+                    yield rows.slice(begin, BATCH_ROWS)
+
+
+def staged_frame(session: SparkSession, directory: Path, files: tuple[StagedFile, ...], schema: StructType) -> DataFrame | None:
+    """The staged rows as a DataFrame in the kernel's columns; None if there are none."""
+    files = tuple(f for f in files if f.rows)
+    if not files:
+        return None
+    reader = StagedReader(str(directory), files, tuple(schema.names))
+    return session.range(0, len(files), 1, len(files)).mapInArrow(reader, schema)
+
+
+def with_report(schema: StructType) -> StructType:
+    return StructType([*schema.fields]).add(REPORT, "string")

@@ -1,0 +1,119 @@
+"""``writeStream``: Spark's DataStreamWriter for a Headrace stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+from headrace.compile.catalyst import checked, first_line
+from headrace.errors import QueryError, SinkError, UnsupportedError
+from headrace.graph.origin import user_line
+from headrace.operators.kernel import OutputMode
+from headrace.runtime.query import HeadraceQuery, start_query
+from headrace.runtime.sinks import SinkRequest, make_sink
+from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
+
+if TYPE_CHECKING:
+    from headrace.graph.stream import Stream
+
+
+class StreamWriter:
+    """As Spark's: set format, options, output mode and trigger, then start."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._format = str(stream.sparkSession.conf.get("spark.sql.sources.default", "parquet"))
+        self._options: dict[str, str] = {}
+        self._mode = OutputMode.APPEND
+        self._name: str | None = None
+        self._trigger: dict[str, Any] = {}
+        self._partition_by: tuple[str, ...] = ()
+        self._foreach_batch: Callable[[DataFrame, int], Any] | None = None
+
+    def format(self, source: str) -> StreamWriter:
+        self._format = source
+        return self
+
+    def option(self, key: str, value: Any) -> StreamWriter:
+        self._options[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        return self
+
+    def options(self, **options: Any) -> StreamWriter:
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def outputMode(self, outputMode: str) -> StreamWriter:
+        try:
+            self._mode = OutputMode(str(outputMode).lower())
+        except ValueError:
+            raise QueryError(where=user_line("outputMode"), wanted="append, update or complete", found=repr(outputMode)) from None
+        return self
+
+    def queryName(self, queryName: str) -> StreamWriter:
+        self._name = queryName
+        return self
+
+    def trigger(self, *, processingTime: str | None = None, availableNow: bool | None = None, once: bool | None = None, **other: Any) -> StreamWriter:
+        """``processingTime="500 milliseconds"`` or ``availableNow=True``."""
+        where = user_line("trigger")
+        given = {k: v for k, v in {"processingTime": processingTime, "availableNow": availableNow, "once": once, **other}.items() if v is not None}
+        if len(given) != 1:
+            raise QueryError(where=where, wanted="one trigger", found=str(given or "none"))
+        if not {"processingTime", "availableNow", "once"} & set(given):
+            raise UnsupportedError(where=where, found=f"the trigger {next(iter(given))}", supported=("processingTime", "availableNow"))
+        self._trigger = given
+        return self
+
+    def partitionBy(self, *cols: Any) -> StreamWriter:
+        self._partition_by = tuple(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
+        return self
+
+    def foreachBatch(self, func: Callable[[DataFrame, int], Any]) -> StreamWriter:
+        """Hand each batch of results to ``func(df, batch_id)``; after a crash the same batch may come again, with the same rows and id."""
+        if not callable(func):
+            raise QueryError(where=user_line("foreachBatch"), wanted="a function of a DataFrame and a batch id", found=repr(func))
+        self._foreach_batch = func
+        return self
+
+    def start(self, path: str | None = None) -> HeadraceQuery:
+        where = user_line("start")
+        if path is not None:
+            self._options["path"] = path
+        stream = self._stream
+        if stream.stateful is None:
+            raise UnsupportedError(
+                "Headrace runs stateful queries",
+                where=where,
+                found="a stream without an aggregate or dropDuplicates",
+                hint="for a stateless query use Spark's own writeStream",
+            )
+        request = SinkRequest(
+            stream.sparkSession, self._format, dict(self._options), self._partition_by, self._mode, stream.schema, self._name, where, self._foreach_batch
+        )
+        return start_query(stream, lambda: make_sink(request), self._mode, self._options, self._name, self._trigger, where)
+
+    def toTable(self, tableName: str) -> HeadraceQuery:
+        """Append to a table, created if it does not exist; its files are written exactly once."""
+        where = user_line("toTable")
+        session: Any = self._stream.sparkSession
+        if self._format.lower() not in FILE_FORMATS:
+            raise SinkError(where=where, wanted=f"a table of format {', '.join(FILE_FORMATS)}", found=repr(self._format))
+        if not checked(where, lambda: session.catalog.tableExists(tableName)):
+            writer = session.createDataFrame([], self._stream.schema).write.format(self._format)
+            if self._partition_by:
+                writer = writer.partitionBy(*self._partition_by)
+            if "path" in self._options:
+                writer = writer.option("path", self._options["path"])
+            checked(where, lambda: writer.saveAsTable(tableName))
+        try:
+            identifier = session._jsparkSession.sessionState().sqlParser().parseTableIdentifier(tableName)
+            table = session._jsparkSession.sessionState().catalog().getTableMetadata(identifier)
+        except Exception as refused:
+            raise SinkError(where=where, wanted="a table of the session's catalog", found=first_line(refused)) from None
+        provider = table.provider().get() if table.provider().isDefined() else "none"
+        if provider.lower() != self._format.lower():
+            raise SinkError(where=where, wanted=f"a table of format {self._format}", found=f"{tableName} of format {provider}")
+        return self.start(str(table.location().toString()))

@@ -1,0 +1,1 @@
+"""Explicit operator state: immutable sorted runs, and the manifests that make versions of them."""

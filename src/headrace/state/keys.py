@@ -1,0 +1,95 @@
+"""Equality of keys, column by column, as Spark groups them.
+
+Null equals null, NaN equals NaN (there is one NaN: the compiler normalises floating keys in the JVM), and struct keys are compared
+field by field. Fixed-width columns are compared as bits, everything else by Arrow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Mask = npt.NDArray[np.bool_]
+
+_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def leaves(column: pa.Array) -> list[pa.Array]:
+    """The atomic columns of a key column; a struct gives its fields and, where it may be null, its own validity."""
+    if not pa.types.is_struct(column.type):
+        return [column]
+    found = [column.is_valid()] if column.null_count else []
+    for field in column.flatten():
+        found.extend(leaves(field))
+    return found
+
+
+def equal(left: list[pa.Array], right: list[pa.Array], rows: int) -> Mask:
+    """Row by row: are the keys in these columns the same?"""
+    same = np.ones(rows, dtype=np.bool_)
+    for a, b in zip(left, right, strict=True):
+        if pa.types.is_struct(a.type):
+            same &= pc.equal(a.is_valid(), b.is_valid()).to_numpy(zero_copy_only=False)
+            same &= equal(a.flatten(), b.flatten(), rows)
+        else:
+            same &= _equal_atomic(a, b)
+    return same
+
+
+def changes(columns: list[pa.Array], rows: int) -> Mask:
+    """For rows 1..n-1: does the key differ from the row before?"""
+    if rows < 2:
+        return np.zeros(0, dtype=np.bool_)
+    return ~equal([c.slice(1) for c in columns], [c.slice(0, rows - 1) for c in columns], rows - 1)
+
+
+def ranks(columns: list[pa.Array]) -> list[npt.NDArray[np.int64]]:
+    """Dense ranks of each leaf column: an order of keys that is the same in every file."""
+    found = []
+    for leaf in (leaf for column in columns for leaf in leaves(column)):
+        bits = as_bits(leaf)
+        if bits is not None:
+            _, dense = np.unique(bits, return_inverse=True)
+            rank = dense.astype(np.int64) + 1
+        else:
+            ordered = leaf.cast(pa.string()) if pa.types.is_decimal(leaf.type) else leaf.cast(pa.uint8()) if pa.types.is_boolean(leaf.type) else leaf
+            rank = pc.rank(ordered, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+        if leaf.null_count:
+            rank[leaf.is_null().to_numpy(zero_copy_only=False)] = 0
+        found.append(rank)
+    return found
+
+
+def as_bits(column: pa.Array) -> npt.NDArray[np.unsignedinteger] | None:
+    """A fixed-width column as unsigned numbers without a copy; None for any other type."""
+    kind = column.type
+    if pa.types.is_boolean(kind) or pa.types.is_nested(kind) or not _fixed_width(kind):
+        return None
+    width = kind.bit_width // 8
+    if width not in _BITS:
+        return None
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(len(column), dtype=_BITS[width])
+    return np.frombuffer(data, dtype=_BITS[width], count=len(column), offset=column.offset * width)
+
+
+def _fixed_width(kind: pa.DataType) -> bool:
+    try:
+        return bool(kind.bit_width % 8 == 0)
+    except ValueError:
+        return False
+
+
+def _equal_atomic(a: pa.Array, b: pa.Array) -> Mask:
+    bits_a, bits_b = as_bits(a), as_bits(b)
+    if bits_a is not None and bits_b is not None:
+        same: Mask = bits_a == bits_b
+        if not a.null_count and not b.null_count:
+            return same
+    else:
+        same = pc.fill_null(pc.equal(a, b), False).to_numpy(zero_copy_only=False)
+    null_a, null_b = (x.is_null().to_numpy(zero_copy_only=False) for x in (a, b))
+    return (same & ~null_a & ~null_b) | (null_a & null_b)

@@ -1,0 +1,94 @@
+"""Finding the state of many keys at once: newest run first, each key until it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.ids import slot_bounds
+from headrace.state import keys
+from headrace.state.layout import DELETED, Indices, Layout, hashes
+from headrace.state.run import Run
+
+
+def newest(runs: Iterable[Run], needles: pa.RecordBatch, layout: Layout) -> tuple[Indices, pa.RecordBatch]:
+    """For sorted, distinct keys: which were found, and their newest rows (in the needles' order).
+
+    Only for layouts without sub-keys. A tombstone ends the search for its key and is not returned.
+    """
+    h = hashes(needles)
+    open_ = np.arange(needles.num_rows)
+    found: list[Indices] = []
+    pieces: list[pa.RecordBatch] = []
+    for run in runs:
+        if not len(open_):
+            break
+        first, last = slot_bounds(run.ref.lo, run.ref.hi)
+        begin = int(np.searchsorted(h[open_], np.uint64(first), "left"))
+        end = int(np.searchsorted(h[open_], np.uint64(last), "right"))
+        which, where = _match(run, needles, open_[begin:end], layout)
+        if not len(which):
+            continue
+        keep = np.ones(needles.num_rows, dtype=np.bool_)
+        keep[which] = False
+        open_ = open_[keep[open_]]
+        rows = run.rows.take(pa.array(where))
+        if DELETED in rows.schema.names:
+            alive = ~rows.column(DELETED).to_numpy(zero_copy_only=False)
+            which, rows = which[alive], rows.filter(pa.array(alive))
+        found.append(which)
+        pieces.append(rows.select(layout.schema.names))
+    if not pieces:
+        return np.zeros(0, dtype=np.int64), layout.empty()
+    which = np.concatenate(found)
+    rows = pieces[0] if len(pieces) == 1 else _concatenate(pieces)
+    order = np.argsort(which, kind="stable")
+    return which[order], rows if len(pieces) == 1 else rows.take(pa.array(order))
+
+
+def all_rows(runs: Iterable[Run], needles: pa.RecordBatch) -> pa.RecordBatch | None:
+    """Every row, in any run, whose hash is that of a needle: the parts of those keys' state, not yet merged."""
+    h = np.unique(hashes(needles))
+    pieces = []
+    for run in runs:
+        begin = np.searchsorted(run.h, h, "left")
+        count = np.searchsorted(run.h, h, "right") - begin
+        total = int(count.sum())
+        if total:
+            ahead = np.concatenate([[0], np.cumsum(count)[:-1]])
+            pieces.append(run.rows.take(pa.array(np.repeat(begin - ahead, count) + np.arange(total))))
+    return _concatenate(pieces) if pieces else None
+
+
+def _match(run: Run, needles: pa.RecordBatch, candidates: Indices, layout: Layout) -> tuple[Indices, Indices]:
+    """Which candidates the run holds, and at which of its rows."""
+    run_h, rows = run.h, run.rows.num_rows
+    if not rows or not len(candidates):
+        return candidates[:0], candidates[:0]
+    h = hashes(needles)[candidates]
+    at = np.searchsorted(run_h, h, "left")
+    which: list[Indices] = []
+    where: list[Indices] = []
+    # The first row of that hash is nearly always the key; only where two keys share a hash must we walk on.
+    while len(candidates):
+        hit = (at < rows) & (run_h[np.minimum(at, rows - 1)] == h)
+        candidates, at, h = candidates[hit], at[hit], h[hit]
+        same = keys.equal(
+            [run.rows.column(name).take(pa.array(at)) for name in layout.key_names],
+            [needles.column(name).take(pa.array(candidates)) for name in layout.key_names],
+            len(at),
+        )
+        which.append(candidates[same])
+        where.append(at[same])
+        candidates, at, h = candidates[~same], at[~same] + 1, h[~same]
+    if len(which) == 1:
+        return which[0], where[0]
+    found = np.concatenate(which)
+    order = np.argsort(found, kind="stable")
+    return found[order], np.concatenate(where)[order]
+
+
+def _concatenate(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches([p.replace_schema_metadata(None) for p in pieces])

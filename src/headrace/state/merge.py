@@ -1,0 +1,57 @@
+"""Merging sorted slices of runs into one sorted batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.state.layout import DELETED, Combine, Indices, Layout, Policy, subs
+from headrace.state.segments import sort_into_segments
+
+
+def merge_rows(newest_first: list[pa.RecordBatch], layout: Layout, combine: Combine, *, keep_deleted: bool = False) -> pa.RecordBatch:
+    """One row per (key, sub): the newest, or what the operator's merge makes of all of them.
+
+    ``keep_deleted`` leaves tombstones in, for a merge that does not reach down to the oldest run.
+    """
+    parts = [part.replace_schema_metadata(None) for part in newest_first if part.num_rows]
+    if not parts:
+        return layout.empty()
+    deletions = any(DELETED in part.schema.names for part in parts)
+    if deletions:
+        parts = [_with_deleted(part) for part in parts]
+    if len(parts) == 1:
+        merged = parts[0]
+    else:
+        ordered, starts = sort_into_segments(pa.concat_batches(parts), layout)
+        merged = reduce_segments(ordered, starts, layout, combine)
+    if deletions and not keep_deleted:
+        alive = ~merged.column(DELETED).to_numpy(zero_copy_only=False)
+        merged = merged.filter(pa.array(alive)).select(layout.schema.names)
+    return merged
+
+
+def reduce_segments(ordered: pa.RecordBatch, starts: Indices, layout: Layout, combine: Combine) -> pa.RecordBatch:
+    """One row per segment of sorted rows, by the layout's policy."""
+    if len(starts) == ordered.num_rows:
+        return ordered
+    firsts = ordered.take(pa.array(starts))
+    if layout.policy is Policy.REPLACE:
+        return firsts
+    values = combine([ordered.column(name) for name in layout.value_names], starts)
+    fixed = [firsts.column(name) for name in firsts.schema.names if name not in set(layout.value_names)]
+    return pa.RecordBatch.from_arrays([*fixed, *values], schema=layout.schema)
+
+
+def without_expired(rows: pa.RecordBatch, expired_below: int | None) -> pa.RecordBatch:
+    """The rows whose sub-key is not below the bound."""
+    if expired_below is None or not rows.num_rows:
+        return rows
+    alive = subs(rows) >= expired_below
+    return rows if bool(np.all(alive)) else rows.filter(pa.array(alive))
+
+
+def _with_deleted(part: pa.RecordBatch) -> pa.RecordBatch:
+    if DELETED in part.schema.names:
+        return part
+    return part.append_column(DELETED, pa.array(np.zeros(part.num_rows, dtype=np.bool_)))

@@ -1,0 +1,81 @@
+"""Ranges of slots, and what they make of run references.
+
+An instance owns a list of slot ranges. It sees the references clipped to them, changes only those, and hands back its part; the
+driver joins the parts again. This is all that partitioning, merging and moving state take: no file is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from headrace.ids import SLOTS
+from headrace.state.run import RunReader, RunRef
+
+SlotRange = tuple[int, int]
+SlotRanges = tuple[SlotRange, ...]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The references that lie over one slot range, newest first."""
+
+    lo: int
+    hi: int
+    refs: tuple[RunRef, ...]
+
+
+def even_ranges(instances: int) -> tuple[SlotRanges, ...]:
+    """Contiguous ranges of as equal a size as can be, one per instance.
+
+    >>> even_ranges(3)
+    (((0, 1365),), ((1365, 2730),), ((2730, 4096),))
+    """
+    edges = [i * SLOTS // instances for i in range(instances + 1)]
+    return tuple(((lo, hi),) for lo, hi in zip(edges, edges[1:], strict=False))
+
+
+def clip(refs: Iterable[RunRef], ranges: SlotRanges, reader: RunReader | None = None) -> list[RunRef]:
+    """The references restricted to these slots; with a reader their row counts are exact, else proportional."""
+    clipped = []
+    for ref in refs:
+        for lo, hi in ranges:
+            part = restrict(ref, lo, hi, reader)
+            if part is not None:
+                clipped.append(part)
+    return clipped
+
+
+def restrict(ref: RunRef, lo: int, hi: int, reader: RunReader | None = None) -> RunRef | None:
+    """One reference restricted to the slots [lo, hi), or None where it has none of them."""
+    lo, hi = max(lo, ref.lo), min(hi, ref.hi)
+    if lo >= hi:
+        return None
+    if (lo, hi) == (ref.lo, ref.hi):
+        return ref
+    part = replace(ref, lo=lo, hi=hi, rows=ref.rows * (hi - lo) // (ref.hi - ref.lo))
+    return replace(part, rows=reader.open(part).rows.num_rows) if reader else part
+
+
+def join(parts: Iterable[RunRef]) -> list[RunRef]:
+    """References of one file whose slots touch become one again; newest first, then by slot."""
+    joined: list[RunRef] = []
+    for ref in sorted(parts, key=lambda r: (r.file, r.lo)):
+        last = joined[-1] if joined else None
+        if last and last.file == ref.file and last.hi == ref.lo:
+            joined[-1] = replace(last, hi=ref.hi, rows=last.rows + ref.rows)
+        else:
+            joined.append(ref)
+    return sorted(joined, key=lambda r: (-r.seq, r.lo))
+
+
+def stacks(refs: Iterable[RunRef], ranges: SlotRanges) -> list[Stack]:
+    """Cut the slots wherever a reference begins or ends: within each piece the same references lie on one another."""
+    refs = list(refs)
+    found = []
+    for lo, hi in ranges:
+        edges = sorted({lo, hi, *(e for r in refs for e in (r.lo, r.hi) if lo < e < hi)})
+        for a, b in zip(edges, edges[1:], strict=False):
+            over = sorted((r for r in refs if r.lo <= a and b <= r.hi), key=lambda r: -r.seq)
+            found.append(Stack(a, b, tuple(over)))
+    return found

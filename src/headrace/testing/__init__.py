@@ -1,0 +1,1 @@
+"""What users and our own tests test queries with."""

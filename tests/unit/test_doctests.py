@@ -1,0 +1,20 @@
+"""Runs the examples in docstrings of the modules that need no Spark."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+PURE_MODULES = (
+    "headrace.errors",
+    "headrace.ids",
+)
+
+
+@pytest.mark.parametrize("name", PURE_MODULES)
+def test_the_examples_in_docstrings_hold(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0, f"{name} has no examples: take it off the list or write one"
+    assert result.failed == 0

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from headrace import errors
+from headrace.errors import (
+    CheckpointError,
+    CorruptStateError,
+    HeadraceError,
+    InvariantError,
+    QueryError,
+    UnsupportedError,
+    VersionNotFoundError,
+    require,
+)
+
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, HeadraceError)]
+
+
+def example(kind: type[HeadraceError]) -> HeadraceError:
+    extra = {CorruptStateError: {"path": "runs/3.arrow"}, UnsupportedError: {"supported": ["sum", "avg"]}}.get(kind, {})
+    return kind("agg failed", wanted="a thing", where="agg", found="another", hint="change it", **extra)
+
+
+def test_a_message_says_where_what_was_wanted_what_was_found_and_what_to_do() -> None:
+    error = QueryError(where="groupBy", wanted="a column of the stream", found="'user'", hint="use one of src, dst")
+    assert str(error) == "groupBy: wanted a column of the stream; found 'user'; use one of src, dst"
+
+
+def test_parts_that_are_not_given_leave_no_trace() -> None:
+    assert str(HeadraceError("the query has no sink")) == "the query has no sink"
+
+
+def test_an_unsupported_feature_lists_what_is_supported() -> None:
+    error = UnsupportedError(wanted="an algebraic aggregate", found="median", supported=["sum", "avg"])
+    assert str(error) == "wanted an algebraic aggregate; found median; supported: sum, avg"
+
+
+def test_a_corrupt_file_is_named() -> None:
+    error = CorruptStateError(path="runs/3.arrow", wanted="checksum 1a", found="2b")
+    assert error.path == "runs/3.arrow"
+    assert str(error) == "runs/3.arrow: wanted checksum 1a; found 2b"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_error_survives_pickling(kind: type[HeadraceError]) -> None:
+    error = example(kind)
+    error.add_note("in batch 7")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+    assert copy.__notes__ == ["in batch 7"]
+
+
+def test_the_tree_can_be_caught_by_its_branches() -> None:
+    assert issubclass(UnsupportedError, QueryError)
+    assert issubclass(CorruptStateError, CheckpointError)
+    assert issubclass(VersionNotFoundError, CheckpointError)
+    assert not issubclass(InvariantError, CheckpointError | QueryError)
+
+
+def test_a_broken_invariant_is_reported_as_a_bug() -> None:
+    require(True, "fine")
+    with pytest.raises(InvariantError, match="runs are sorted; this is a bug in Headrace"):
+        require(False, "runs are sorted")

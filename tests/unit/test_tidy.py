@@ -1,0 +1,195 @@
+"""Keeps the house in order: sizes, layers, leftovers. What is said in CONTRIBUTING.md about the tree is checked here."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "headrace"
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 80
+
+# Lowest first. A module imports from its own layer and from lower ones. "" is the package itself, the public list.
+LAYERS = (
+    ("ids", "errors", "config"),
+    ("state", "control"),
+    ("operators",),
+    ("compile", "graph"),
+    ("runtime",),
+    ("", "testing", "sim", "bench"),
+    ("cli", "dashboard"),
+)
+LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}
+
+# Put together from halves, so that this file does not find itself.
+LEFTOVER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+ABSOLUTE_PATH = re.compile(r"(?<![\w.~})\-/])/(?:" + "|".join(("wor" + "k", "roo" + "t", "hom" + "e", "User" + "s")) + r")(?![\w.\-])")
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def text_files() -> Iterator[tuple[Path, str]]:
+    """Every text file that is tracked, or would be by `git add .`."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    for name in filter(None, listed.split("\0")):
+        path = ROOT / name
+        if not path.is_file():
+            continue
+        try:
+            yield path, path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+
+
+def part_of(module: str) -> str:
+    """`headrace.state.run` belongs to the part `state`."""
+    return (module.split(".") + [""])[1]
+
+
+def module_name(path: Path) -> str:
+    names = ("headrace", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(names[:-1] if names[-1] == "__init__" else names)
+
+
+def nodes_at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes, without the bodies of `if TYPE_CHECKING`: those imports never happen."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            for other in node.orelse:
+                yield other
+                yield from nodes_at_run_time(other)
+            continue
+        yield node
+        yield from nodes_at_run_time(node)
+
+
+def imports_of(source: str, package: str) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything imported, also inside functions. `package` resolves relative imports."""
+    for node in nodes_at_run_time(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")
+                base = ".".join(parents[: len(parents) - node.level + 1] + ([base] if base else []))
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def upward_imports(source: str, module: str, package: str) -> list[str]:
+    """Imports that go against the layers. A name of the package itself that is no part of it comes from the public list."""
+    part = part_of(module)
+    found = []
+    for line, name in imports_of(source, package):
+        if name.split(".")[0] != "headrace":
+            continue
+        wanted = part_of(name) if part_of(name) in LAYER_OF else ""
+        if LAYER_OF[wanted] > LAYER_OF[part]:
+            found.append(f"{module}:{line} imports {name}, which is a layer above {part}")
+    return found
+
+
+def test_every_part_of_the_package_has_a_layer() -> None:
+    parts = {part_of(module_name(path)) for path in sources()}
+    assert parts <= set(LAYER_OF), f"add to LAYERS: {sorted(parts - set(LAYER_OF))}"
+
+
+def test_imports_go_one_way() -> None:
+    found = []
+    for path in sources():
+        module = module_name(path)
+        # The public list re-exports from everywhere.
+        if module != "headrace" and part_of(module) in LAYER_OF:
+            package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+            found += upward_imports(path.read_text(encoding="utf-8"), module, package)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from headrace.runtime import session",
+        "import headrace.cli.version",
+        "from headrace import stream",
+        "from headrace import runtime",
+        "from ..runtime import session",
+        "def late():\n    from headrace import runtime",
+        "if TYPE_CHECKING:\n    pass\nelse:\n    import headrace.graph",
+    ],
+)
+def test_an_import_from_a_higher_layer_is_noticed(source: str) -> None:
+    assert upward_imports(source, "headrace.state.run", "headrace.state")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import headrace.errors, numpy",
+        "from headrace import ids",
+        "from . import merge",
+        "from headrace.control import observe",
+        "if TYPE_CHECKING:\n    from headrace.runtime import session",
+    ],
+)
+def test_an_import_from_its_own_or_a_lower_layer_is_fine(source: str) -> None:
+    assert not upward_imports(source, "headrace.state.run", "headrace.state")
+
+
+def test_no_source_file_is_too_long() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
+    assert not {name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX}
+
+
+def test_no_function_is_too_long() -> None:
+    found = []
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                lines = node.end_lineno - node.lineno + 1
+                if lines > FUNCTION_LINES_MAX:
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {lines} lines")
+    assert not found, "\n".join(found)
+
+
+def matches(pattern: re.Pattern[str], files: Iterator[tuple[Path, str]]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path, text in files
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_nothing_is_left_to_do_in_the_source() -> None:
+    code = ((path, text) for path, text in text_files() if path.suffix == ".py" or path.parent.name == "scripts")
+    found = matches(LEFTOVER, code)
+    assert not found, "\n".join(found)
+
+
+def test_no_file_knows_one_machine() -> None:
+    found = matches(ABSOLUTE_PATH, text_files())
+    assert not found, "\n".join(found)
+
+
+def test_state_never_pickles() -> None:
+    pickles = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
+    found = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in sorted((PACKAGE / "state").rglob("*.py"))
+        for line, name in imports_of(path.read_text(encoding="utf-8"), module_name(path))
+        if pickles & set(name.split("."))
+    ]
+    assert not found, "\n".join(found)

@@ -1,10 +1,10 @@
 """Headrace: elastic, fault-tolerant, stateful streaming on Apache Spark, from plain PySpark code.
 
-    import headrace as hr
+import headrace as hr
 
-    spark = hr.session("my query")
-    calls = hr.stream(spark.readStream.schema(schema).parquet("calls/"))
-    query = calls.groupBy("caller").count().writeStream.outputMode("update").format("console").start()
+spark = hr.session("my query")
+calls = hr.stream(spark.readStream.schema(schema).parquet("calls/"))
+query = calls.groupBy("caller").count().writeStream.outputMode("update").format("console").start()
 """
 
 from __future__ import annotations
@@ -36,4 +36,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}; it has {', '.join(__all__)}")
     import importlib
 
+    importlib.import_module("headrace.runtime.writer")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""Settings of a query, typed. A user gives them as ``option("headrace.NAME", value)`` on the writer or as Spark settings of the same name."""
+"""Settings of a query, typed; given as ``option("headrace.NAME", value)`` on the writer or as Spark settings of the same name."""
 
 from __future__ import annotations
 
@@ -60,8 +60,17 @@ def _parse(name: str, value: Any, kind: type) -> Any:
         raise QueryError(where=f"option {name!r}", wanted=f"a value of type {kind.__name__}", found=repr(value)) from bad
 
 
+_BOUNDS = {
+    "instances": (0, 4096),
+    "versionsToKeep": (2, 1_000_000),
+    "depthMax": (1, 64),
+    "hashBits": (1, 64),
+    "compactRows": (1, 10**9),
+}
+
+
 def _check(config: Config) -> None:
-    for name, low, high in (("instances", 0, 4096), ("versionsToKeep", 2, 1_000_000), ("depthMax", 1, 64), ("hashBits", 1, 64), ("compactRows", 1, 10**9)):
+    for name, (low, high) in _BOUNDS.items():
         value = getattr(config, name)
         if not low <= value <= high:
             raise QueryError(where=f"option '{PREFIX}{name}'", wanted=f"a number from {low} to {high}", found=str(value))

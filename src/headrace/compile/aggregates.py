@@ -91,7 +91,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
         description={
             "operator": "aggregate",
             "keys": [f"{k.name}: {k.type.simpleString()}" for k in keys],
-            "window": None if node.window is None else f"{node.window.size_us} us every {node.window.advance_us} us from {node.window.offset_us} us",
+            "window": None if window is None else f"{window.size_us} us every {window.advance_us} us from {window.offset_us} us",
             "aggregates": [str(e.name()) for e in results],
             "partials": [type(p).__name__ for p in partials],
         },
@@ -215,7 +215,8 @@ def _finisher(
             value = F.when(F.col(WINDOW) != 2**62, event_time.from_micros(F.col(WINDOW), time_type)).cast(key.type)
         outputs.append(value.alias(key.name))
     if node.window is not None:
-        assert window is not None and time_type is not None
+        assert window is not None
+        assert time_type is not None
         start = event_time.from_micros(F.col(WINDOW), time_type).alias("start")
         # State is kept by pane; where panes are parts of windows, only their start is certain.
         end = event_time.from_micros(F.col(WINDOW) + F.lit(window.size_us), time_type).alias("end")
@@ -279,7 +280,7 @@ def check_mode(plan: StatefulPlan, mode: OutputMode, where: str) -> None:
             "append mode emits a group once it can no longer change, so the group must have an event time with a watermark",
             where=where,
             found="an aggregate without one",
-            hint="call withWatermark(column, delay) before groupBy and group by F.window(column, ...), or use outputMode('update') or 'complete'",
+            hint="call withWatermark(column, delay) before groupBy and group by F.window(column, ...), or use outputMode('update')",
         )
     raise QueryError(where=where, wanted=" or ".join(plan.modes), found=f"output mode {mode}")
 

@@ -31,7 +31,9 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
     sub = [F.coalesce(event_time.micros(F.col(_quoted(n)), fields[n].dataType), F.lit(2**62)).cast("long").alias(SUB) for n in timed]
     payload = [f"c{i}" for i in range(len(source.schema.fields))]
     carried = [encode(F.col(_quoted(f.name)), f.dataType).alias(c) for f, c in zip(source.schema.fields, payload, strict=True)]
-    layout = Layout(keys=tuple((a, arrow_type(fields[n].dataType)) for a, n in zip(names, node.subset, strict=True)), values=(), has_sub=bool(sub))
+    layout = Layout(
+        keys=tuple((a, arrow_type(fields[n].dataType)) for a, n in zip(names, node.subset, strict=True)), values=(), has_sub=bool(sub)
+    )
     carried_types = [(c, arrow_type(f.dataType)) for c, f in zip(payload, source.schema.fields, strict=True)]
     finished = [decode(F.col(c), f.dataType).alias(f.name) for c, f in zip(payload, source.schema.fields, strict=True)]
     return StatefulPlan(
@@ -42,7 +44,9 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
         row=tuple(F.col(c) for c in payload),
         ones=(),
         many=None,
-        kernel_schema=T.StructType([T.StructField(c, transport_type(f.dataType)) for c, f in zip(payload, source.schema.fields, strict=True)]),
+        kernel_schema=T.StructType(
+            [T.StructField(c, transport_type(f.dataType)) for c, f in zip(payload, source.schema.fields, strict=True)]
+        ),
         finish=lambda frame: frame.select(*finished),
         schema=source.schema,
         state_schema=T.StructType([T.StructField(a, transport_type(fields[n].dataType)) for a, n in zip(names, node.subset, strict=True)]),

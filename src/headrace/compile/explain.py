@@ -13,7 +13,8 @@ def explain(plan: StatefulPlan, suffix: tuple[Step, ...], instances: int, mode: 
     about = plan.description
     lines = ["== Headrace plan =="]
     lines.append("source      Spark (JVM): " + ", ".join(plan.selected.columns))
-    lines.append("combine     Spark (JVM): " + ("before the shuffle, while it shrinks the batch" if plan.many is not None else "no, rows are shipped as they are"))
+    combine = "before the shuffle, while it shrinks the batch" if plan.many is not None else "no, rows are shipped as they are"
+    lines.append("combine     Spark (JVM): " + combine)
     lines.append(f"route       {SLOTS} slots of xxhash64 over {len(plan.operator.layout.keys)} key column(s), one shuffle")
     for instance, ranges in enumerate(even_ranges(instances)):
         lines.append(f"  instance {instance}: slots " + ", ".join(f"{lo}-{hi - 1}" for lo, hi in ranges))

@@ -27,7 +27,7 @@ SUPPORTED = (
     "max_by", "first", "last", "any_value", "bool_and", "every", "bool_or", "some", "approx_count_distinct", "collect_set",
 )  # fmt: skip
 
-Names = list[str]
+Row = Callable[[list[Column]], list[Column | None]]
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,9 @@ def _pick(call: _Call, value: tuple[Column, T.DataType], order: tuple[Column, T.
 def _by(greatest: bool) -> Callable[[_Call], Piece]:
     def build(call: _Call) -> Piece:
         if call.function.children().size() != 2:
-            raise UnsupportedError(where=call.where, found="a number of values to keep", hint="min_by and max_by keep one", supported=SUPPORTED)
+            raise UnsupportedError(
+                where=call.where, found="a number of values to keep", hint="min_by and max_by keep one", supported=SUPPORTED
+            )
         return _pick(call, call.child(0), call.child(1), greatest)
 
     return build
@@ -246,7 +248,7 @@ def _collect_set(call: _Call) -> Piece:
         known = F.coalesce(p[0], F.array().cast(travels))
         return F.transform(known, lambda x: decode(x, kind)) if transport_type(kind) != kind else known
 
-    row = lambda i: [F.when(i[0].isNull(), F.array().cast(travels)).otherwise(F.array(i[0]).cast(travels))]  # noqa: E731
+    row: Row = lambda i: [F.when(i[0].isNull(), F.array().cast(travels)).otherwise(F.array(i[0]).cast(travels))]  # noqa: E731
     return Piece(P.Distinct(arrow_type(kind)), [value], row, None, None, finish=finish, types=[travels])
 
 
@@ -256,7 +258,7 @@ def _approx_count_distinct(call: _Call) -> Piece:
     bits = hyperloglog.precision(float(call.function.relativeSD()))
     register = F.when(value.isNotNull(), hyperloglog.register(F.xxhash64(normalize(value, kind)), bits))
     travels = T.ArrayType(T.IntegerType())
-    row = lambda i: [F.when(i[0].isNull(), F.array().cast(travels)).otherwise(F.array(i[0]).cast(travels))]  # noqa: E731
+    row: Row = lambda i: [F.when(i[0].isNull(), F.array().cast(travels)).otherwise(F.array(i[0]).cast(travels))]  # noqa: E731
     estimate = hyperloglog.estimator(call.context.session, bits)
     return Piece(P.Registers(), [register], row, None, None, finish=lambda p: estimate(p[0]), types=[travels])
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import LongType
 
 from headrace.operators.sets import RANK_BITS
@@ -43,11 +44,13 @@ def estimator(session: SparkSession, bits: int) -> Callable[[Column], Column]:
     def one(codes: Any) -> int:
         return estimate(np.asarray(codes if codes is not None else [], dtype=np.int64), m, alpha, raw, bias, threshold)
 
-    @F.pandas_udf(LongType())  # type: ignore[call-overload, untyped-decorator]
     def estimates(registers: pd.Series) -> pd.Series:
         return registers.map(one)
 
-    return lambda registers: estimates(F.coalesce(registers, F.array().cast("array<int>")))
+    # PySpark's overloads do not cover a plain function with a type object.
+    annotate: Any = pandas_udf
+    column_of = annotate(estimates, LongType())
+    return lambda registers: column_of(F.coalesce(registers, F.array().cast("array<int>")))
 
 
 def estimate(codes: Any, m: int, alpha: float, raw: list[float], bias: list[float], threshold: float) -> int:

@@ -1,8 +1,8 @@
 """The plan of a query: what Spark does before the shuffle, what the kernel does, and what Spark makes of the kernel's rows.
 
-    streaming DataFrame --select--> h, keys, [sub], inputs, part          in Structured Streaming's own plan
-        --combine or project--> h, keys, [sub], partials                  in foreachBatch, before the shuffle
-        --route--> kernel (Python, over Arrow) --finish--> the user's columns --suffix--> sink
+streaming DataFrame --select--> h, keys, [sub], inputs, part          in Structured Streaming's own plan
+    --combine or project--> h, keys, [sub], partials                  in foreachBatch, before the shuffle
+    --route--> kernel (Python, over Arrow) --finish--> the user's columns --suffix--> sink
 """
 
 from __future__ import annotations

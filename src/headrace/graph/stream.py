@@ -6,7 +6,7 @@ an empty DataFrame of the same columns (so that a mistake is reported at the use
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from headrace.compile import compile_node
 from headrace.compile.catalyst import analyzed, checked, class_name, walk
 from headrace.config import Config
-from headrace.errors import QueryError, SessionError, SourceError, UnsupportedError
+from headrace.errors import QueryError, SessionError, SourceError, UnsupportedError, require
 from headrace.graph.nodes import AggregateNode, DedupNode, StatefulNode, Step, WindowSpec
 from headrace.graph.origin import user_line
 from headrace.graph.window_column import as_window
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from headrace.runtime.writer import StreamWriter
 
 ColumnOrName = Column | str
+
+_WRITER: list[Callable[[Stream], StreamWriter]] = []
+
+
+def provide_writer(make: Callable[[Stream], StreamWriter]) -> None:
+    """The runtime, a layer above, says here how streams are written."""
+    _WRITER[:] = [make]
 
 
 @dataclass(frozen=True)
@@ -141,13 +148,13 @@ class Stream:
 
     @property
     def writeStream(self) -> StreamWriter:
-        from headrace.runtime.writer import StreamWriter
-
-        return StreamWriter(self)
+        require(bool(_WRITER), "headrace.runtime.writer is imported before a stream is written")
+        return _WRITER[0](self)
 
     def _step(self, method: str, *args: Any) -> Stream:
         step = Step(method, args, (), user_line(method))
-        return replace(self, frame=checked(step.where, lambda: step.apply(self.frame)), suffix=(*self.suffix, step) if self.stateful else ())
+        frame = checked(step.where, lambda: step.apply(self.frame))
+        return replace(self, frame=frame, suffix=(*self.suffix, step) if self.stateful else ())
 
     def _only_stateless(self, where: str) -> None:
         if self.stateful is not None:
@@ -202,7 +209,8 @@ class GroupedStream:
 
 
 def _from_dict(wanted: dict[str, str]) -> list[Column]:
-    return [F.expr(f"{function}({'*' if column == '*' else '`' + column + '`'})").alias(f"{function}({column})") for column, function in wanted.items()]
+    quoted = {column: "*" if column == "*" else f"`{column}`" for column in wanted}
+    return [F.expr(f"{function}({quoted[column]})").alias(f"{function}({column})") for column, function in wanted.items()]
 
 
 def stream(frame: DataFrame) -> Stream:

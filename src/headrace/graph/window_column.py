@@ -14,7 +14,7 @@ from headrace.graph.nodes import WindowSpec
 
 def as_window(session: SparkSession, source: DataFrame, column: Column, where: str) -> WindowSpec | None:
     """The window that a grouping column asks for, or None if it is a column like any other."""
-    node: Any = column._jc.node()
+    node: Any = column._jc.node()  # type: ignore[operator]
     name = "window"
     if class_name(node) == "Alias":
         name, node = node.name().apply(0), node.child()

@@ -59,7 +59,9 @@ class RunningAggregate:
     def output(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows.select(self.output_schema.names)
 
-    def _merged(self, ordered: pa.RecordBatch, starts: Indices, needles: pa.RecordBatch, found: Indices, old: pa.RecordBatch) -> pa.RecordBatch:
+    def _merged(
+        self, ordered: pa.RecordBatch, starts: Indices, needles: pa.RecordBatch, found: Indices, old: pa.RecordBatch
+    ) -> pa.RecordBatch:
         """The state after the batch: each key's old row, where there is one, goes in front of its new ones, and each group is merged."""
         names = self.layout.value_names
         values = [ordered.column(name) for name in names]

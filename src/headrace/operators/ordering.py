@@ -34,7 +34,7 @@ def extremes(columns: list[pa.Array], starts: Indices, *, greatest: bool) -> Ind
     named = {f"c{i}": _sortable(column) for i, column in enumerate(columns)}
     table = pa.table({"segment": segment, **named})
     order = pc.sort_indices(table, sort_keys=[("segment", "ascending"), *((name, "ascending") for name in named)])
-    order = order.to_numpy().astype(np.int64)
+    order = np.asarray(order.to_numpy(), dtype=np.int64)
     if not greatest:
         return order[starts]
     valid = columns[0].is_valid().to_numpy(zero_copy_only=False)

@@ -54,4 +54,4 @@ def _codes(elements: pa.Array) -> npt.NDArray[np.int64]:
     if bits is not None:
         return bits.astype(np.uint64).view(np.int64)
     encoded = elements.dictionary_encode()
-    return encoded.indices.to_numpy().astype(np.int64)
+    return np.asarray(encoded.indices.to_numpy(), dtype=np.int64)

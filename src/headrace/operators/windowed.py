@@ -85,7 +85,9 @@ class WindowedAggregate:
         touched = _member(rows, changed, self.layout)
         yield from self._windows(rows, moment.watermark_us, None, touched)
 
-    def _windows(self, rows: pa.RecordBatch, after_us: int | None, until_us: int | None, touched: Mask | None = None) -> Iterator[pa.RecordBatch]:
+    def _windows(
+        self, rows: pa.RecordBatch, after_us: int | None, until_us: int | None, touched: Mask | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The windows that end in (after, until], from merged rows in (h, key, pane) order; only those with a touched pane, if given."""
         pane = subs(rows)
         if self.window.one_pane_each:

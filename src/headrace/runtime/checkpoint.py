@@ -48,13 +48,18 @@ class Checkpoint:
         """For readers: the checkpoint must be there."""
         found = cls(location)
         if not (found.directory / "query.json").exists():
-            raise CheckpointError(where=str(found.location), wanted="a checkpoint of a Headrace query", found="none", hint=_hint(found.location))
+            raise CheckpointError(
+                where=str(found.location), wanted="a checkpoint of a Headrace query", found="none", hint=_hint(found.location)
+            )
         return found
 
     def open(self, operator_id: str, layout: Layout, description: dict[str, object]) -> None:
         """Create the folder, or check that it belongs to this query."""
         identity = self.directory / "query.json"
-        wanted = {"format": 1, "operators": {operator_id: {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **description}}}
+        wanted = {
+            "format": 1,
+            "operators": {operator_id: {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **description}},
+        }
         if identity.exists():
             self._check_identity(json.loads(identity.read_text()), wanted)
         else:
@@ -85,7 +90,7 @@ class Checkpoint:
                     found=f"one of another query ({', '.join(found['operators'])})",
                     hint="give the query a checkpointLocation of its own",
                 )
-            if theirs["fingerprint"] == mine["fingerprint"] and theirs.get("window") == mine.get("window") and theirs["keys"] == mine["keys"]:
+            if all(theirs.get(name) == mine.get(name) for name in ("fingerprint", "window", "keys", "aggregates")):
                 continue
             changes = _differences(theirs, mine)
             kind = StateSchemaError if theirs["keys"] == mine["keys"] else CheckpointMismatchError

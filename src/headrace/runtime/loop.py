@@ -98,7 +98,8 @@ class BatchLoop:
             self.checkpoint.remember(manifest)
             self.checkpoint.collect_garbage(self.config.versionsToKeep)
             fail_point("collect-garbage", version)
-        self.on_progress(BatchProgress(version, begin_s, time.time(), self.last_begin_s, replayed, self.instances, phases, reports, manifest))
+        end_s = time.time()
+        self.on_progress(BatchProgress(version, begin_s, end_s, self.last_begin_s, replayed, self.instances, phases, reports, manifest))
         self.last_begin_s = begin_s
         fail_point("batch-end", version)
 
@@ -145,7 +146,7 @@ class BatchLoop:
                 where=str(self.checkpoint.location),
                 wanted=f"the state of version {version - 1}, on which batch {version} builds",
                 found="no manifest of it",
-                hint="Spark's offsets and Headrace's state were separated: restore the folder 'headrace', or start with a new checkpointLocation",
+                hint="Spark's offsets and Headrace's state were separated: restore the folder 'headrace', or use a new checkpointLocation",
             )
         return self.previous
 
@@ -170,7 +171,8 @@ class BatchLoop:
     def _job(self, batch: DataFrame, spec: TaskSpec, phases: dict[str, float]) -> list[InstanceReport]:
         """Combine, route, and run the instances."""
         with Phase(phases, "plan"):
-            combining = self.plan.many is not None and (self.config.combine == "always" or (self.config.combine == "auto" and self.combining))
+            wanted = {"always": True, "never": False}.get(self.config.combine, self.combining)
+            combining = wanted and self.plan.many is not None
             rows = self.plan.combined(batch) if combining else self.plan.projected(batch)
             routed = route(rows, spec.routing)
         with Phase(phases, "job"):

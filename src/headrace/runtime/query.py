@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.compile import compile_node
 from headrace.compile.aggregates import check_mode
@@ -73,7 +73,7 @@ class HeadraceQuery:
 
     def _executed_plan(self) -> Any:
         self._started.wait(60)
-        return self._spark._jsq.streamingQuery().lastExecution().executedPlan()  # type: ignore[attr-defined]
+        return self._spark._jsq.streamingQuery().lastExecution().executedPlan()
 
     @property
     def id(self) -> str:
@@ -119,7 +119,8 @@ class HeadraceQuery:
         self._guard(self._spark.processAllAvailable)
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        return self._guard(lambda: self._spark.awaitTermination(timeout))  # type: ignore[arg-type]
+        ended: bool | None = self._guard(lambda: self._spark.awaitTermination(timeout))
+        return ended
 
     def stop(self) -> None:
         """Let the batch that runs come to its end, then stop."""
@@ -196,7 +197,15 @@ def start_query(
     instances = config.instances or session.sparkContext.defaultParallelism
     holder: list[HeadraceQuery] = []
     loop = BatchLoop(
-        plan, stream.suffix, sink, checkpoint, config, mode, instances, lambda: holder[0]._executed_plan(), lambda p: holder[0]._ours.append(p)
+        plan,
+        stream.suffix,
+        sink,
+        checkpoint,
+        config,
+        mode,
+        instances,
+        lambda: holder[0]._executed_plan(),
+        lambda p: holder[0]._ours.append(p),
     )
     query = HeadraceQuery(loop, stream)
     holder.append(query)
@@ -223,7 +232,9 @@ def _default_location(session: Any, name: str | None, where: str, sink: Sink) ->
         return f"{base}/{name}" if name else tempfile.mkdtemp(dir=base)
     if sink.request.format.lower() in ("memory", "console", "noop") and sink.request.foreach_batch is None:
         return tempfile.mkdtemp(prefix="headrace-")
-    raise QueryError(where=where, wanted="a place for the query's state and offsets", found="none", hint="give option('checkpointLocation', ...)")
+    raise QueryError(
+        where=where, wanted="a place for the query's state and offsets", found="none", hint="give option('checkpointLocation', ...)"
+    )
 
 
 def _backlog(progress: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from headrace.errors import SessionError
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+
 SETTINGS: dict[str, str] = {
     # Micro-batches are small and alike: planning them anew in mid-flight costs more than it brings.
     "spark.sql.adaptive.enabled": "false",
@@ -24,7 +26,7 @@ SETTINGS: dict[str, str] = {
     "spark.speculation": "false",
     # Spark's default manager sets permissions through FileContext, which costs tens of milliseconds a file on a local disk.
     # This one renames, which is atomic there; two queries on one checkpoint are kept apart by Headrace's manifest.
-    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpointFileManagerClass": _STREAMING + ".checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.ui.showConsoleProgress": "false",
 }
 
@@ -65,13 +67,15 @@ def check_java() -> None:
 def check_session(spark: SparkSession) -> None:
     """Refuse Spark Connect; warn, with the remedy, of settings that make queries slow."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise SessionError(where="session", wanted="a classic Spark session", found="Spark Connect", hint="use hr.session() or a session with a master")
+        raise SessionError(
+            where="session", wanted="a classic Spark session", found="Spark Connect", hint="use hr.session() or a session with a master"
+        )
     advice = []
     if str(spark.conf.get("spark.sql.adaptive.enabled")).lower() == "true":
         advice.append('spark.conf.set("spark.sql.adaptive.enabled", "false"): adaptive execution adds about a third to small batches')
     if int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0) in range(1, 50_000):
         advice.append('spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200000"): fewer, larger Arrow batches')
-    if "PYSPARK_PYTHON" not in os.environ and not spark.conf.get("spark.pyspark.python", None):  # type: ignore[arg-type]
+    if "PYSPARK_PYTHON" not in os.environ and not spark.conf.get("spark.pyspark.python", None):
         advice.append("set the environment variable PYSPARK_PYTHON to the interpreter of this program before Spark starts: workers use it")
     if not any(variable in os.environ for variable in THREADS):
         advice.append("set OMP_NUM_THREADS=1 before Spark starts: every task is a process of its own")

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from headrace.compile.catalyst import checked, first_line
 from headrace.errors import QueryError, SinkError, UnsupportedError
 from headrace.graph.origin import user_line
+from headrace.graph.stream import Stream, provide_writer
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.query import HeadraceQuery, start_query
 from headrace.runtime.sinks import SinkRequest, make_sink
 from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
-
-if TYPE_CHECKING:
-    from headrace.graph.stream import Stream
-
 
 class StreamWriter:
     """As Spark's: set format, options, output mode and trigger, then start."""
@@ -56,10 +53,13 @@ class StreamWriter:
         self._name = queryName
         return self
 
-    def trigger(self, *, processingTime: str | None = None, availableNow: bool | None = None, once: bool | None = None, **other: Any) -> StreamWriter:
+    def trigger(
+        self, *, processingTime: str | None = None, availableNow: bool | None = None, once: bool | None = None, **other: Any
+    ) -> StreamWriter:
         """``processingTime="500 milliseconds"`` or ``availableNow=True``."""
         where = user_line("trigger")
-        given = {k: v for k, v in {"processingTime": processingTime, "availableNow": availableNow, "once": once, **other}.items() if v is not None}
+        asked = {"processingTime": processingTime, "availableNow": availableNow, "once": once, **other}
+        given = {name: value for name, value in asked.items() if value is not None}
         if len(given) != 1:
             raise QueryError(where=where, wanted="one trigger", found=str(given or "none"))
         if not {"processingTime", "availableNow", "once"} & set(given):
@@ -91,7 +91,15 @@ class StreamWriter:
                 hint="for a stateless query use Spark's own writeStream",
             )
         request = SinkRequest(
-            stream.sparkSession, self._format, dict(self._options), self._partition_by, self._mode, stream.schema, self._name, where, self._foreach_batch
+            stream.sparkSession,
+            self._format,
+            dict(self._options),
+            self._partition_by,
+            self._mode,
+            stream.schema,
+            self._name,
+            where,
+            self._foreach_batch,
         )
         return start_query(stream, lambda: make_sink(request), self._mode, self._options, self._name, self._trigger, where)
 
@@ -117,3 +125,6 @@ class StreamWriter:
         if provider.lower() != self._format.lower():
             raise SinkError(where=where, wanted=f"a table of format {self._format}", found=f"{tableName} of format {provider}")
         return self.start(str(table.location().toString()))
+
+
+provide_writer(StreamWriter)

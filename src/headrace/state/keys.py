@@ -54,7 +54,9 @@ def ranks(columns: list[pa.Array]) -> list[npt.NDArray[np.int64]]:
             _, dense = np.unique(bits, return_inverse=True)
             rank = dense.astype(np.int64) + 1
         else:
-            ordered = leaf.cast(pa.string()) if pa.types.is_decimal(leaf.type) else leaf.cast(pa.uint8()) if pa.types.is_boolean(leaf.type) else leaf
+            ordered = leaf
+            if pa.types.is_decimal(leaf.type) or pa.types.is_boolean(leaf.type):
+                ordered = leaf.cast(pa.string())
             rank = pc.rank(ordered, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
         if leaf.null_count:
             rank[leaf.is_null().to_numpy(zero_copy_only=False)] = 0
@@ -92,4 +94,5 @@ def _equal_atomic(a: pa.Array, b: pa.Array) -> Mask:
     else:
         same = pc.fill_null(pc.equal(a, b), False).to_numpy(zero_copy_only=False)
     null_a, null_b = (x.is_null().to_numpy(zero_copy_only=False) for x in (a, b))
-    return (same & ~null_a & ~null_b) | (null_a & null_b)
+    result: Mask = (same & ~null_a & ~null_b) | (null_a & null_b)
+    return result

@@ -16,7 +16,7 @@ import zlib
 from collections import OrderedDict
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -147,8 +147,8 @@ _ADVICE = "restore the file from a backup, or restart from an older version of t
 class RunReader:
     """Opens runs of one directory; each process checks a file once and then keeps it mapped."""
 
-    _open: OrderedDict[str, pa.RecordBatch] = OrderedDict()
-    _open_max = 1024
+    _open: ClassVar[OrderedDict[str, pa.RecordBatch]] = OrderedDict()
+    _open_max: ClassVar[int] = 1024
 
     def __init__(self, directory: Path, layout: Layout) -> None:
         self.directory = directory

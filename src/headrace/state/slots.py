@@ -6,6 +6,7 @@ driver joins the parts again. This is all that partitioning, merging and moving 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -32,7 +33,7 @@ def even_ranges(instances: int) -> tuple[SlotRanges, ...]:
     (((0, 1365),), ((1365, 2730),), ((2730, 4096),))
     """
     edges = [i * SLOTS // instances for i in range(instances + 1)]
-    return tuple(((lo, hi),) for lo, hi in zip(edges, edges[1:], strict=False))
+    return tuple(((lo, hi),) for lo, hi in itertools.pairwise(edges))
 
 
 def clip(refs: Iterable[RunRef], ranges: SlotRanges, reader: RunReader | None = None) -> list[RunRef]:
@@ -75,7 +76,7 @@ def stacks(refs: Iterable[RunRef], ranges: SlotRanges) -> list[Stack]:
     found = []
     for lo, hi in ranges:
         edges = sorted({lo, hi, *(e for r in refs for e in (r.lo, r.hi) if lo < e < hi)})
-        for a, b in zip(edges, edges[1:], strict=False):
+        for a, b in itertools.pairwise(edges):
             over = sorted((r for r in refs if r.lo <= a and b <= r.hi), key=lambda r: -r.seq)
             found.append(Stack(a, b, tuple(over)))
     return found

@@ -30,7 +30,9 @@ class FileSink(Sink):
         super().__init__(request)
         path = request.options.get("path")
         if not path:
-            raise SinkError(where=request.where, wanted="a path for the files", found="none", hint="give option('path', ...) or start(path)")
+            raise SinkError(
+                where=request.where, wanted="a path for the files", found="none", hint="give option('path', ...) or start(path)"
+            )
         self.path = path if "://" in path or path.startswith("file:") else str(Path(path).absolute())
         jvm: Any = request.session._jvm
         self._jvm = jvm

@@ -1,0 +1,26 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace as hr
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One small Spark for the whole test run: starting one takes longer than most tests."""
+    session = hr.session(
+        "headrace tests",
+        master="local[2]",
+        spark__ui__enabled="false",
+        spark__sql__shuffle__partitions="2",
+        spark__sql__session__timeZone="UTC",
+        spark__driver__memory="2g",
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

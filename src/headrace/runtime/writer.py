@@ -16,6 +16,7 @@ from headrace.runtime.query import HeadraceQuery, start_query
 from headrace.runtime.sinks import SinkRequest, make_sink
 from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
 
+
 class StreamWriter:
     """As Spark's: set format, options, output mode and trigger, then start."""
 

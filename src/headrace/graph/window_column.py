@@ -44,7 +44,7 @@ def _microseconds(session: SparkSession, node: Any, where: str) -> int:
         raise QueryError(where=where, wanted="a duration such as '1 hour'", found=node.toString())
     jvm: Any = session._jvm
     text = str(node.value())
-    utils = jvm.org.apache.spark.sql.catalyst.util.SparkIntervalUtils
+    utils = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
     try:
         interval = utils.stringToInterval(jvm.org.apache.spark.unsafe.types.UTF8String.fromString(text))
     except Exception:

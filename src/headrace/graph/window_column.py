@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from py4j.java_gateway import get_field
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
 
@@ -49,6 +50,7 @@ def _microseconds(session: SparkSession, node: Any, where: str) -> int:
         interval = utils.stringToInterval(jvm.org.apache.spark.unsafe.types.UTF8String.fromString(text))
     except Exception:
         raise QueryError(where=where, wanted="a duration such as '1 hour'", found=repr(text)) from None
-    if interval.months:
+    months, days, microseconds = (int(get_field(interval, name)) for name in ("months", "days", "microseconds"))
+    if months:
         raise QueryError(where=where, wanted="a duration of days or less", found=repr(text), hint="months have no fixed length")
-    return int(interval.days) * 86_400_000_000 + int(interval.microseconds)
+    return days * 86_400_000_000 + microseconds

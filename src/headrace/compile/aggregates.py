@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from headrace.compile import catalyst, event_time
 from headrace.compile.functions import Context, Piece, take_apart
-from headrace.compile.plan import PART, StatefulPlan, hash_of
+from headrace.compile.plan import StatefulPlan, hash_of
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
@@ -25,6 +25,8 @@ from headrace.state.layout import SUB, Layout, Policy
 
 _KEY = "__headrace_key{}"
 _TIME = "__headrace_time"
+_NO_KEY = "k0"
+"""An aggregate of the whole stream has a key that is always the same, so that nothing else is special about it."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,12 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
 
     window, sub, time_type = _window(node, staged, keys, config)
     stored = [k for k in keys if not (k.is_event_time and node.window is None)] if sub is not None and node.window is None else keys
-    key_columns = [normalize(F.col(k.internal), k.type) for k in stored]
-    names = [f"k{i}" for i in range(len(stored))]
+    names = [f"k{i}" for i in range(len(stored))] or [_NO_KEY]
+    key_types = [k.type for k in stored] or [T.ByteType()]
+    key_columns = [encode(normalize(F.col(k.internal), k.type), k.type) for k in stored] or [F.lit(0).cast("byte")]
     value_types = [kind for piece in pieces.values() for kind in piece.partial.types]
     layout = Layout(
-        keys=tuple((name, arrow_type(k.type)) for name, k in zip(names, stored, strict=True)),
+        keys=tuple((name, arrow_type(kind)) for name, kind in zip(names, key_types, strict=True)),
         values=tuple((f"p{i}", kind) for i, kind in enumerate(value_types)),
         has_sub=sub is not None,
         policy=Policy.REPLACE if sub is None else Policy.COMBINE,
@@ -63,12 +66,10 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     partials = tuple(piece.partial for piece in pieces.values())
     operator: Operator = RunningAggregate(layout, partials) if window is None else WindowedAggregate(layout, partials, window)
 
-    encoded = [encode(c, k.type).alias(name) for c, k, name in zip(key_columns, stored, names, strict=True)]
     inputs, row, ones, many = _columns(list(pieces.values()))
-    part = [F.spark_partition_id().alias(PART)] if many is not None else []
     subs = [] if sub is None else [sub.alias(SUB)]
     source = staged if node.window is None else staged.filter(F.col(_TIME).isNotNull())
-    selected = source.select(hash_of(key_columns, config.hashBits), *encoded, *subs, *inputs, *part)
+    selected = source.select(*[c.alias(name) for c, name in zip(key_columns, names, strict=True)], *subs, *inputs)
 
     finish = _finisher(session, node, keys, names, stored, window, time_type, results, calls, pieces)
     schema = _result_schema(node)
@@ -77,9 +78,11 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
         operator_id="aggregate",
         operator=operator,
         selected=selected,
-        keyed=("h", *names, *([SUB] if sub is not None else [])),
+        keyed=(*names, *([SUB] if sub is not None else [])),
+        hashed=hash_of(names, config.hashBits),
         row=tuple(row),
         ones=tuple(ones),
+        counts_rows=ones[0] if ones else None,
         many=None if many is None else tuple(many),
         kernel_schema=kernel_schema,
         finish=finish,
@@ -206,7 +209,7 @@ def _finisher(
         return session._jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(finished[_text(expression)]._jc)  # type: ignore[union-attr]
 
     outputs: list[Column] = []
-    by_internal = {k.internal: F.col(name) for k, name in zip(stored, names, strict=True)}
+    by_internal = {k.internal: F.col(name) for k, name in zip(stored, names, strict=False)}
     for key in keys:
         if key.internal in by_internal:
             value = decode(by_internal[key.internal], key.type)
@@ -286,7 +289,8 @@ def check_mode(plan: StatefulPlan, mode: OutputMode, where: str) -> None:
 
 
 def _kernel_schema(names: list[str], stored: list[_Key], window: TimeWindow | None, pieces: list[Piece]) -> T.StructType:
-    fields = [T.StructField(name, transport_type(key.type)) for name, key in zip(names, stored, strict=True)]
+    kinds = [transport_type(key.type) for key in stored] or [T.ByteType()]
+    fields = [T.StructField(name, kind) for name, kind in zip(names, kinds, strict=True)]
     if window is not None:
         fields.append(T.StructField(WINDOW, T.LongType()))
     types = [kind for piece in pieces for kind in piece.types]

@@ -39,10 +39,12 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
     return StatefulPlan(
         operator_id="dropDuplicates",
         operator=DropDuplicates(layout, pa.schema(carried_types)),
-        selected=source.select(hash_of(keys, config.hashBits), *encoded, *sub, *carried),
-        keyed=("h", *names, *([SUB] if sub else [])),
+        selected=source.select(*encoded, *sub, *carried),
+        keyed=(*names, *([SUB] if sub else [])),
+        hashed=hash_of(names, config.hashBits),
         row=tuple(F.col(c) for c in payload),
         ones=(),
+        counts_rows=None,
         many=None,
         kernel_schema=T.StructType(
             [T.StructField(c, transport_type(f.dataType)) for c, f in zip(payload, source.schema.fields, strict=True)]

@@ -1,6 +1,6 @@
 """The plan of a query: what Spark does before the shuffle, what the kernel does, and what Spark makes of the kernel's rows.
 
-streaming DataFrame --select--> h, keys, [sub], inputs, part          in Structured Streaming's own plan
+streaming DataFrame --select--> keys, [sub], inputs                   in Structured Streaming's own plan
     --combine or project--> h, keys, [sub], partials                  in foreachBatch, before the shuffle
     --route--> kernel (Python, over Arrow) --finish--> the user's columns --suffix--> sink
 """
@@ -19,9 +19,6 @@ from headrace.operators.aggregate import ROWS
 from headrace.operators.kernel import Operator, OutputMode
 from headrace.state.layout import HASH
 
-PART = "part"
-"""Which partition of the source a row came from."""
-
 
 @dataclass(frozen=True)
 class StatefulPlan:
@@ -30,13 +27,17 @@ class StatefulPlan:
     operator_id: str
     operator: Operator
     selected: DataFrame
-    """The streaming DataFrame that the query reads: hash, keys, inputs."""
+    """The streaming DataFrame that the query reads: keys, sub-key, inputs."""
     keyed: tuple[str, ...]
-    """h, the keys and the sub-key: what rows are combined by."""
+    """The keys and the sub-key: what rows are combined by."""
+    hashed: Column
+    """The key hash, from the key columns."""
     row: tuple[Column, ...]
     """The partial of one row; columns that are the constant 1 are left out."""
     ones: tuple[str, ...]
     """... and these are they."""
+    counts_rows: str | None
+    """The partial that counts all rows of the source, if the query has one."""
     many: tuple[Column, ...] | None
     """The partials of many rows; None if rows cannot be combined before the shuffle."""
     kernel_schema: StructType
@@ -57,18 +58,17 @@ class StatefulPlan:
     def combined(self, batch: DataFrame) -> DataFrame:
         """Pre-aggregated within each map task, without a shuffle of its own."""
         assert self.many is not None
-        claimed = routing.claim_partitioned_by(batch, PART)
-        return claimed.groupBy(PART, *self.keyed).agg(*self.many, F.count(F.lit(1)).alias(ROWS)).drop(PART)
+        claimed = routing.claim_partitioned_by(batch, self.keyed[0])
+        counted = [] if self.counts_rows else [F.count(F.lit(1)).alias(ROWS)]
+        return claimed.groupBy(*self.keyed).agg(*self.many, *counted).select(self.hashed, "*")
 
     def projected(self, batch: DataFrame) -> DataFrame:
         """One partial per row."""
-        return batch.select(*self.keyed, *self.row)
+        return batch.select(self.hashed, *self.keyed, *self.row)
 
 
-def hash_of(keys: list[Column], bits: int) -> Column:
+def hash_of(keys: list[str], bits: int) -> Column:
     """The key hash; fewer bits than 64 make keys collide, for tests."""
-    if not keys:
-        return F.lit(0).cast("long").alias(HASH)
     h = F.xxhash64(*keys)
     if bits < 64:
         h = F.shiftleft(F.shiftright(h, 64 - bits), 64 - bits)

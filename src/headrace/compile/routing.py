@@ -36,9 +36,11 @@ def instance_of(h: Column, slots: list[int]) -> Column:
 
 
 def claim_partitioned_by(frame: DataFrame, column: str) -> DataFrame:
-    """The same rows; Catalyst now knows that each partition holds one value of ``column``.
+    """The same rows; Catalyst now believes that all rows of one value of ``column`` lie in one partition.
 
-    Grouping by that column and others then stays inside the map task. This builds a LogicalRDD by hand: Spark has no public way to say it.
+    Grouping by that column and others then stays inside the map task, and gives one group per partition instead of one in all. That is
+    what combining before a shuffle means, and harmless, because the kernels merge such groups. Nothing else may be built on the claim.
+    Spark has no public way to say it, so this builds a LogicalRDD by hand.
     """
     session: Any = frame.sparkSession
     jvm: Any = session._jvm

@@ -161,6 +161,7 @@ class BatchLoop:
             refs=refs,
             routing=even_ranges(self.instances),
             ones=self.plan.ones,
+            counts_rows=self.plan.counts_rows,
             sync=self.config.durable,
             depth_max=self.config.depthMax,
             compact_rows=self.config.compactRows,

@@ -45,6 +45,7 @@ class TaskSpec:
     refs: tuple[RunRef, ...]
     routing: tuple[SlotRanges, ...]
     ones: tuple[str, ...]
+    counts_rows: str | None
     sync: bool
     depth_max: int
     compact_rows: int
@@ -129,6 +130,8 @@ class InstanceTask:
             for name in self.spec.ones:
                 if name not in columns:
                     columns[name] = pa.array(np.ones(table.num_rows, dtype=np.int64))
+            if self.spec.counts_rows is not None:
+                columns[ROWS] = columns[self.spec.counts_rows]
             columns[HASH] = columns[HASH].view(pa.uint64())
             for field_ in schema:
                 if columns[field_.name].type != field_.type:

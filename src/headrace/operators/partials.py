@@ -114,12 +114,18 @@ class Moments:
 
     def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
         n, mean, m2 = (numbers(c)[0] for c in columns)
+        rows = len(n)
+        lengths = np.diff(np.append(starts, rows))
         total = np.add.reduceat(n, starts)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            merged_mean = np.where(total > 0, np.add.reduceat(np.where(n > 0, n * mean, 0.0), starts) / total, 0.0)
-            lengths = np.diff(np.append(starts, len(n)))
-            off = np.where(n > 0, mean - np.repeat(merged_mean, lengths), 0.0)
+        # Means are taken as distances from one of them: equal values then have no variance at all, and large ones do not overflow.
+        first = np.minimum.reduceat(np.where(n > 0, np.arange(rows), rows), starts)
+        base = np.where(total > 0, mean[np.minimum(first, rows - 1)], 0.0)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            off = np.where(n > 0, mean - np.repeat(base, lengths), 0.0)
+            shift = np.where(total > 0, np.add.reduceat(n * off, starts) / total, 0.0)
+            off = np.where(n > 0, off - np.repeat(shift, lengths), 0.0)
             merged_m2 = np.add.reduceat(np.where(n > 0, m2, 0.0), starts) + np.add.reduceat(n * off * off, starts)
+            merged_mean = base + shift
         return [pa.array(total), pa.array(merged_mean), pa.array(merged_m2)]
 
 

@@ -1,15 +1,25 @@
-"""Named points at which a test can make the process die, to prove that every order of crash and restart is survived.
+"""Named points at which a test can make a process die, to prove that every order of crash and restart is survived.
 
-Off unless the environment variable ``HEADRACE_FAILPOINT`` is set to ``NAME@VERSION``; then the process is killed by ``kill -9`` the
-first time that point is passed at that version. It costs one dictionary look-up otherwise.
+Off unless the environment variable ``HEADRACE_FAILPOINT`` holds a list of ``NAME@VERSION``, with commas between; it costs one dictionary
+look-up otherwise. At such a point the process is ended by ``kill -9``:
+
+- in the driver, Spark's JVM goes first, so that it cannot do anything more on behalf of a driver that is gone; the Python workers see
+  their JVM go and end by themselves;
+- in a task only the worker dies, and Spark tries the task again. The new attempt has the same environment and would die too, so
+  ``HEADRACE_FAILPOINT_ONCE`` names a directory in which each point leaves a mark the first time, and does nothing once the mark is there.
+
+With ``NAME@VERSION=stop`` the process is halted instead of killed, and becomes a zombie: it sleeps through the crash and the recovery
+of the query, and may be woken up afterwards to do its late work.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 VARIABLE = "HEADRACE_FAILPOINT"
+ONCE = "HEADRACE_FAILPOINT_ONCE"
 
 DRIVER_POINTS = (
     "batch-begin",
@@ -28,6 +38,40 @@ TASK_POINTS = ("task-begin", "run-before", "run-after", "staged-after", "task-en
 def fail_point(name: str, version: int) -> None:
     """Die here if a test asked for it."""
     wanted = os.environ.get(VARIABLE)
-    if wanted and wanted == f"{name}@{version}":
-        os.kill(int(os.environ.get("HEADRACE_FAILPOINT_JVM") or os.getpid()), signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+    if not wanted:
+        return
+    here = f"{name}@{version}"
+    points = wanted.split(",")
+    if here in points and _first_time(here):
+        _kill()
+    elif f"{here}=stop" in points and _first_time(here):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _first_time(point: str) -> bool:
+    directory = os.environ.get(ONCE)
+    if not directory:
+        return True
+    try:
+        # Exclusive: of several tasks that come here at the same time, one dies. The mark names it.
+        with open(Path(directory) / point, "x") as mark:
+            mark.write(str(os.getpid()))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _kill() -> None:
+    jvm = _jvm_pid()
+    if jvm is not None:
+        os.kill(jvm, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _jvm_pid() -> int | None:
+    """The JVM that this process started; None in a worker, which is its JVM's child and not its owner."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    process = getattr(context._gateway, "proc", None) if context is not None else None
+    return None if process is None else int(process.pid)

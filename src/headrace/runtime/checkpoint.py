@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import threading
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from headrace.errors import CheckpointError, CheckpointMismatchError, StateSchemaError
+from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError
 from headrace.state.layout import Layout
-from headrace.state.manifest import Manifest, ManifestStore
+from headrace.state.manifest import Manifest, ManifestStore, sync_directory
 
 FOLDER = "headrace"
 LEASE_SECONDS_MAX = 3600
@@ -42,6 +44,8 @@ class Checkpoint:
         self.staged = self.directory / "staged"
         self.leases = self.directory / "leases"
         self._files: dict[int, set[tuple[str, str]]] = {}
+        self._claimed: int | None = None
+        self._claiming = threading.Lock()
 
     @classmethod
     def existing(cls, location: str) -> Checkpoint:
@@ -61,7 +65,7 @@ class Checkpoint:
             "operators": {operator_id: {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **description}},
         }
         if identity.exists():
-            self._check_identity(json.loads(identity.read_text()), wanted)
+            self._check_identity(self.identity(), wanted)
         else:
             if (self.location / "offsets").exists() and any((self.location / "offsets").iterdir()):
                 raise CheckpointMismatchError(
@@ -73,11 +77,55 @@ class Checkpoint:
             for folder in (self.manifests.directory, self.runs, self.staged, self.leases):
                 folder.mkdir(parents=True, exist_ok=True)
             temporary = identity.with_suffix(".tmp")
-            temporary.write_text(json.dumps(wanted, indent=2, default=str))
+            with open(temporary, "w") as file:
+                file.write(json.dumps(wanted, indent=2, default=str))
+                file.flush()
+                os.fsync(file.fileno())
             temporary.rename(identity)
+            sync_directory(self.directory)
+
+    def claim(self) -> None:
+        """Be the only query on this checkpoint, until released. The lock of a process that died is freed by its kernel."""
+        handle = os.open(self.directory / "owner", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(handle, 1000, 0).decode(errors="replace")
+            os.close(handle)
+            raise CheckpointError(
+                where=str(self.location),
+                wanted="to be the only query on this checkpoint",
+                found=f"a query that is running on it ({owner})",
+                hint="stop that one first, or give this one a checkpointLocation of its own; nothing was changed",
+            ) from None
+        except OSError:
+            # A disk without locks: what is left is that two queries cannot both commit a version.
+            os.close(handle)
+            return
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+        self._claimed = handle
+
+    def release(self) -> None:
+        """Let another query have the checkpoint; any thread may call it, any number of times."""
+        with self._claiming:
+            handle, self._claimed = self._claimed, None
+        if handle is not None:
+            os.close(handle)
 
     def identity(self) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads((self.directory / "query.json").read_text())
+        path = self.directory / "query.json"
+        try:
+            data: dict[str, Any] = json.loads(path.read_text())
+            if not isinstance(data["operators"], dict):
+                raise TypeError("operators")
+        except (ValueError, KeyError, TypeError) as broken:
+            raise CorruptStateError(
+                path=str(path),
+                wanted="the description of the query that this checkpoint belongs to",
+                found="text that is none",
+                hint="restore the file from a backup; nothing was guessed",
+            ) from broken
         return data
 
     def _check_identity(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 import threading
@@ -14,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.compile import compile_node
+from headrace.compile import StatefulPlan, compile_node
 from headrace.compile.aggregates import check_mode
 from headrace.compile.catalyst import first_line
 from headrace.compile.explain import explain
@@ -65,6 +66,14 @@ class HeadraceQuery:
     def _attach(self, query: StreamingQuery) -> None:
         self._query = query
         self._started.set()
+        threading.Thread(target=self._wait_and_release, name="headrace-end-of-query", daemon=True).start()
+
+    def _wait_and_release(self) -> None:
+        """However the query ends, and whether or not anybody waits for it, its checkpoint is free then."""
+        # Why it ended is for those who ask; here also a JVM that is gone is just an end.
+        with contextlib.suppress(Exception):
+            self._spark.awaitTermination()
+        self._loop.checkpoint.release()
 
     @property
     def _spark(self) -> StreamingQuery:
@@ -89,7 +98,10 @@ class HeadraceQuery:
 
     @property
     def isActive(self) -> bool:
-        return bool(self._spark.isActive)
+        active = bool(self._spark.isActive)
+        if not active:
+            self._loop.checkpoint.release()
+        return active
 
     @property
     def status(self) -> dict[str, Any]:
@@ -120,13 +132,14 @@ class HeadraceQuery:
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
         ended: bool | None = self._guard(lambda: self._spark.awaitTermination(timeout))
-        return ended
+        return ended if timeout is None else not self.isActive
 
     def stop(self) -> None:
         """Let the batch that runs come to its end, then stop."""
         self._loop.stopping.set()
         with self._loop.lock:
             self._spark.stop()
+        self._loop.checkpoint.release()
 
     def exception(self) -> Exception | None:
         """Why the query ended, if it failed."""
@@ -162,15 +175,16 @@ class HeadraceQuery:
         return frame
 
     def _guard(self, call: Callable[[], Any]) -> Any:
+        """Call Spark's handle; an error of ours comes out as itself, and a query that was stopped has not failed."""
+        result = None
         try:
-            return call()
+            result = call()
         except StreamingQueryException as failed:
-            if self._loop.error is not None:
-                raise self._loop.error from None
-            raise failed
-        finally:
-            if self._loop.error is not None and not self.isActive:
-                raise self._loop.error from None
+            if self._loop.error is None and Stopping.__name__ not in str(failed):
+                raise
+        if not self.isActive and self._loop.error is not None:
+            raise self._loop.error from None
+        return result
 
 
 def start_query(
@@ -193,7 +207,28 @@ def start_query(
     location = options.get("checkpointLocation") or _default_location(session, name, where, sink)
     checkpoint = Checkpoint(location)
     checkpoint.open(plan.operator_id, plan.operator.layout, plan.description)
-    checkpoint.sweep()
+    checkpoint.claim()
+    try:
+        # Only the owner may sweep: what no manifest names yet may be the next version of a query that runs.
+        checkpoint.sweep()
+        return _start(stream, plan, sink, checkpoint, config, mode, name, trigger, where)
+    except BaseException:
+        checkpoint.release()
+        raise
+
+
+def _start(
+    stream: Stream,
+    plan: StatefulPlan,
+    sink: Sink,
+    checkpoint: Checkpoint,
+    config: Config,
+    mode: OutputMode,
+    name: str | None,
+    trigger: dict[str, Any],
+    where: str,
+) -> HeadraceQuery:
+    session = stream.sparkSession
     instances = config.instances or session.sparkContext.defaultParallelism
     holder: list[HeadraceQuery] = []
     loop = BatchLoop(

@@ -30,7 +30,7 @@ from headrace.runtime.failpoints import fail_point
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.reports import InstanceReport, from_text
 from headrace.runtime.sinks import Sink
-from headrace.runtime.staged import staged_frame, with_report
+from headrace.runtime.staged import check_staged, staged_frame, with_report
 from headrace.runtime.task import REPORT, InstanceTask, Phase, TaskSpec
 from headrace.state.manifest import Manifest, OperatorState, StagedFile
 from headrace.state.run import RunRef
@@ -218,7 +218,12 @@ class BatchLoop:
         if self.sink.direct:
             return
         rows = staged_frame(session, self.checkpoint.directory, manifest.staged, self.plan.kernel_schema)
-        self.sink.deliver(manifest.version, None if rows is None else self._finished(rows))
+        try:
+            self.sink.deliver(manifest.version, None if rows is None else self._finished(rows))
+        except Exception:
+            # A damaged file shows in a Spark task, as a failure of Spark; say what it really is.
+            check_staged(self.checkpoint.directory, manifest.staged)
+            raise
 
     def _finished(self, rows: DataFrame) -> DataFrame:
         rows = self.plan.finish(rows)

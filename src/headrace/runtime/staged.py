@@ -44,5 +44,11 @@ def staged_frame(session: SparkSession, directory: Path, files: tuple[StagedFile
     return session.range(0, len(files), 1, len(files)).mapInArrow(reader, schema)
 
 
+def check_staged(directory: Path, files: tuple[StagedFile, ...]) -> None:
+    """Raise an error that names the first file that is damaged or gone; for when a delivery has failed and the reason is wanted."""
+    for file in files:
+        open_arrow(directory / file.folder / file.file, file.bytes, file.crc)
+
+
 def with_report(schema: StructType) -> StructType:
     return StructType([*schema.fields]).add(REPORT, "string")

@@ -75,20 +75,20 @@ def to_bytes(manifest: Manifest) -> bytes:
     body["operators"] = {name: {"closed_ms": s.closed_ms, "runs": [r.to_json() for r in s.runs]} for name, s in manifest.operators.items()}
     body["staged"] = [vars(s) for s in manifest.staged]
     text = json.dumps(body, separators=(",", ":"))
-    return f'{{"format":{FORMAT},"crc":{zlib.crc32(text.encode())},"body":\n{text}\n}}'.encode()
+    return f'{{"format":{FORMAT},"crc":{_checksum(text.encode(), FORMAT)},"body":\n{text}\n}}'.encode()
 
 
 def from_bytes(data: bytes, path: str) -> Manifest:
     try:
         outer = json.loads(data)
         body: dict[str, Any] = outer["body"]
-        if outer["format"] != FORMAT:
-            raise CheckpointError(where=path, wanted=f"a manifest of format {FORMAT}", found=f"format {outer['format']}")
-        intact = zlib.crc32(data.split(b"\n", 1)[1].rsplit(b"\n", 1)[0]) == outer["crc"]
+        intact = _checksum(data.split(b"\n", 1)[1].rsplit(b"\n", 1)[0], outer["format"]) == outer["crc"]
     except (ValueError, KeyError, IndexError, TypeError) as broken:
         raise _corrupt(path, "text that is no manifest") from broken
     if not intact:
         raise _corrupt(path, "another checksum than it carries")
+    if outer["format"] != FORMAT:
+        raise CheckpointError(where=path, wanted=f"a manifest of format {FORMAT}", found=f"format {outer['format']}")
     body["operators"] = {
         name: OperatorState(tuple(RunRef.from_json(r) for r in s["runs"]), s["closed_ms"]) for name, s in body["operators"].items()
     }
@@ -96,6 +96,11 @@ def from_bytes(data: bytes, path: str) -> Manifest:
     for name in ("watermark_nodes_ms", "offsets"):
         body[name] = tuple(body[name])
     return Manifest(**body)
+
+
+def _checksum(text: bytes, form: int) -> int:
+    """Of the text and of the format's number, so that damage to either shows."""
+    return zlib.crc32(text, form)
 
 
 def _corrupt(path: str, found: str) -> CorruptStateError:

@@ -208,6 +208,14 @@ class Checkpoint:
                 versions.add(int(lease["version"]))
         return versions
 
+    def source_offsets(self, version: int) -> tuple[str | None, ...]:
+        """Where the sources stand at a version, from Spark's own log (SEEP's tau); a source that had nothing yet has none."""
+        try:
+            lines = (self.location / "offsets" / str(version)).read_text().splitlines()
+        except OSError:
+            return ()
+        return tuple(None if line == "-" else line for line in lines[2:])
+
     def latest(self) -> Manifest | None:
         versions = self.manifests.versions()
         return self.manifests.read(versions[-1]) if versions else None

@@ -25,6 +25,7 @@ from headrace.errors import CheckpointError, HeadraceError
 from headrace.graph.nodes import Step
 from headrace.operators.kernel import Moment, OutputMode
 from headrace.runtime import watermark
+from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.progress import BatchProgress
@@ -58,6 +59,7 @@ class BatchLoop:
     executed_plan: Callable[[], Any]
     """Spark's physical plan of the batch that runs now, for its event-time statistics."""
     on_progress: Callable[[BatchProgress], None]
+    backlog: Backlog
     epoch: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -98,8 +100,10 @@ class BatchLoop:
             self.checkpoint.remember(manifest)
             self.checkpoint.collect_garbage(self.config.versionsToKeep)
             fail_point("collect-garbage", version)
+        waiting = self.backlog.observe(sum(r.rows for r in reports))
         end_s = time.time()
-        self.on_progress(BatchProgress(version, begin_s, end_s, self.last_begin_s, replayed, self.instances, phases, reports, manifest))
+        times = (begin_s, end_s, self.last_begin_s)
+        self.on_progress(BatchProgress(version, times, replayed, self.instances, phases, reports, manifest, waiting))
         self.last_begin_s = begin_s
         fail_point("batch-end", version)
 
@@ -126,6 +130,7 @@ class BatchLoop:
             watermark_ms=reached,
             watermark_nodes_ms=nodes,
             instances=self.instances,
+            offsets=self.checkpoint.source_offsets(version),
             checkpoint_version=version,
             counters={"rows": sum(r.rows for r in reports), "rows_late": sum(r.rows_late for r in reports)},
         )

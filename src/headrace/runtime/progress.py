@@ -15,14 +15,14 @@ class BatchProgress:
     """One batch, as the loop saw it."""
 
     version: int
-    begin_s: float
-    end_s: float
-    previous_begin_s: float
+    times_s: tuple[float, float, float]
+    """When the batch began and ended, and when the one before it began."""
     replayed: bool
     instances: int
     phases_ms: dict[str, float]
     reports: list[InstanceReport]
     manifest: Manifest
+    backlog: dict[str, Any]
 
     def operator(self) -> dict[str, Any]:
         """In the form of Spark's ``stateOperators``."""
@@ -42,15 +42,18 @@ class BatchProgress:
     def headrace(self) -> dict[str, Any]:
         """What Spark's progress does not have."""
         staged = sum(s.rows for s in self.manifest.staged)
+        rows = sum(r.rows for r in self.reports)
+        begin_s, end_s, _ = self.times_s
         return {
             "version": self.version,
             "replayed": self.replayed,
             "instances": [_instance(r) for r in self.reports],
             "phasesMs": {k: round(v, 2) for k, v in self.phases_ms.items()},
-            "batchMs": round((self.end_s - self.begin_s) * 1000, 2),
+            "batchMs": round((end_s - begin_s) * 1000, 2),
+            "rows": rows,
             "rowsOut": max(staged, sum(r.rows_out for r in self.reports)),
-            "shareDelivered": 1.0,
-            "latencyMs": self._latency(),
+            "shareDelivered": 1.0 if not rows else 1.0 - sum(r.rows_late for r in self.reports) / rows,
+            "backlog": self.backlog,
             "watermarkMs": self.manifest.watermark_ms,
         }
 
@@ -60,14 +63,20 @@ class BatchProgress:
         moment = datetime.fromtimestamp(self.manifest.watermark_ms / 1000, UTC)
         return {"watermark": moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"}
 
-    def _latency(self) -> dict[str, float | None]:
-        """How old results were when delivered. A row arrived at the earliest when the batch before was cut."""
-        arrival = (self.end_s - self.previous_begin_s) * 1000
-        newest = [ms for ms in self.manifest.watermark_nodes_ms if ms is not None]
+    def latency(self, event_time: dict[str, str]) -> dict[str, float | None]:
+        """How old rows were when their results were delivered; ``event_time`` is Spark's max, min and avg of the batch.
+
+        From arrival: a row came after the batch before was cut and before this one was, so its age lies between two bounds.
+        """
+        begin_s, end_s, previous_s = self.times_s
+        known = {name: datetime.fromisoformat(text).timestamp() for name, text in event_time.items() if name in ("max", "min", "avg")}
+        ages = {name: round((end_s - moment) * 1000, 1) for name, moment in known.items()}
         return {
-            "arrivalMax": round(arrival, 1),
-            "arrivalMin": round((self.end_s - self.begin_s) * 1000, 1),
-            "eventTime": round(self.end_s * 1000 - max(newest), 1) if newest else None,
+            "arrivalMax": round((end_s - previous_s) * 1000, 1),
+            "arrivalMin": round((end_s - begin_s) * 1000, 1),
+            "eventTimeMax": ages.get("min"),
+            "eventTimeMean": ages.get("avg"),
+            "eventTimeMin": ages.get("max"),
         }
 
 

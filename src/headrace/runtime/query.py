@@ -22,6 +22,7 @@ from headrace.compile.explain import explain
 from headrace.config import Config
 from headrace.errors import HeadraceError, QueryError
 from headrace.operators.kernel import OutputMode
+from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.loop import BatchLoop, Stopping
 from headrace.runtime.progress import BatchProgress
@@ -122,8 +123,9 @@ class HeadraceQuery:
             base["stateOperators"] = [ours.operator()]
             if ours.event_time():
                 base["eventTime"] = {**base.get("eventTime", {}), **ours.event_time()}
-            base["headrace"] = ours.headrace()
-            base["headrace"]["backlog"] = _backlog(base)
+            base["headrace"] = ours.headrace() | {"latencyMs": ours.latency(base.get("eventTime", {}))}
+            if ours.backlog["rows"] is None:
+                base["headrace"]["backlog"] = {**ours.backlog, "rows": _kafka_backlog(base)}
             merged.append(base)
         return merged
 
@@ -241,6 +243,7 @@ def _start(
         instances,
         lambda: holder[0]._executed_plan(),
         lambda p: holder[0]._ours.append(p),
+        Backlog(plan.selected, checkpoint.location),
     )
     query = HeadraceQuery(loop, stream)
     holder.append(query)
@@ -272,18 +275,14 @@ def _default_location(session: Any, name: str | None, where: str, sink: Sink) ->
     )
 
 
-def _backlog(progress: dict[str, Any]) -> dict[str, Any]:
-    """Rows offered and not yet taken, where the source tells."""
-    known = [_source_backlog(source) for source in progress.get("sources", [])]
-    rows = [k for k in known if k is not None]
-    return {"rows": sum(rows) if rows else None}
-
-
-def _source_backlog(source: dict[str, Any]) -> int | None:
-    latest, end = source.get("latestOffset"), source.get("endOffset")
-    if isinstance(latest, dict) and isinstance(end, dict):
-        try:
-            return sum(int(latest[t][p]) - int(end[t][p]) for t in latest for p in latest[t])
-        except (KeyError, TypeError, ValueError):
-            return None
-    return None
+def _kafka_backlog(progress: dict[str, Any]) -> int | None:
+    """Rows that the source has and the batch left, where Spark's progress has both offsets by topic and partition."""
+    total: int | None = None
+    for source in progress.get("sources", []):
+        latest, end = source.get("latestOffset"), source.get("endOffset")
+        if isinstance(latest, dict) and isinstance(end, dict):
+            try:
+                total = (total or 0) + sum(int(latest[t][p]) - int(end[t][p]) for t in latest for p in latest[t])
+            except (KeyError, TypeError, ValueError):
+                continue
+    return total

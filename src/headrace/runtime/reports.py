@@ -40,7 +40,8 @@ class InstanceReport:
 
     @property
     def state_bytes(self) -> int:
-        return sum(ref.bytes * max(ref.hi - ref.lo, 1) // 4096 if ref.rows == 0 else ref.bytes for ref in self.runs)
+        """Of whole files: a file whose other slots belong to another instance counts here too."""
+        return sum({ref.file: ref.bytes for ref in self.runs}.values())
 
 
 def to_text(report: InstanceReport) -> str:

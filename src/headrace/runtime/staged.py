@@ -15,6 +15,8 @@ from headrace.state.manifest import StagedFile
 from headrace.state.run import open_arrow
 
 BATCH_ROWS = 200_000
+LOCAL_ROWS = 20_000
+"""Up to so many rows the driver reads itself: starting Python tasks for them would take longer than reading."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,13 @@ class StagedReader:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                file = self.files[at]
-                rows = open_arrow(Path(self.directory) / file.folder / file.file, file.bytes, file.crc)
-                rows = rows.select(list(self.columns)).replace_schema_metadata(None)
+                rows = self.read(self.files[at])
                 for begin in range(0, rows.num_rows, BATCH_ROWS):
                     yield rows.slice(begin, BATCH_ROWS)
+
+    def read(self, file: StagedFile) -> pa.RecordBatch:
+        rows = open_arrow(Path(self.directory) / file.folder / file.file, file.bytes, file.crc)
+        return rows.select(list(self.columns)).replace_schema_metadata(None)
 
 
 def staged_frame(session: SparkSession, directory: Path, files: tuple[StagedFile, ...], schema: StructType) -> DataFrame | None:
@@ -41,6 +45,8 @@ def staged_frame(session: SparkSession, directory: Path, files: tuple[StagedFile
     if not files:
         return None
     reader = StagedReader(str(directory), files, tuple(schema.names))
+    if sum(f.rows for f in files) <= LOCAL_ROWS:
+        return session.createDataFrame(pa.Table.from_batches([reader.read(file) for file in files]), schema)
     return session.range(0, len(files), 1, len(files)).mapInArrow(reader, schema)
 
 

@@ -8,14 +8,15 @@ look-up otherwise. At such a point the process is ended by ``kill -9``:
 - in a task only the worker dies, and Spark tries the task again. The new attempt has the same environment and would die too, so
   ``HEADRACE_FAILPOINT_ONCE`` names a directory in which each point leaves a mark the first time, and does nothing once the mark is there.
 
-With ``NAME@VERSION=stop`` the process is halted instead of killed, and becomes a zombie: it sleeps through the crash and the recovery
-of the query, and may be woken up afterwards to do its late work.
+With ``NAME@VERSION=wait`` the process is not killed but waits there until its mark is removed: a zombie, which sleeps through the crash
+and the recovery of the query, and does its work when nobody wants it any more.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 VARIABLE = "HEADRACE_FAILPOINT"
@@ -44,8 +45,9 @@ def fail_point(name: str, version: int) -> None:
     points = wanted.split(",")
     if here in points and _first_time(here):
         _kill()
-    elif f"{here}=stop" in points and _first_time(here):
-        os.kill(os.getpid(), signal.SIGSTOP)
+    elif f"{here}=wait" in points and _first_time(here):
+        while (Path(os.environ[ONCE]) / here).exists():
+            time.sleep(0.01)
 
 
 def _first_time(point: str) -> bool:

@@ -1,0 +1,80 @@
+"""A small streaming program to be killed: ``python -m tests.crash.driver KIND INPUT OUTPUT CHECKPOINT --instances N``.
+
+It reads parquet files, one a batch, until none is left, and exits with 0. Started again after a crash it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import headrace as hr
+from headrace.runtime.query import HeadraceQuery
+
+SCHEMA = "k long, ts timestamp, v double"
+WINDOW_S, ADVANCE_S, DELAY_S = 40, 15, 10
+KINDS = ("windowed", "dedup", "running")
+
+
+def session() -> SparkSession:
+    """Small, quick to start, and ready to try a task again: a worker that dies must not end the job."""
+    spark = hr.session(
+        "crash",
+        master="local[2,4]",
+        spark__ui__enabled="false",
+        spark__sql__shuffle__partitions="2",
+        spark__sql__session__timeZone="UTC",
+        spark__driver__memory="512m",
+        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def start(spark: SparkSession, kind: str, source: Path, output: Path, checkpoint: Path, instances: int, **options: str) -> HeadraceQuery:
+    """One of three queries that differ in how their state grows, shrinks and reaches the sink."""
+    rows = hr.stream(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source)))
+    if kind == "windowed":
+        grouped = rows.withWatermark("ts", f"{DELAY_S} seconds").groupBy("k", F.window("ts", f"{WINDOW_S} seconds", f"{ADVANCE_S} seconds"))
+        result = grouped.agg(F.count("*").alias("n"), F.sum("v").alias("s"), F.avg("v").alias("a"))
+        result = result.select("k", F.col("window.start").alias("start"), "n", "s", "a")
+    elif kind == "dedup":
+        result = rows.select((F.col("v") * 300).cast("long").alias("id"), "k").dropDuplicates()
+    else:
+        result = rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("s"), F.min("v").alias("low"), F.max("v").alias("high"))
+    writer = result.writeStream.option("checkpointLocation", str(checkpoint)).option("headrace.instances", instances)
+    writer = writer.option("headrace.depthMax", 2).option("headrace.versionsToKeep", 3).options(**options).trigger(availableNow=True)
+    if kind == "running":
+        output.mkdir(parents=True, exist_ok=True)
+        return writer.outputMode("update").foreachBatch(lambda frame, version: write_once(frame, version, output)).start()
+    return writer.format("parquet").start(str(output))
+
+
+def write_once(frame: DataFrame, version: int, output: Path) -> None:
+    """Idempotent by batch id: a batch that comes again replaces its own file."""
+    temporary = output / f".{version:06d}.tmp"
+    pq.write_table(frame.toArrow(), temporary)
+    os.replace(temporary, output / f"batch-{version:06d}.parquet")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("kind", choices=KINDS)
+    for name in ("input", "output", "checkpoint"):
+        arguments.add_argument(name, type=Path)
+    arguments.add_argument("--instances", type=int, default=2)
+    given = arguments.parse_args()
+    spark = session()
+    query = start(spark, given.kind, given.input, given.output, given.checkpoint, given.instances)
+    query.awaitTermination()
+    # Nothing is left to do, and an orderly farewell of the JVM would take a second.
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

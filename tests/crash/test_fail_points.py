@@ -1,0 +1,75 @@
+"""kill -9 at every named point, then restart: the output and the state are those of an undisturbed run.
+
+Starting Spark takes longer than all the rest, so points are tried in chains on one checkpoint: die at the first point in version 1,
+restart, die at the second in version 2, and so on, each time with another number of instances.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS
+from tests.crash.conftest import Undisturbed
+from tests.crash.harness import RUN_SECONDS_MAX, Left, Program, kill_session, parent_of, wait_for_pid, wait_until_gone, write_input
+
+pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.spark]
+
+KILLED = -9
+
+
+def test_driver_dies_at_every_point(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    source = write_input(tmp_path / "input", files=len(DRIVER_POINTS) + 2, seed=1)
+    program = Program("windowed", source, tmp_path / "crashed")
+    for version, point in enumerate(DRIVER_POINTS, start=1):
+        code = program.run(1 + version % 3, f"{point}@{version}")
+        assert code == KILLED, f"{point} was not reached: exit code {code}\n{program.said()}"
+    program.finish(2)
+    assert program.marks() == {f"{point}@{version}" for version, point in enumerate(DRIVER_POINTS, start=1)}
+    assert not Left.of(program).difference(undisturbed("windowed", source, tmp_path / "undisturbed"))
+
+
+@pytest.mark.parametrize("kind", ["windowed", "running"])
+def test_workers_die_at_every_point(kind: str, tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """A worker's death costs a task attempt. After some of them the driver dies too, and the query goes on with other instances."""
+    source = write_input(tmp_path / "input", files=len(TASK_POINTS) + 2, seed=2)
+    program = Program(kind, source, tmp_path / "crashed")
+    points = [f"{point}@{version}" for version, point in enumerate(TASK_POINTS, start=1)]
+    code = program.run(2, ",".join([*points[:3], "job-done@3"]))
+    assert code == KILLED, f"exit code {code}\n{program.said()}"
+    code = program.run(3, ",".join(points[3:]))
+    assert code == 0, f"exit code {code}\n{program.said()}"
+    assert program.marks() == {*points, "job-done@3"}
+    assert not Left.of(program).difference(undisturbed(kind, source, tmp_path / "undisturbed"))
+
+
+def test_a_zombie_that_wakes_up_after_the_recovery_changes_nothing(tmp_path: Path) -> None:
+    """A worker hangs before it writes its run; its query dies, is restarted and finishes; then the worker goes on."""
+    source = write_input(tmp_path / "input", files=4, seed=3)
+    program = Program("running", source, tmp_path / "crashed")
+    process = program.start(2, "run-before@2=wait")
+    mark = program.work / "marks" / "run-before@2"
+    zombie = None
+    try:
+        zombie = wait_for_pid(mark, RUN_SECONDS_MAX)
+        # The workers' parent first: it would take its children with it.
+        os.kill(parent_of(zombie), signal.SIGKILL)
+        kill_session(process, spare=(zombie,))
+        program.finish(3)
+        before = Left.of(program)
+        runs = program.checkpoint / "headrace" / "runs"
+        files = set(runs.iterdir())
+        mark.unlink()
+        assert not wait_until_gone(process.pid, 20)
+    finally:
+        kill_session(process)
+    late = set(runs.iterdir()) - files
+    assert len(late) == 1, "the zombie wrote its file"
+    assert not Left.of(program).difference(before)
+    assert Checkpoint.existing(str(program.checkpoint)).sweep() == 1
+    assert set(runs.iterdir()) == files
+    assert not Left.of(program).difference(before)

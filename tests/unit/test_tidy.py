@@ -23,7 +23,7 @@ LAYERS = (
     ("operators",),
     ("compile", "graph"),
     ("runtime",),
-    ("", "testing", "sim", "bench"),
+    ("", "testing", "sim", "bench", "demo", "report"),
     ("cli", "dashboard"),
 )
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}

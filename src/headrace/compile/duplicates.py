@@ -13,6 +13,7 @@ from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import DedupNode
 from headrace.operators.dedup import DropDuplicates
+from headrace.operators.description import describe
 from headrace.operators.kernel import OutputMode
 from headrace.state.layout import SUB, Layout
 
@@ -35,10 +36,11 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
         keys=tuple((a, arrow_type(fields[n].dataType)) for a, n in zip(names, node.subset, strict=True)), values=(), has_sub=bool(sub)
     )
     carried_types = [(c, arrow_type(f.dataType)) for c, f in zip(payload, source.schema.fields, strict=True)]
+    operator = DropDuplicates(layout, pa.schema(carried_types))
     finished = [decode(F.col(c), f.dataType).alias(f.name) for c, f in zip(payload, source.schema.fields, strict=True)]
     return StatefulPlan(
         operator_id="dropDuplicates",
-        operator=DropDuplicates(layout, pa.schema(carried_types)),
+        operator=operator,
         selected=source.select(*encoded, *sub, *carried),
         keyed=(*names, *([SUB] if sub else [])),
         hashed=hash_of(names, config.hashBits),
@@ -57,7 +59,12 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
         ),
         event_time_in_key=bool(sub),
         modes=(OutputMode.APPEND, OutputMode.UPDATE),
-        description={"operator": "dropDuplicates", "keys": [f"{n}: {fields[n].dataType.simpleString()}" for n in node.subset]},
+        description={
+            "operator": "dropDuplicates",
+            "keys": [f"{n}: {fields[n].dataType.simpleString()}" for n in node.subset],
+            # The event time is among the keys, so its sub-key needs no name.
+            "kernel": describe(operator, keys=list(node.subset), sub=None, calls=[]),
+        },
     )
 
 

@@ -1,0 +1,20 @@
+"""`headrace demo`: a minute of calls, live, checked against Spark, with a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+
+def demo(
+    out: Path = typer.Option(Path("demo-out"), help="Folder for input, output, state and report; an earlier demo's is replaced."),
+    seconds: float = typer.Option(60.0, min=2.0, help="How long calls flow in."),
+    seed: int = typer.Option(7, min=0, help="The same seed gives the same calls."),
+    rate: float = typer.Option(20_000.0, min=100.0, help="Calls per second, on average."),
+) -> None:
+    """Run the heavy-customers query on a stream of calls whose rate rises and falls, and compare it with Spark's batch answer."""
+    from headrace.demo.run import Options, run
+
+    raise typer.Exit(run(Options(out, seconds, seed, rate), Console()))

@@ -1,0 +1,220 @@
+"""`headrace state`: what is in a checkpoint, without Spark, also while its query runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headrace.errors import CheckpointError, CorruptStateError, HeadraceError, VersionNotFoundError
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.inspection import operator_about, pinned, state_rows, verify
+from headrace.state.manifest import Manifest
+from headrace.state.run import RunRef
+
+EXIT_BROKEN = 1
+PIPE_WIDTH = 200
+"""Where output goes to a file or a pipe: wide enough that no table is cut."""
+
+app = typer.Typer(help="Look into a checkpoint, without Spark; its query may be running.", no_args_is_help=True)
+
+LOCATION = typer.Argument(help="The query's checkpointLocation.", metavar="CHECKPOINT")
+VERSION = typer.Option(None, "--version", "-v", min=0, help="A version; by default the newest.")
+
+
+@app.command("versions")
+def versions(checkpoint: str = LOCATION) -> None:
+    """List the versions that are kept."""
+    found = Checkpoint.existing(checkpoint)
+    table = _table("version", "written", "watermark", "rows", "runs", "bytes", "instances", right=(0, 3, 4, 5, 6))
+    for version in found.manifests.versions():
+        try:
+            manifest = found.manifests.read(version)
+            written = datetime.fromtimestamp(found.manifests.path(version).stat().st_mtime, UTC)
+        except (VersionNotFoundError, FileNotFoundError):
+            # The running query has just removed it.
+            continue
+        except CorruptStateError:
+            table.add_row(str(version), Text("broken, see headrace state verify", "red"))
+            continue
+        runs = _runs(manifest)
+        sizes = {ref.file: ref.bytes for ref in runs}
+        rows, total = sum(ref.rows for ref in runs), sum(sizes.values())
+        table.add_row(
+            str(version),
+            written.strftime("%Y-%m-%d %H:%M:%S UTC"),
+            _moment(manifest.watermark_ms * 1000) if manifest.watermark_nodes_ms else "-",
+            f"{rows:,}",
+            f"{len(sizes):,}",
+            f"{total:,}",
+            str(manifest.instances),
+        )
+    _print(table if table.row_count else "no version yet: the query has not finished a batch")
+
+
+@app.command("ls")
+def ls(checkpoint: str = LOCATION, version: int | None = VERSION) -> None:
+    """List the operators of a version, the columns of their state and their run files."""
+    found = Checkpoint.existing(checkpoint)
+    with pinned(found, version) as manifest:
+        for operator_id, state in manifest.operators.items():
+            about = operator_about(found, operator_id)
+            _print(Text.assemble((operator_id, "bold"), f"  version {manifest.version}, watermark {_moment(manifest.watermark_ms * 1000)}"))
+            _print(f"  keys    {', '.join(about.get('keys', [])) or 'none'}")
+            if about.get("window"):
+                _print(f"  window  {about['window']}")
+            if about.get("aggregates"):
+                _print(f"  values  {', '.join(about['aggregates'])}")
+            _print(f"  layout  {', '.join(about.get('layout', []))}")
+            _print(_run_table(state.runs, manifest.version))
+
+
+@app.command("show")
+def show(
+    checkpoint: str = LOCATION,
+    version: int | None = VERSION,
+    limit: int = typer.Option(20, "--limit", "-n", min=1, help="How many rows to print."),
+    operator: str | None = typer.Option(None, help="An operator; by default the only one."),
+    key: list[str] = typer.Option([], help="Only rows with this key, as NAME=VALUE; may be given more than once."),
+) -> None:
+    """Print the state: its runs merged, one row per key (and pane), under the query's own names."""
+    found = Checkpoint.existing(checkpoint)
+    with pinned(found, version) as manifest:
+        chosen = _operator(manifest, operator, found)
+        total = 0
+        kept: list[pa.RecordBatch] = []
+        for rows in _matching(state_rows(found, manifest, chosen), key):
+            missing = limit - sum(part.num_rows for part in kept)
+            if missing > 0:
+                kept.append(rows.slice(0, missing))
+            total += rows.num_rows
+        if not kept:
+            _print(f"{chosen}, version {manifest.version}: no rows")
+            return
+        _print(_rows_table(kept))
+        shown = sum(part.num_rows for part in kept)
+        _print(f"{chosen}, version {manifest.version}: {shown:,} of {total:,} rows")
+
+
+@app.command("verify")
+def check(
+    checkpoint: str = LOCATION, every: bool = typer.Option(False, "--all", help="Check all versions that are kept, not only the newest.")
+) -> None:
+    """Compare every file's length and checksum with what the manifest says; exit with 1 if any is broken."""
+    found = Checkpoint.existing(checkpoint)
+    kept = found.manifests.versions()
+    if not kept:
+        raise VersionNotFoundError(where=str(found.location), wanted="a version", found="none", hint="no batch has finished yet")
+    chosen = kept if every else kept[-1:]
+    result = verify(found, chosen)
+    for line in result.broken:
+        _print(Text.assemble(("broken  ", "red"), line))
+    which = f"version {chosen[0]}" if len(chosen) == 1 else f"versions {chosen[0]} to {chosen[-1]}"
+    if result.broken:
+        _print(f"{which}: {len(result.broken)} of {result.files:,} files broken")
+        raise typer.Exit(EXIT_BROKEN)
+    _print(f"{which}: {result.files:,} files, {result.bytes:,} bytes of state and output, all intact")
+
+
+def _operator(manifest: Manifest, wanted: str | None, checkpoint: Checkpoint) -> str:
+    names = list(manifest.operators)
+    if wanted is None and len(names) == 1:
+        return names[0]
+    if wanted not in names:
+        raise CheckpointError(
+            where=str(checkpoint.location),
+            wanted="an operator" if wanted is None else f"the operator {wanted!r}",
+            found=f"the operators {', '.join(names)}",
+            hint="name one with --operator",
+        )
+    return wanted
+
+
+def _matching(pieces: Iterator[pa.RecordBatch], wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    """Rows whose columns, written as text, have the wanted values."""
+    for rows in pieces:
+        keep = None
+        for pair in wanted:
+            name, equals, value = pair.partition("=")
+            if not equals or name not in rows.schema.names:
+                raise HeadraceError(
+                    where=f"--key {pair}", wanted=f"NAME=VALUE, with a name of {', '.join(rows.schema.names)}", found=repr(pair)
+                )
+            same = pa.array([_cell(x) == value for x in rows.column(name).to_pylist()])
+            keep = same if keep is None else pc.and_(keep, same)
+        rows = rows if keep is None else rows.filter(keep)
+        if rows.num_rows:
+            yield rows
+
+
+def _rows_table(parts: list[pa.RecordBatch]) -> Table:
+    schema = parts[0].schema
+    numbers = [
+        at for at, f in enumerate(schema) if pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or pa.types.is_decimal(f.type)
+    ]
+    table = _table(*schema.names, right=tuple(numbers))
+    for rows in parts:
+        for values in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+            table.add_row(*(Text(_cell(value)) for value in values))
+    return table
+
+
+def _run_table(refs: tuple[RunRef, ...], version: int) -> Table:
+    table = _table("run", "rows", "bytes", "slots", "age", "panes", right=(1, 2, 4))
+    for ref in refs:
+        age = version - ref.seq
+        panes = "-" if ref.sub_min is None or ref.sub_max is None else f"{_moment(ref.sub_min)} to {_moment(ref.sub_max)}"
+        table.add_row(
+            ref.file, f"{ref.rows:,}", f"{ref.bytes:,}", f"{ref.lo}-{ref.hi - 1}", f"{age} batches" if age != 1 else "1 batch", panes
+        )
+    return table
+
+
+def _runs(manifest: Manifest) -> list[RunRef]:
+    return [ref for state in manifest.operators.values() for ref in state.runs]
+
+
+def _table(*names: str, right: tuple[int, ...] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for at, name in enumerate(names):
+        table.add_column(Text(name), justify="right" if at in right else "left", overflow="fold")
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, datetime):
+        text = value.isoformat(sep=" ", timespec="microseconds")
+        return re.sub(r"\.?0+$", "", text.removesuffix("+00:00")) if "." in text else text
+    if isinstance(value, bytes):
+        return "0x" + value.hex()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {_cell(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_cell(v) for v in value) + "]"
+    return str(value)
+
+
+def _moment(us: int) -> str:
+    try:
+        return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        # Rows without an event time stand at the end of all times.
+        return "never"
+
+
+def _print(what: Any) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
+    console.print(what, highlight=False, markup=False, soft_wrap=isinstance(what, str | Text))

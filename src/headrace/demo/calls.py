@@ -1,0 +1,191 @@
+"""Calls, made up: who called whom, when, and for how long.
+
+The stream is cut into *ticks* of a fifth of a second. A tick's calls follow from the seed and the tick's number alone, so the same seed
+gives the same input on every machine, however late a file is written. Event time runs `SPEED` times as fast as the clock on the wall: a
+minute of the demo is an hour of calls, and many windows close.
+
+Calls arrive a little out of order, but never later than the query's watermark allows; so no row is dropped, and Spark's batch answer
+over all files is the answer that the stream must give.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+TICK_S = 0.2
+SPEED = 60
+BEGIN = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+DISORDER_MEAN_S, DISORDER_MAX_S = 6.0, 45.0
+"""How late calls are, in event time; the most must stay below the query's watermark delay."""
+
+CUSTOMERS = 10_000
+ZIPF = 0.8
+DURATION_MEDIAN_S, DURATION_SPREAD, CUSTOMER_SPREAD = 240.0, 0.6, 0.5
+"""Durations are log-normal around a customer's own median, and those medians are log-normal around a common one."""
+
+_BEGIN_US = int(BEGIN.timestamp()) * 1_000_000
+_TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([("src", pa.string()), ("dst", pa.string()), ("start", _TIME), ("end", _TIME), ("ts", _TIME)])
+
+
+@dataclass(frozen=True)
+class RateCurve:
+    """Rows per second over the demo: waves around a mean, and one burst."""
+
+    mean: float
+    seconds: float
+    wave: float = 0.6
+    waves: int = 3
+    burst: float = 1.5
+    burst_at: float = 0.62
+    burst_width: float = 0.03
+
+    def at(self, second: float) -> float:
+        """The rate at a moment.
+
+        >>> curve = RateCurve(mean=1000, seconds=60, burst=0)
+        >>> [round(curve.at(s)) for s in (0, 5, 10, 15)]
+        [1000, 1600, 1000, 400]
+        """
+        part = second / self.seconds
+        wave = 1 + self.wave * math.sin(2 * math.pi * self.waves * part)
+        burst = self.burst * math.exp(-(((part - self.burst_at) / self.burst_width) ** 2))
+        return self.mean * (wave + burst)
+
+    def rows(self, tick: int) -> int:
+        """How many calls a tick has."""
+        return round(self.at((tick + 0.5) * TICK_S) * TICK_S)
+
+
+@dataclass(frozen=True)
+class CallMaker:
+    """Makes the calls of any tick."""
+
+    curve: RateCurve
+    seed: int
+    customers: int = CUSTOMERS
+
+    @cached_property
+    def _names(self) -> pa.Array:
+        return pa.array([f"customer-{i:05d}" for i in range(self.customers)])
+
+    @cached_property
+    def _reach(self) -> npt.NDArray[np.float64]:
+        """Cumulated shares of the calls: the customer of rank r makes 1/r^ZIPF as many as the first."""
+        weights = 1.0 / np.arange(1, self.customers + 1) ** ZIPF
+        return np.asarray(np.cumsum(weights) / weights.sum())
+
+    @cached_property
+    def _medians_s(self) -> npt.NDArray[np.float64]:
+        spread = np.random.default_rng([self.seed, 0]).normal(0.0, CUSTOMER_SPREAD, self.customers)
+        return np.asarray(DURATION_MEDIAN_S * np.exp(spread))
+
+    def tick(self, tick: int) -> pa.Table:
+        """The calls of a tick, in the order of their arrival."""
+        rng = np.random.default_rng([self.seed, 1, tick])
+        rows = self.curve.rows(tick)
+        src = np.searchsorted(self._reach, rng.random(rows))
+        dst = rng.integers(0, self.customers, rows)
+        arrival_s = np.sort((tick + rng.random(rows)) * TICK_S) * SPEED
+        behind_s = np.minimum(rng.exponential(DISORDER_MEAN_S, rows), DISORDER_MAX_S)
+        ended_us = _BEGIN_US + ((arrival_s - behind_s) * 1e6).astype(np.int64)
+        duration_s = self._medians_s[src] * np.exp(rng.normal(0.0, DURATION_SPREAD, rows))
+        began_us = ended_us - np.ceil(duration_s).astype(np.int64) * 1_000_000
+        times = [pa.array(us, pa.int64()).cast(_TIME) for us in (began_us, ended_us, ended_us)]
+        return pa.Table.from_arrays([self._names.take(pa.array(src)), self._names.take(pa.array(dst)), *times], schema=SCHEMA)
+
+
+def event_time_ms(second: float) -> float:
+    """Where event time stands at a second of the demo."""
+    return _BEGIN_US / 1000 + second * SPEED * 1000
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A file that became visible to the query."""
+
+    at_s: float
+    """By the wall clock."""
+    rows: int
+
+
+@dataclass
+class CallWriter:
+    """Writes a file per tick, in a thread of its own, at the pace of the clock.
+
+    A file is written under a hidden name and then renamed: Spark sees all of it or nothing.
+    """
+
+    maker: CallMaker
+    directory: Path
+    seconds: float
+    arrivals: list[Arrival] = field(default_factory=list)
+    error: BaseException | None = None
+    _begin_s: float = 0.0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(arrival.rows for arrival in self.arrivals)
+
+    @property
+    def second(self) -> float:
+        """How far the demo is."""
+        return min(time.time() - self._begin_s, self.seconds) if self._begin_s else 0.0
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def write(self, tick: int) -> None:
+        calls = self.maker.tick(tick)
+        hidden = self.directory / f".calls-{tick:06d}.parquet"
+        pq.write_table(calls, hidden)
+        # The moment before the file can be seen: a query that is quick to take it must not seem to be ahead of it.
+        at_s = time.time()
+        hidden.rename(self.directory / f"calls-{tick:06d}.parquet")
+        self.arrivals.append(Arrival(at_s, calls.num_rows))
+
+    def start(self) -> None:
+        """Begin with tick 1; tick 0 is for warming up."""
+        self._begin_s = time.time()
+        self._thread = threading.Thread(target=self._run, name="headrace-demo-calls", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            for tick in range(1, max(2, math.ceil(self.seconds / TICK_S))):
+                if self._stop.wait(max(0.0, self._begin_s + tick * TICK_S - time.time())):
+                    return
+                self.write(tick)
+        except BaseException as error:
+            # The thread has nobody to tell; whoever runs the demo looks here.
+            self.error = error
+
+
+def about(curve: RateCurve, seed: int) -> dict[str, Any]:
+    """The input in words, for the report."""
+    return {
+        "calls": f"{curve.mean:,.0f} rows/s on average, in {curve.waves} waves of ±{curve.wave:.0%} with a burst of +{curve.burst:.0%}",
+        "customers": f"{CUSTOMERS:,}, the r-th busiest makes 1/r^{ZIPF} as many calls as the first",
+        "event time": f"{SPEED} times as fast as the clock; calls come up to {DISORDER_MAX_S:.0f} s out of order",
+        "seed": str(seed),
+    }

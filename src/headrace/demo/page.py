@@ -1,0 +1,134 @@
+"""The demo's report: from samples to plots."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+
+import numpy as np
+
+from headrace.demo.calls import SPEED, Arrival, event_time_ms
+from headrace.demo.measure import PHASES, BatchSample, Latencies
+from headrace.report.page import Figure
+from headrace.report.plots import Plot, Series
+
+BIN_S = 1.0
+
+
+def plots(samples: list[BatchSample], arrivals: list[Arrival], latencies: dict[int, Latencies], begin_s: float) -> list[Plot]:
+    """All plots over the demo's time; `samples` and `arrivals` without those for warming up."""
+    times = [s.end_s - begin_s for s in samples]
+    return [
+        _rates(samples, arrivals, begin_s),
+        Plot(
+            "Batch time by phase",
+            "ms",
+            tuple(Series(name, times, [s.phases_ms[name] for s in samples]) for name in PHASES),
+            stacked=True,
+            note="plan, job, flush, commit and deliver are Headrace's; other is Spark's own: offsets, logs, planning.",
+        ),
+        _latency(samples, latencies, times),
+        Plot(
+            "Watermark lag",
+            "event time (s)",
+            (Series("lag", times, [max(0.0, event_time_ms(s.end_s - begin_s) - s.watermark_ms) / 1000 for s in samples]),),
+            note=f"How far the watermark is behind the newest calls. One second of the clock is {SPEED} s of event time.",
+        ),
+        Plot("State rows", "rows", (Series("rows", times, [float(s.state_rows) for s in samples]),), note="One row per customer and pane."),
+        Plot("State size", "MB", (Series("size", times, [s.state_bytes / 1e6 for s in samples]),)),
+        Plot(
+            "State files", "runs", (Series("runs", times, [float(s.runs) for s in samples]),), note="Compaction keeps their number small."
+        ),
+        *_instances(samples, times),
+    ]
+
+
+def _rates(samples: list[BatchSample], arrivals: list[Arrival], begin_s: float) -> Plot:
+    offered: dict[int, float] = defaultdict(float)
+    for arrival in arrivals:
+        offered[int((arrival.at_s - begin_s) // BIN_S)] += arrival.rows / BIN_S
+    seconds = sorted(offered)[:-1] or sorted(offered)
+    taken_x, taken = [], []
+    for before, sample in zip([None, *samples[:-1]], samples, strict=True):
+        since = before.end_s if before is not None else min(sample.begin_s, begin_s)
+        taken_x.append(sample.end_s - begin_s)
+        taken.append(sample.rows / max(sample.end_s - since, 1e-3))
+    return Plot(
+        "Rows in, rows processed",
+        "rows/s",
+        (
+            Series("offered", [(s + 0.5) * BIN_S for s in seconds], [offered[s] for s in seconds]),
+            Series("processed", taken_x, list(taken)),
+        ),
+        note="Processed is a batch's rows over the time since the batch before.",
+    )
+
+
+def _latency(samples: list[BatchSample], latencies: dict[int, Latencies], times: list[float]) -> Plot:
+    shares = (("99 %", 0.99), ("95 %", 0.95), ("50 %", 0.5))
+    series = tuple(
+        Series(name, times, [latencies[s.version].percentile(share) if s.version in latencies else None for s in samples])
+        for name, share in shares
+    )
+    return Plot(
+        "Latency from arrival",
+        "ms",
+        series,
+        note="From the moment a file can be seen until the batch that took it is done; per batch, by rows.",
+        colours=("#c2483c", "#e07b1f", "#2563a8"),
+    )
+
+
+def _instances(samples: list[BatchSample], times: list[float]) -> list[Plot]:
+    known = sorted({i.instance for s in samples for i in s.instances})
+    by_instance = {i: [next((x for x in s.instances if x.instance == i), None) for s in samples] for i in known}
+    rows = tuple(Series(f"instance {i}", times, [float(x.rows) if x else None for x in seen]) for i, seen in by_instance.items())
+    cpu = tuple(Series(f"instance {i}", times, [x.cpu_s * 1000 if x else None for x in seen]) for i, seen in by_instance.items())
+    return [Plot("Rows per instance", "rows per batch", rows), Plot("CPU per instance", "ms per batch", cpu)]
+
+
+def figures(samples: list[BatchSample], every: Latencies, seconds: float) -> list[Figure]:
+    """The headline."""
+    rows, out = sum(s.rows for s in samples), sum(s.rows_out for s in samples)
+    batch = [s.batch_ms for s in samples]
+    return [
+        Figure(f"{rows:,}", "calls processed"),
+        Figure(f"{rows / max(seconds, 1e-3):,.0f}/s", "on average"),
+        Figure(f"{out:,}", "windows of customers closed"),
+        Figure(f"{len(samples):,}", "batches"),
+        Figure(milliseconds(float(np.median(batch)) if batch else None), "batch time, median"),
+        Figure(milliseconds(every.percentile(0.5)), "latency, median"),
+        Figure(milliseconds(every.percentile(0.99)), "latency, 99 %"),
+        Figure(size(max((s.state_bytes for s in samples), default=0)), "state, at most"),
+    ]
+
+
+def query_source() -> str:
+    from headrace.demo import query
+
+    return inspect.getsource(query.heavy_customers)
+
+
+def milliseconds(value: float | None) -> str:
+    """A duration for people.
+
+    >>> [milliseconds(x) for x in (None, 412.3, 2345.0, 61000.0)]
+    ['-', '412 ms', '2.3 s', '61 s']
+    """
+    if value is None:
+        return "-"
+    if value < 1000:
+        return f"{value:.0f} ms"
+    return f"{value / 1000:.1f} s" if value < 10_000 else f"{value / 1000:.0f} s"
+
+
+def size(value: float) -> str:
+    """A number of bytes for people.
+
+    >>> [size(x) for x in (512, 5_581_576, 3_000_000_000)]
+    ['512 B', '5.6 MB', '3.0 GB']
+    """
+    for unit, sign in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= unit:
+            return f"{value / unit:.1f} {sign}"
+    return f"{value:.0f} B"

@@ -1,0 +1,124 @@
+"""Plots as inline SVG, all in one plain style.
+
+A plot is data: lines or stacked areas over time with a unit. Colours come in a fixed order, so that a colour means the same thing
+in neighbouring plots. Text stays text, in the page's own font.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+COLOURS = ("#2563a8", "#e07b1f", "#2f8f5b", "#8a5fb0", "#c2483c", "#8d99a6")
+"""Told apart by people with colour-blindness too, and in print by their lightness."""
+_INK, _MUTED, _GRID = "#1f2933", "#616e7c", "#e4e7eb"
+_WIDTH_IN, _HEIGHT_IN = 5.4, 2.7
+
+
+@dataclass(frozen=True)
+class Series:
+    """A named line; None is a gap."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One plot over time."""
+
+    title: str
+    unit: str
+    series: tuple[Series, ...]
+    stacked: bool = False
+    """Areas on top of one another, which add up to a whole; all series then share their x."""
+    note: str = ""
+    x_label: str = "time (s)"
+    colours: tuple[str, ...] = COLOURS
+
+
+def svg(plot: Plot) -> str:
+    """The plot as an `<svg>` element that scales with its surroundings."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    style: Any = {
+        "svg.fonttype": "none",
+        # Ids are made from the salt: two plots on one page must not share any.
+        "svg.hashsalt": plot.title,
+        "font.family": "sans-serif",
+        "font.size": 10,
+        "axes.edgecolor": _GRID,
+        "axes.labelcolor": _MUTED,
+        "xtick.color": _MUTED,
+        "ytick.color": _MUTED,
+        "text.color": _INK,
+    }
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
+        axes = figure.subplots()
+        _draw(axes, plot)
+        axes.set_xlabel(plot.x_label)
+        axes.set_ylabel(plot.unit)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3))
+        axes.grid(axis="y", color=_GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(length=0)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        axes.margins(x=0.01)
+        axes.set_ylim(bottom=0)
+        if len(plot.series) > 1:
+            columns = min(len(plot.series), 3)
+            figure.legend(
+                loc="outside upper left", ncols=columns, frameon=False, fontsize=9, handlelength=1.2, columnspacing=1.4, borderaxespad=0.2
+            )
+        out = io.StringIO()
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return _inline(out.getvalue(), plot.title)
+
+
+def _draw(axes: object, plot: Plot) -> None:
+    from matplotlib.axes import Axes
+
+    assert isinstance(axes, Axes)
+    nan = float("nan")
+    if plot.stacked and plot.series:
+        heights = [[y or 0.0 for y in s.y] for s in plot.series]
+        names = [s.name for s in plot.series]
+        axes.stackplot(plot.series[0].x, heights, labels=names, colors=plot.colours[: len(heights)], linewidth=0, alpha=0.9)
+        return
+    for at, series in enumerate(plot.series):
+        values = [nan if y is None else y for y in series.y]
+        axes.plot(series.x, values, color=plot.colours[at % len(plot.colours)], linewidth=1.6, label=series.name)
+
+
+def short(value: float) -> str:
+    """A number as a tick label.
+
+    >>> [short(x) for x in (0, 0.25, 12, 1500, 20000, 2500000)]
+    ['0', '0.25', '12', '1.5k', '20k', '2.5M']
+    """
+    for size, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{sign}"
+    return f"{value:.3g}"
+
+
+def _inline(text: str, title: str) -> str:
+    """The bare element: no XML prologue, no fixed size, and a name for those who do not see it."""
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # A style sheet inside an inline SVG would hold for the whole page.
+    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, count=1, flags=re.DOTALL)
+    text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 inherit; font-family: inherit; font-size: \1", text)
+    head, rest = text.split(">", 1)
+    head = re.sub(r' (width|height)="[^"]*"', "", head)
+    name = title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    return f'{head} role="img" aria-label="{name}" stroke-linejoin="round">{rest}'

@@ -1,0 +1,151 @@
+"""Reading a checkpoint from outside the query that writes it, also while it runs, with no Spark at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import CheckpointError, CorruptStateError, VersionNotFoundError
+from headrace.ids import SLOTS
+from headrace.operators.description import from_description
+from headrace.operators.kernel import View
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.state.layout import SUB
+from headrace.state.manifest import Manifest
+from headrace.state.run import RunReader
+
+_TRIES = 5
+_CHUNK = 1 << 20
+
+
+@contextlib.contextmanager
+def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manifest]:
+    """The manifest of a version, by default the newest, leased so that the query does not remove its files meanwhile."""
+    for attempt in range(_TRIES):
+        kept = checkpoint.manifests.versions()
+        if not kept:
+            raise VersionNotFoundError(
+                where=str(checkpoint.location), wanted="a version", found="none", hint="the query has not finished a batch yet"
+            )
+        chosen = kept[-1] if version is None else version
+        with lease(checkpoint, chosen):
+            try:
+                manifest = checkpoint.manifests.read(chosen)
+            except VersionNotFoundError:
+                # A running query may have moved on between the look and the lease.
+                if version is not None or attempt == _TRIES - 1:
+                    raise
+                continue
+            yield manifest
+            return
+
+
+@contextlib.contextmanager
+def lease(checkpoint: Checkpoint, version: int) -> Iterator[None]:
+    try:
+        held = checkpoint.lease(version)
+    except OSError:
+        # A copy that may only be read; nobody who runs on it could remove anything either.
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            held.unlink(missing_ok=True)
+
+
+def operator_about(checkpoint: Checkpoint, operator_id: str) -> dict[str, Any]:
+    """What query.json says of an operator."""
+    operators = checkpoint.identity().get("operators", {})
+    if operator_id not in operators:
+        raise CheckpointError(
+            where=str(checkpoint.location), wanted=f"the operator {operator_id!r}", found=f"the operators {', '.join(operators) or 'none'}"
+        )
+    about: dict[str, Any] = operators[operator_id]
+    return about
+
+
+def state_rows(checkpoint: Checkpoint, manifest: Manifest, operator_id: str) -> Iterator[pa.RecordBatch]:
+    """The merged state of an operator under the user's names, piece by piece, in the order of the key hash."""
+    about = operator_about(checkpoint, operator_id)
+    if "kernel" not in about:
+        raise CheckpointError(
+            where=str(checkpoint.location),
+            wanted="a description of the operator's state in query.json",
+            found="none: an older Headrace wrote this checkpoint",
+            hint="read the state with query.state()",
+        )
+    operator = from_description(about["kernel"])
+    layout, names = operator.layout, about["kernel"]["names"]
+    every = ((0, SLOTS),)
+    view = View(RunReader(checkpoint.runs, layout), list(manifest.operators[operator_id].runs), every)
+    live_from = operator.live_from(manifest.watermark_ms) if layout.has_sub else None
+    for rows in view.scan(layout, operator.combine, sub_min=live_from):
+        columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=True))
+        if layout.has_sub and names["sub"]:
+            columns[names["sub"]] = rows.column(SUB).cast(pa.timestamp("us", tz="UTC"))
+        columns |= dict(zip(names["values"], (rows.column(name) for name in layout.value_names), strict=True))
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What checking found."""
+
+    files: int
+    bytes: int
+    broken: tuple[str, ...]
+    """Each a path and what is wrong with it."""
+
+
+def verify(checkpoint: Checkpoint, versions: list[int]) -> Checked:
+    """Read every byte of every file that the versions need, and compare lengths and checksums. Each file is read once."""
+    with contextlib.ExitStack() as leases:
+        for version in versions:
+            leases.enter_context(lease(checkpoint, version))
+        wanted: dict[Path, tuple[int, int]] = {}
+        broken: list[str] = []
+        for version in versions:
+            try:
+                manifest = checkpoint.manifests.read(version)
+            except VersionNotFoundError:
+                # Removed by the running query before it was leased.
+                continue
+            except CorruptStateError as error:
+                broken.append(f"{error.path}: {error.found}")
+                continue
+            for state in manifest.operators.values():
+                wanted |= {checkpoint.runs / ref.file: (ref.bytes, ref.crc) for ref in state.runs}
+            wanted |= {checkpoint.directory / s.folder / s.file: (s.bytes, s.crc) for s in manifest.staged}
+        total = 0
+        for path, (length, crc) in sorted(wanted.items()):
+            wrong = _wrong(path, length, crc)
+            total += length
+            if wrong:
+                broken.append(f"{path}: {wrong}")
+    return Checked(len(wanted) + len(versions), total, tuple(broken))
+
+
+def _wrong(path: Path, length: int, crc: int) -> str:
+    """What is wrong with a file, or nothing."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != length:
+                return f"{size} bytes instead of {length}"
+            found = 0
+            while chunk := file.read(_CHUNK):
+                found = zlib.crc32(chunk, found)
+    except FileNotFoundError:
+        return "missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return "" if found == crc else f"checksum {found:08x} instead of {crc:08x}"

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from headrace.cli import version
+from headrace.cli import demo, state, version
 from headrace.errors import HeadraceError
 
 EXIT_ERROR = 2
@@ -36,6 +36,8 @@ def _root() -> None:
 
 
 app.command("version")(version.version)
+app.command("demo")(demo.demo)
+app.add_typer(state.app, name="state")
 
 
 def run(application: typer.Typer, args: Sequence[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import AggregateNode
 from headrace.operators.aggregate import RunningAggregate
+from headrace.operators.description import describe
 from headrace.operators.kernel import Operator, OutputMode
 from headrace.operators.windowed import WINDOW, WindowedAggregate
 from headrace.operators.windows import TimeWindow
@@ -97,8 +98,21 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
             "window": None if window is None else f"{window.size_us} us every {window.advance_us} us from {window.offset_us} us",
             "aggregates": [str(e.name()) for e in results],
             "partials": [type(p).__name__ for p in partials],
+            "kernel": describe(
+                operator,
+                keys=[k.name for k in stored],
+                sub=_sub_name(node, keys),
+                calls=[str(call.sql()) for call in calls.values()],
+            ),
         },
     )
+
+
+def _sub_name(node: AggregateNode, keys: list[_Key]) -> str | None:
+    """What the sub-key is to the user: where a pane starts, or the event time among the keys."""
+    if node.window is not None:
+        return "window.start" if node.window.size_us == node.window.advance_us else "pane"
+    return next((k.name for k in keys if k.is_event_time), None)
 
 
 def _with_keys(node: AggregateNode) -> tuple[DataFrame, list[_Key]]:

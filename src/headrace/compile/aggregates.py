@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile import catalyst, event_time
-from headrace.compile.functions import Context, Piece, take_apart
+from headrace.compile.functions import REPLACED, Context, Piece, take_apart
 from headrace.compile.plan import StatefulPlan, hash_of
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.config import Config
@@ -44,9 +44,12 @@ class _Key:
 def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     session = node.source.sparkSession
     staged, keys = _with_keys(node)
-    analysed = catalyst.checked(node.where, lambda: staged.groupBy(*[k.internal for k in keys]).agg(*node.aggregates))
+    analysed = catalyst.checked(node.where, lambda: staged.groupBy(*node.keys).agg(*node.aggregates))
     tree = catalyst.analyzed(analysed)
-    results = list(catalyst.items(tree.aggregateExpressions()))[len(keys) :]
+    if catalyst.class_name(tree) != "Aggregate":
+        raise UnsupportedError(where=node.where, found="a function over the aggregates that gives several rows or looks at other groups")
+    groups = [_without_alias(g) for g in catalyst.items(tree.groupingExpressions())]
+    results = list(catalyst.items(tree.aggregateExpressions()))[-len(node.aggregates) :]
     calls = _calls(results)
     time = _event_time(staged)
     context = Context(session, time, ansi=session.conf.get("spark.sql.ansi.enabled") == "true")
@@ -72,7 +75,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     source = staged if node.window is None else staged.filter(F.col(_TIME).isNotNull())
     selected = source.select(*[c.alias(name) for c, name in zip(key_columns, names, strict=True)], *subs, *inputs)
 
-    finish = _finisher(session, node, keys, names, stored, window, time_type, results, calls, pieces)
+    finish = _finisher(session, node, keys, names, stored, window, time_type, results, groups, calls, pieces)
     schema = _result_schema(node)
     kernel_schema = _kernel_schema(names, stored, window, list(pieces.values()))
     return StatefulPlan(
@@ -89,7 +92,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
         finish=finish,
         schema=schema,
         state_schema=kernel_schema,
-        state_finish=_finisher(session, node, keys, names, stored, window, time_type, results, calls, pieces, pane_only=True),
+        state_finish=_finisher(session, node, keys, names, stored, window, time_type, results, groups, calls, pieces, pane_only=True),
         event_time_in_key=_has_watermark(node, staged, keys),
         modes=_modes(node, staged, keys),
         description={
@@ -142,8 +145,13 @@ def _calls(results: list[Any]) -> dict[str, Any]:
 
 
 def _text(call: Any) -> str:
-    # Equal calls have equal texts, expression ids included, once their own result ids are left out.
-    return str(call.canonicalized().toString())
+    # Equal calls have equal texts, expression ids included, once their own result ids are left out. Only SQL tells 1 from '1'.
+    canonical = call.canonicalized()
+    return f"{canonical.toString()} {canonical.sql()}"
+
+
+def _without_alias(expression: Any) -> Any:
+    return expression.child() if catalyst.class_name(expression) == "Alias" else expression
 
 
 def _event_time(frame: DataFrame) -> Column | None:
@@ -180,8 +188,9 @@ def _columns(pieces: list[Piece]) -> tuple[list[Column], list[Column], list[str]
     many: list[Column] | None = []
     at = 0
     for piece in pieces:
-        mine = [F.col(f"i{len(inputs) + j}") for j in range(len(piece.inputs))]
-        inputs.extend(c.alias(f"i{len(inputs) + j}") for j, c in enumerate(list(piece.inputs)))
+        own = [f"i{len(inputs) + j}" for j in range(len(piece.inputs))]
+        mine = [F.col(name) for name in own]
+        inputs.extend(c.alias(name) for name, c in zip(own, piece.inputs, strict=True))
         names = [f"p{at + j}" for j in range(len(piece.types))]
         at += len(names)
         for name, kind, column in zip(names, piece.types, piece.row(mine), strict=True):
@@ -205,6 +214,7 @@ def _finisher(
     window: TimeWindow | None,
     time_type: T.DataType | None,
     results: list[Any],
+    groups: list[Any],
     calls: dict[str, Any],
     pieces: dict[str, Piece],
     pane_only: bool = False,
@@ -217,11 +227,6 @@ def _finisher(
         at += len(columns)
         finished[text] = _evaluate(session, calls[text], piece, columns)
 
-    def replaced(expression: Any) -> Any | None:
-        if catalyst.class_name(expression) != "AggregateExpression":
-            return None
-        return session._jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(finished[_text(expression)]._jc)  # type: ignore[union-attr]
-
     outputs: list[Column] = []
     by_internal = {k.internal: F.col(name) for k, name in zip(stored, names, strict=False)}
     for key in keys:
@@ -231,6 +236,15 @@ def _finisher(
             assert time_type is not None
             value = F.when(F.col(WINDOW) != 2**62, event_time.from_micros(F.col(WINDOW), time_type)).cast(key.type)
         outputs.append(value.alias(key.name))
+    to_expression: Any = session._jvm.org.apache.spark.sql.classic.ExpressionUtils.expression  # type: ignore[union-attr]
+    shown_keys = [_without_alias(to_expression(c._jc)) for c in outputs]
+
+    def replaced(expression: Any) -> Any | None:
+        """An aggregate by its result; a grouping column, which a result may use too, by the key."""
+        if catalyst.class_name(expression) == "AggregateExpression":
+            return to_expression(finished[_text(expression)]._jc)
+        return next((key for group, key in zip(groups, shown_keys, strict=True) if group.semanticEquals(expression)), None)
+
     if node.window is not None:
         assert window is not None
         assert time_type is not None
@@ -240,8 +254,7 @@ def _finisher(
         shown = F.struct(start, end) if window.one_pane_each or not pane_only else F.struct(start)
         outputs.insert(node.window_at, shown.alias(node.window.name if window.one_pane_each or not pane_only else "pane"))
     for result in results:
-        expression = result.child() if catalyst.class_name(result) == "Alias" else result
-        outputs.append(catalyst.column(session, catalyst.rewrite(session, expression, replaced)).alias(result.name()))
+        outputs.append(catalyst.column(session, catalyst.rewrite(session, _without_alias(result), replaced)).alias(result.name()))
     return lambda frame: frame.select(*outputs)
 
 
@@ -250,7 +263,7 @@ def _evaluate(session: SparkSession, call: Any, piece: Piece, columns: list[Colu
         return piece.finish(columns)
     assert piece.buffers is not None
     function = call.aggregateFunction()
-    while hasattr(function, "replacement") and catalyst.class_name(function) in ("BoolAnd", "BoolOr", "AnyValue"):
+    while hasattr(function, "replacement") and catalyst.class_name(function) in REPLACED:
         function = function.replacement()
     jvm: Any = session._jvm
     to_expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression

@@ -24,7 +24,8 @@ from headrace.operators.partials import Partial
 
 SUPPORTED = (
     "count", "sum", "avg", "mean", "min", "max", "var_pop", "var_samp", "variance", "stddev", "stddev_pop", "stddev_samp", "min_by",
-    "max_by", "first", "last", "any_value", "bool_and", "every", "bool_or", "some", "approx_count_distinct", "collect_set",
+    "max_by", "first", "last", "any_value", "bool_and", "every", "bool_or", "some", "count_if",
+    "approx_count_distinct", "collect_set",
 )  # fmt: skip
 
 Row = Callable[[list[Column]], list[Column | None]]
@@ -65,7 +66,7 @@ def take_apart(call: Any, context: Context) -> Piece:
     where = call.sql()
     if call.isDistinct():
         raise UnsupportedError(where=where, found="a distinct aggregate", hint="use approx_count_distinct", supported=SUPPORTED)
-    while hasattr(function, "replacement") and name in _REPLACED:
+    while hasattr(function, "replacement") and name in REPLACED:
         function = function.replacement()
         name = catalyst.class_name(function)
     build = _BUILDERS.get(name)
@@ -263,7 +264,9 @@ def _approx_count_distinct(call: _Call) -> Piece:
     return Piece(P.Registers(), [register], row, None, None, finish=lambda p: estimate(p[0]), types=[travels])
 
 
-_REPLACED = ("BoolAnd", "BoolOr", "AnyValue", "CountIf")
+REPLACED = ("BoolAnd", "BoolOr", "AnyValue", "CountIf")
+"""Functions that Spark itself writes in terms of others."""
+
 _BUILDERS: dict[str, Callable[[_Call], Piece]] = {
     "Count": _count,
     "Sum": _sum,

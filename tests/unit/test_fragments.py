@@ -1,0 +1,77 @@
+"""Floe's fragments: sorted by age, frozen into a delta in which a key that changed often is one row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.errors import InvariantError
+from headrace.ids import SLOTS
+from headrace.state.fragments import compact_delta, fragments, same_fragment
+from headrace.state.layout import Indices, Layout, Policy
+from headrace.state.merge import merge_rows
+from headrace.state.run import RunReader, RunRef, write_run
+
+LAYOUT = Layout(keys=(("k0", pa.int64()),), values=(("p0", pa.int64()),), policy=Policy.COMBINE)
+
+
+def add(columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+    return [pa.array(np.add.reduceat(columns[0].to_numpy(), starts))]
+
+
+def rows(keys: list[int], values: list[int]) -> pa.RecordBatch:
+    h = pa.array([k << 54 for k in keys], pa.uint64())
+    return pa.RecordBatch.from_arrays([h, pa.array(keys, pa.int64()), pa.array(values, pa.int64())], schema=LAYOUT.schema)
+
+
+def written(folder: Path, version: int, batch: pa.RecordBatch) -> RunRef:
+    return write_run(folder, f"v{version}.arrow", batch, LAYOUT, seq=version, lo=0, hi=SLOTS, sync=False)
+
+
+def test_references_are_sorted_by_age(tmp_path: Path) -> None:
+    refs = [written(tmp_path, version, rows([1], [1])) for version in range(5)]
+    sorted_ = fragments(refs, backed_up=1, frozen=3)
+    assert [r.seq for r in sorted_.master] == [0, 1]
+    assert [r.seq for r in sorted_.inactive] == [2, 3]
+    assert [r.seq for r in sorted_.active] == [4]
+    assert set(sorted_.refs) == set(refs)
+
+
+def test_with_a_checkpoint_at_every_batch_all_is_master(tmp_path: Path) -> None:
+    refs = [written(tmp_path, version, rows([1], [1])) for version in range(3)]
+    assert fragments(refs, backed_up=2).master == tuple(refs)
+
+
+def test_nothing_is_frozen_before_it_is_written() -> None:
+    with pytest.raises(InvariantError, match="frozen"):
+        fragments([], backed_up=5, frozen=4)
+
+
+def test_a_key_that_changed_often_is_one_row_of_the_delta(tmp_path: Path) -> None:
+    master = written(tmp_path, 0, rows([1, 2, 3], [10, 20, 30]))
+    inactive = [written(tmp_path, version, rows([1, 2], [1, version])) for version in (1, 2, 3)]
+    reader = RunReader(tmp_path, LAYOUT)
+    delta = compact_delta(inactive, (0, SLOTS), reader, LAYOUT, add, "delta.arrow", sync=False)
+    assert delta is not None
+    assert delta.rows == 2
+    assert delta.seq == 3
+    merged = merge_rows([reader.open(delta).rows, reader.open(master).rows], LAYOUT, add)
+    assert merged.column("p0").to_pylist() == [13, 26, 30]
+
+
+def test_a_delta_covers_only_the_slots_asked_for(tmp_path: Path) -> None:
+    inactive = [written(tmp_path, 1, rows([1, 500], [1, 1]))]
+    reader = RunReader(tmp_path, LAYOUT)
+    first_half = compact_delta(inactive, (0, SLOTS // 4), reader, LAYOUT, add, "a.arrow", sync=False)
+    nothing = compact_delta(inactive, (8, 16), reader, LAYOUT, add, "b.arrow", sync=False)
+    assert first_half is not None
+    assert first_half.rows == 1
+    assert nothing is None
+
+
+def test_compaction_keeps_to_one_side_of_the_checkpoint(tmp_path: Path) -> None:
+    newest_first = [written(tmp_path, version, rows([1], [1])) for version in (3, 2, 1, 0)]
+    assert [[r.seq for r in part] for part in same_fragment(newest_first, backed_up=1)] == [[3, 2], [1, 0]]

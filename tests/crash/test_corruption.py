@@ -131,9 +131,18 @@ def test_a_damaged_run_stops_the_restart(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("damage", [flip, remove])
+@pytest.mark.parametrize("read_by", ["driver", "tasks"])
 def test_a_damaged_staged_file_stops_the_delivery(
-    spark: SparkSession, finished: dict[str, Program], expected: dict[str, Left], tmp_path: Path, damage: Damage
+    spark: SparkSession,
+    finished: dict[str, Program],
+    expected: dict[str, Left],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Damage,
+    read_by: str,
 ) -> None:
+    if read_by == "tasks":
+        monkeypatch.setattr("headrace.runtime.staged.LOCAL_ROWS", 0)
     program = copy_of(finished["windowed"], tmp_path)
     forget_delivery(program, 2)
     staged = next(s for s in newest(program).staged if s.rows)
@@ -271,7 +280,7 @@ def test_every_flipped_byte_and_every_cut_of_a_run_is_found(tmp_path: Path) -> N
     ref = write_run(tmp_path, "run.arrow", rows, layout, seq=1, lo=0, hi=4096, sync=False)
     path = tmp_path / ref.file
     data = path.read_bytes()
-    for at in range(0, len(data), 37):
+    for at in range(0, len(data), 101):
         for damaged in (data[:at], data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :], data + data[at : at + 1]):
             replace(path, damaged)
             with pytest.raises(CorruptStateError, match=str(path)):

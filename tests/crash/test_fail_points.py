@@ -17,7 +17,7 @@ from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS
 from tests.crash.conftest import Undisturbed
 from tests.crash.harness import RUN_SECONDS_MAX, Left, Program, kill_session, parent_of, wait_for_pid, wait_until_gone, write_input
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 KILLED = -9
 

@@ -18,6 +18,7 @@ KILLS = 3
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 def test_killed_at_random_moments(tmp_path: Path, undisturbed: Undisturbed) -> None:
     seed = int(os.environ.get("HEADRACE_SEED") or int.from_bytes(os.urandom(3)))
     print(f"seed {seed}: repeat with HEADRACE_SEED={seed}")

@@ -138,6 +138,10 @@ class ManifestStore:
 
     def commit(self, manifest: Manifest, *, sync: bool) -> None:
         """Make the version exist. Two drivers cannot both succeed: linking to a name that exists fails."""
+        if sync:
+            # Tasks have synced the content of their files; the files' names must be on disk too before this version's is.
+            for folder in sorted({folder for folder, _ in manifest.files()}):
+                sync_directory(self.directory.parent / folder)
         temporary = self.directory / f".{manifest.version:012d}-{manifest.epoch}.tmp"
         with open(temporary, "wb") as file:
             file.write(to_bytes(manifest))

@@ -210,7 +210,14 @@ def run(options: Options, console: Console) -> int:
     folder = prepare(options.out)
     console.print("starting Spark ...", highlight=False)
     with _stderr_into(folder.spark_log):
-        spark = hr.session("headrace demo", spark__ui__enabled="false", spark__sql__session__timeZone="UTC", spark__driver__memory="2g")
+        spark = hr.session(
+            "headrace demo",
+            spark__ui__enabled="false",
+            spark__sql__session__timeZone="UTC",
+            spark__driver__memory="2g",
+            # For the batch answer: Spark's default of 200 is meant for clusters.
+            spark__sql__shuffle__partitions="8",
+        )
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with _ctrl_c() as interrupted:

@@ -50,7 +50,7 @@ def render(now: Snapshot, width: int, height: int) -> RenderableType:
     middle.add_column(ratio=1)
     middle.add_column(ratio=1)
     inner = width // 2 - 4
-    middle.add_row(_panel("batches", _batches(now, inner)), _panel("state", _state(now)))
+    middle.add_row(_panel("latency and batch time", _batches(now, inner)), _panel("state", _state(now)))
     fixed = 1 + 1 + (SPARK_ROWS + 3) + 7 + 3
     return Group(
         _title(now),
@@ -121,8 +121,11 @@ def _batches(now: Snapshot, width: int) -> Group:
         grid.add_column(ratio=1, no_wrap=True)
     grid.add_row(*legend[:3])
     grid.add_row(*legend[3:])
-    batch = Text.assemble((milliseconds(last.batch_ms) if last else "-", "bold"), (f"  no. {last.version}" if last else "", "bright_black"))
-    return Group(_pairs([("latency", latency), ("batch", batch)]), phase_bar(parts, width), grid)
+    batch = Text.assemble(("batch ", "bright_black"), (milliseconds(last.batch_ms) if last else "-", "bold"), no_wrap=True)
+    if last:
+        batch.append(f"  no. {last.version}, {last.rows:,} rows", "bright_black")
+    latency.no_wrap = True
+    return Group(latency, batch, phase_bar(parts, width), grid)
 
 
 def phase_bar(parts: dict[str, float], width: int) -> Text:

@@ -51,8 +51,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     groups = [_without_alias(g) for g in catalyst.items(tree.groupingExpressions())]
     results = list(catalyst.items(tree.aggregateExpressions()))[-len(node.aggregates) :]
     calls = _calls(results)
-    time = _event_time(staged)
-    context = Context(session, time, ansi=session.conf.get("spark.sql.ansi.enabled") == "true")
+    context = Context(session, *_event_time(staged), ansi=session.conf.get("spark.sql.ansi.enabled") == "true")
     pieces = {text: take_apart(call, context) for text, call in calls.items()}
 
     window, sub, time_type = _window(node, staged, keys, config)
@@ -154,11 +153,11 @@ def _without_alias(expression: Any) -> Any:
     return expression.child() if catalyst.class_name(expression) == "Alias" else expression
 
 
-def _event_time(frame: DataFrame) -> Column | None:
+def _event_time(frame: DataFrame) -> tuple[Column | None, T.DataType]:
     for output in catalyst.items(catalyst.analyzed(frame).output()):
         if output.metadata().contains(catalyst.WATERMARK_KEY):
-            return catalyst.column(frame.sparkSession, output)
-    return None
+            return catalyst.column(frame.sparkSession, output), catalyst.data_type(output)
+    return None, T.TimestampType()
 
 
 def _window(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -12,7 +13,7 @@ from headrace.compile.types import arrow_type, check_key, decode, encode, normal
 from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import DedupNode
-from headrace.operators.dedup import DropDuplicates
+from headrace.operators.dedup import TIME, DropDuplicates
 from headrace.operators.description import describe
 from headrace.operators.kernel import OutputMode
 from headrace.state.layout import SUB, Layout
@@ -29,7 +30,9 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
     keys = [normalize(F.col(_quoted(name)), fields[name].dataType) for name in node.subset]
     names = [f"k{i}" for i in range(len(keys))]
     encoded = [encode(k, fields[n].dataType).alias(a) for k, n, a in zip(keys, node.subset, names, strict=True)]
-    sub = [F.coalesce(event_time.micros(F.col(_quoted(n)), fields[n].dataType), F.lit(2**62)).cast("long").alias(SUB) for n in timed]
+    sub = [_micros(fields[n]).alias(SUB) for n in timed]
+    others = [] if timed else [f for f in fields.values() if catalyst.watermark_delay_ms(source, f.name) is not None]
+    late_by = [_micros(f).alias(TIME) for f in others[:1]]
     payload = [f"c{i}" for i in range(len(source.schema.fields))]
     carried = [encode(F.col(_quoted(f.name)), f.dataType).alias(c) for f, c in zip(source.schema.fields, payload, strict=True)]
     layout = Layout(
@@ -41,10 +44,10 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
     return StatefulPlan(
         operator_id="dropDuplicates",
         operator=operator,
-        selected=source.select(*encoded, *sub, *carried),
+        selected=source.select(*encoded, *sub, *carried, *late_by),
         keyed=(*names, *([SUB] if sub else [])),
         hashed=hash_of(names, config.hashBits),
-        row=tuple(F.col(c) for c in payload),
+        row=tuple(F.col(c) for c in [*payload, *([TIME] if late_by else [])]),
         ones=(),
         counts_rows=None,
         many=None,
@@ -57,7 +60,7 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
         state_finish=lambda frame: frame.select(
             *[decode(F.col(a), fields[n].dataType).alias(n) for a, n in zip(names, node.subset, strict=True)]
         ),
-        event_time_in_key=bool(sub),
+        event_time_in_key=bool(sub or late_by),
         modes=(OutputMode.APPEND, OutputMode.UPDATE),
         description={
             "operator": "dropDuplicates",
@@ -66,6 +69,11 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
             "kernel": describe(operator, keys=list(node.subset), sub=None, calls=[]),
         },
     )
+
+
+def _micros(field: T.StructField) -> Column:
+    """A row without a time is never late."""
+    return F.coalesce(event_time.micros(F.col(_quoted(field.name)), field.dataType), F.lit(2**62)).cast("long")
 
 
 def _quoted(name: str) -> str:

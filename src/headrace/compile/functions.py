@@ -56,6 +56,7 @@ class Context:
 
     session: SparkSession
     event_time: Column | None
+    event_time_type: T.DataType
     ansi: bool
 
 
@@ -234,7 +235,7 @@ def _by_event_time(greatest: bool) -> Callable[[_Call], Piece]:
         order = F.when(call.keep, time) if call.keep is not None else time
         if call.function.ignoreNulls():
             order = F.when(value.isNotNull(), order)
-        return _pick(call, (value, kind), (order, T.TimestampType()), greatest)
+        return _pick(call, (value, kind), (order, call.context.event_time_type), greatest)
 
     return build
 

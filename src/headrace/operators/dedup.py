@@ -15,10 +15,13 @@ from headrace.state.layout import Indices, Layout, subs
 from headrace.state.run import RunRef
 from headrace.state.segments import sort_into_segments
 
+TIME = "t"
+"""Input column: the event time in microseconds, where it is not part of the key."""
+
 
 @dataclass(frozen=True)
 class DropDuplicates:
-    """Keys may include the event time; then a key is forgotten, and a row late, once the watermark has passed it."""
+    """A row is late once the watermark has passed its event time. Keys that include the event time are then forgotten, others never."""
 
     layout: Layout
     payload: pa.Schema
@@ -39,8 +42,9 @@ class DropDuplicates:
 
     def apply(self, rows: pa.RecordBatch, view: View, moment: Moment) -> Applied:
         result = Applied(rows=rows.num_rows)
-        if self.layout.has_sub and rows.num_rows:
-            in_time = subs(rows) > moment.watermark_us
+        time = self._time(rows)
+        if time is not None and rows.num_rows:
+            in_time = time > moment.watermark_us
             result.rows_late = int(len(in_time) - in_time.sum())
             rows = rows if bool(in_time.all()) else rows.filter(pa.array(in_time))
         if rows.num_rows:
@@ -55,6 +59,12 @@ class DropDuplicates:
                 result.changed = fresh.select(self.layout.schema.names)
                 result.emitted = [fresh.select(self.payload.names)]
         return result
+
+    def _time(self, rows: pa.RecordBatch) -> Indices | None:
+        """Event times, by which rows are late, whether they belong to the key or not."""
+        if self.layout.has_sub:
+            return subs(rows)
+        return np.asarray(rows.column(TIME).to_numpy(), dtype=np.int64) if TIME in rows.schema.names else None
 
     def close(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
         return iter(())

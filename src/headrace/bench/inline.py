@@ -1,0 +1,59 @@
+"""A lane in this process and on a given session, for tests: a pause stops the query, and its next turn starts it anew.
+
+Engines that share a JVM are not compared fairly, and a query that was started anew has to load its state. So these figures
+mean nothing; the path through queries, checks and reports is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headrace.bench.model import Batch, Lane, Verdict
+from headrace.bench.process import LaneFailed
+from headrace.bench.runner import PROVIDER, LaneDied, Runner
+
+
+class InlineLane:
+    """Same surface as LaneProcess."""
+
+    def __init__(self, spark: SparkSession, bench: str, lane: Lane, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.lane = lane
+        self._spark = spark
+        self._runner = Runner(spark, bench, lane, folder)
+        self._batches: Iterator[Batch] = self._all()
+
+    def next_batch(self, idle: Callable[[], None] = lambda: None) -> Batch:
+        idle()
+        try:
+            return next(self._batches)
+        except LaneDied as died:
+            raise LaneFailed(str(died)) from None
+
+    def finish(self, idle: Callable[[], None] = lambda: None) -> tuple[Verdict, list[dict[str, Any]]]:
+        progress = self._runner.headrace()
+        self.kill()
+        return self._runner.check(), progress
+
+    def pause(self) -> None:
+        self._runner.stop()
+
+    def resume(self) -> None:
+        self._batches = self._all()
+
+    def kill(self) -> None:
+        self._runner.stop()
+        self._spark.conf.unset(PROVIDER)
+
+    def _all(self) -> Iterator[Batch]:
+        if self._runner.fresh:
+            yield from self._runner.preload()
+        if not self._runner.running:
+            self._runner.start()
+        for batch in self._runner.watch():
+            if batch is not None:
+                yield batch

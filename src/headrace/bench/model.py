@@ -1,0 +1,163 @@
+"""What a benchmark is made of: options, lanes, batches, and what came of a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.table import Table
+
+from headrace.errors import HeadraceError
+
+OURS = "ours"
+ROCKSDB = "spark-rocksdb"
+MEMORY = "spark-memory"
+ENGINES = (OURS, ROCKSDB, MEMORY)
+BASELINES = (ROCKSDB, MEMORY)
+
+PRELOAD_ROWS_MAX = 1_000_000
+
+Option = bool | int | float | str
+Options = Mapping[str, Option]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One thing that is measured: an engine on one query with its parameters."""
+
+    name: str
+    engine: str
+    params: dict[str, Any]
+    """What the benchmark's query module reads; ``rows`` is the rows of a batch."""
+    preload_rows: int = 0
+    """Rows of a batch while state is filled; 0 if nothing is to be filled."""
+    preload_batches: int = 0
+    warmup_batches: int = 3
+
+    @property
+    def rows(self) -> int:
+        return int(self.params["rows"])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch, from Spark's progress."""
+
+    id: int
+    start_ms: float
+    """When it began, since the epoch."""
+    duration_ms: float
+    rows: int
+    phases_ms: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def end_ms(self) -> float:
+        return self.start_ms + self.duration_ms
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a lane's result is the batch answer over the rows it took."""
+
+    equal: bool
+    digest: str
+    expected: str
+    rows: int
+    detail: str = ""
+
+
+@dataclass
+class LaneResult:
+    """What came of a lane. A lane that died has a reason and what was measured until then."""
+
+    lane: Lane
+    turns: list[list[Batch]] = field(default_factory=list)
+    verdict: Verdict | None = None
+    failed: str | None = None
+    unchecked: str | None = None
+    """Why there is no verdict, where only the check failed."""
+    headrace: list[dict[str, Any]] = field(default_factory=list)
+    """Headrace's own progress of the last batches; empty for Spark's engines."""
+
+    @property
+    def batches(self) -> list[Batch]:
+        return [batch for turn in self.turns for batch in turn]
+
+    @property
+    def measured_ms(self) -> float:
+        return sum(turn[-1].end_ms - turn[0].start_ms for turn in self.turns if turn)
+
+    @property
+    def equal(self) -> bool:
+        return self.verdict is not None and self.verdict.equal
+
+
+Results = Mapping[str, LaneResult]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A folder of ``benchmarks/``. Its ``query.py`` and ``check.py`` are imported by the lanes, so that this part needs no Spark."""
+
+    name: str
+    line: str
+    options: dict[str, Option]
+    """The benchmark's own options with their defaults; a default's type is the option's type."""
+    lanes: Callable[[Options], Sequence[Lane]]
+    extra: Callable[[Results, Options], dict[str, Any]] = lambda results, options: {}
+    """More keys for the RESULT line; they may replace the usual ones."""
+    tables: Callable[[Results, Options], list[Table]] = lambda results, options: []
+    """More tables."""
+
+
+def engines_of(options: Options) -> list[str]:
+    """Ours and the baselines that ``--baselines`` names, separated by commas; ``none`` for none."""
+    named = [name for name in str(options["baselines"]).split(",") if name and name != "none"]
+    unknown = [name for name in named if name not in BASELINES]
+    if unknown:
+        raise HeadraceError(where="--baselines", wanted=f"none, or some of {','.join(BASELINES)}", found=", ".join(unknown))
+    return [OURS, *named]
+
+
+def preload(keys: int, rows: int) -> dict[str, int]:
+    """Batches that touch every key once, so that measuring begins with the state full."""
+    size = max(rows, min(keys, PRELOAD_ROWS_MAX))
+    return {"preload_rows": size, "preload_batches": -(-keys // size)}
+
+
+def parse_options(benchmark: Benchmark, args: Sequence[str]) -> dict[str, Option]:
+    """The benchmark's options from ``--name value``, ``--name=value`` and, for flags, ``--name``."""
+    where = f"bench {benchmark.name}"
+    chosen = dict(benchmark.options)
+    rest = list(args)
+    while rest:
+        word, _, value = rest.pop(0).partition("=")
+        name = word.removeprefix("--").replace("-", "_")
+        if not word.startswith("--") or name not in chosen:
+            known = ", ".join("--" + option.replace("_", "-") for option in benchmark.options)
+            raise HeadraceError(
+                where=where, wanted=f"an option of this benchmark ({known}) or of all (see headrace bench --help)", found=word
+            )
+        default = benchmark.options[name]
+        if isinstance(default, bool):
+            chosen[name] = value.lower() not in ("false", "no", "0")
+            continue
+        if not value:
+            if not rest:
+                raise HeadraceError(where=where, wanted=f"a value for {word}", found="none")
+            value = rest.pop(0)
+        chosen[name] = _value(where, word, value, default)
+    return chosen
+
+
+def _value(where: str, word: str, text: str, default: Option) -> Option:
+    if isinstance(default, str):
+        return text
+    try:
+        parsed = type(default)(text.replace("_", ""))
+    except ValueError:
+        raise HeadraceError(where=where, wanted=f"a number for {word}", found=repr(text)) from None
+    if parsed <= 0:
+        raise HeadraceError(where=where, wanted=f"a number above 0 for {word}", found=text)
+    return parsed

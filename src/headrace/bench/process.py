@@ -1,0 +1,156 @@
+"""A lane as a process of its own, seen from outside: events come out of it, and signals stop it and let it go on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from headrace.bench.model import Batch, Lane, Verdict
+
+SILENCE_S_MAX = 900
+"""A lane that says nothing for so long has failed."""
+
+
+class LaneFailed(Exception):
+    """The lane cannot go on; the message says why."""
+
+
+class LaneProcess:
+    """Starts at once; what it does is told by `next_batch`."""
+
+    def __init__(
+        self, bench: str, lane: Lane, folder: Path, cores: int, heap_gb: int, conf: dict[str, str], on_java: Callable[[str], Any] = str
+    ) -> None:
+        folder.mkdir(parents=True)
+        self.lane = lane
+        self._on_java = on_java
+        self._log = folder / "log.txt"
+        order = {"bench": bench, "lane": asdict(lane), "folder": str(folder), "cores": cores, "heap_gb": heap_gb, "conf": conf}
+        with self._log.open("wb") as log:
+            # A process group of its own: an interrupt at the keyboard reaches only the parent, which then ends its lanes in order.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "headrace.bench.worker", json.dumps(order)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                process_group=0,
+            )
+        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def next_batch(self, idle: Callable[[], None] = lambda: None) -> Batch:
+        """The next batch that ends, of the preload too. ``idle`` is called while waiting."""
+        while True:
+            event = self._next(idle)
+            if event["event"] in ("batch", "preload"):
+                return Batch(**event["batch"])
+            self._on_java(event["java"])
+
+    def finish(self, idle: Callable[[], None] = lambda: None) -> tuple[Verdict, list[dict[str, Any]]]:
+        """Stop the query and check its result; the process ends."""
+        self.resume()
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write("finish\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise LaneFailed(self._why()) from None
+        while True:
+            event = self._next(idle)
+            if event["event"] == "finished":
+                self.kill()
+                return Verdict(**event["verdict"]), event["headrace"]
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+        # A Python worker may have been started between looking and stopping.
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the process and all it started."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _next(self, idle: Callable[[], None]) -> dict[str, Any]:
+        deadline_s = time.monotonic() + SILENCE_S_MAX
+        while True:
+            idle()
+            try:
+                event = self._events.get(timeout=0.1)
+            except queue.Empty:
+                if time.monotonic() > deadline_s:
+                    raise LaneFailed(f"nothing happened for {SILENCE_S_MAX} s") from None
+                continue
+            if event is None:
+                raise LaneFailed(self._why())
+            if event["event"] == "failed":
+                raise LaneFailed(self._why(event["reason"]))
+            return event
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError):
+            for line in self._process.stdout:
+                self._events.put(json.loads(line))
+        self._events.put(None)
+
+    def _why(self, reason: str = "") -> str:
+        """The reason in a line. Out of memory shows up in many guises; the log knows."""
+        log = self._log.read_text(encoding="utf-8", errors="replace")
+        memory = next((line.strip() for line in log.splitlines() if "OutOfMemoryError" in line), "")
+        if memory:
+            return memory[:300]
+        code = self._process.poll()
+        first = next((line.strip() for line in reason.splitlines() if line.strip()), "")
+        return first[:300] or f"the process ended with code {code}: {log.strip()[-200:]}"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.poll() is None:
+            for pid in [self._process.pid, *descendants(self._process.pid)]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below this one. Spark's Python workers leave the process group, so the group is not enough."""
+    children: dict[int, list[int]] = {}
+    for child, parent in _parents():
+        children.setdefault(parent, []).append(child)
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def _parents() -> list[tuple[int, int]]:
+    if not Path("/proc/self/stat").exists():
+        listed = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        return [(int(pid), int(parent)) for pid, parent in (line.split() for line in listed.splitlines())]
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The command's name is in parentheses and may hold anything; the parent is the second field behind it.
+            found.append((int(stat.parent.name), int(stat.read_text().rpartition(")")[2].split()[1])))
+    return found

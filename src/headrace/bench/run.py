@@ -1,0 +1,75 @@
+"""Runs a benchmark from its name to its RESULT line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from headrace.bench import discover, machine, report, turns
+from headrace.bench.live import View
+from headrace.bench.model import Benchmark, Lane, parse_options
+from headrace.bench.process import LaneProcess
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for every benchmark."""
+
+    seconds: float = 30.0
+    """Measured time per lane."""
+    turns: int = 3
+    heap_gb: int = field(default_factory=machine.heap_gb_default)
+    conf: dict[str, str] = field(default_factory=dict)
+    """Spark settings for all lanes."""
+    directory: str | None = None
+    """Where checkpoints go while it runs; the system's place for temporary files, if none is given."""
+
+
+OpenLane = Callable[[Benchmark, Lane, Path], turns.Handle]
+
+
+def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane: OpenLane | None = None) -> dict[str, Any]:
+    """Run it, print the tables, and return the content of the RESULT line."""
+    benchmark = discover.load(name)
+    options = parse_options(benchmark, args)
+    lanes = list(benchmark.lanes(options))
+    about = {"machine": machine.describe(), "versions": machine.versions()}
+    folder = Path(tempfile.mkdtemp(prefix="headrace-bench-", dir=settings.directory))
+    javas: set[str] = set()
+
+    def process(benchmark: Benchmark, lane: Lane, folder: Path) -> turns.Handle:
+        return LaneProcess(benchmark.name, lane, folder, machine.cores(), settings.heap_gb, settings.conf, javas.add)
+
+    opener = open_lane or process
+    try:
+        with View(f"bench {name}", [lane.name for lane in lanes]) as view:
+            results = turns.run(
+                lanes, lambda lane: opener(benchmark, lane, folder / lane.name.replace(" ", "-")), settings.seconds, settings.turns, view
+            )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    about["versions"]["java"] = ", ".join(sorted(javas))
+    shared = {"seconds": settings.seconds, "turns": settings.turns, "heap_gb": settings.heap_gb, "conf": settings.conf}
+    line = report.result_line(benchmark, options, results, {**shared, **about})
+    console = Console()
+    for table in (report.lanes_table(benchmark, results), *benchmark.tables(results, options)):
+        console.print(table)
+    for lane_name, reason in line.get("reasons", {}).items():
+        console.print(Text(f"{lane_name}: {reason}", style="yellow"))
+    console.print(
+        Text(f"on {about['machine']['cores']} cores of {about['machine']['cpu']}, {about['machine']['memory_gb']} GB", style="dim")
+    )
+    return line
+
+
+def print_result(line: dict[str, Any]) -> None:
+    """The last line, for programs. Not by rich, which would wrap it."""
+    print("RESULT " + json.dumps(line), flush=True)

@@ -1,0 +1,204 @@
+"""Runs one lane's query in this process: starts it, watches its batches, stops it, checks its result."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import headrace as hr
+from headrace.bench import discover
+from headrace.bench.model import OURS, ROCKSDB, Batch, Lane, Verdict
+from headrace.errors import HeadraceError
+
+_STATE = "org.apache.spark.sql.execution.streaming.state"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+PROVIDERS = {ROCKSDB: f"{_STATE}.RocksDBStateStoreProvider"}
+PROVIDER_DEFAULT = f"{_STATE}.HDFSBackedStateStoreProvider"
+
+POLL_S_MIN, POLL_S_MAX = 0.005, 0.1
+
+
+class LaneDied(Exception):
+    """The query ended by itself."""
+
+
+def lane_session(cores: int, heap_gb: int, conf: dict[str, str]) -> SparkSession:
+    """The same session for every engine: Headrace's settings suit Spark's own engine as well."""
+    settings = {
+        "spark.driver.memory": f"{heap_gb}g",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        # A lane sleeps in others' turns; its own parts must not take each other for dead when it wakes.
+        "spark.network.timeout": "36000s",
+        "spark.executor.heartbeatInterval": "3600s",
+        **conf,
+    }
+    session = hr.session("headrace bench", master=f"local[{cores}]", **settings)
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@dataclass
+class Finished:
+    """A stopped query, for the benchmark's check."""
+
+    spark: SparkSession
+    engine: str
+    params: dict[str, Any]
+    folder: Path
+    rows: int
+    """Rows of the batches seen; the query may have finished another before it stopped."""
+    query: Any
+
+    def state(self) -> DataFrame:
+        """The final state, keys and values as columns, as the engine itself reads it."""
+        if self.engine == OURS:
+            frame: DataFrame = self.query.state()
+            return frame
+        # The stopped query's stores still fill the heap, until Spark's maintenance comes round.
+        jvm: Any = self.spark._jvm
+        getattr(getattr(jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$"), "MODULE$").stop()
+        return self.spark.read.format("statestore").load(str(self.folder / "checkpoint")).select("key.*", "value.*")
+
+
+class Runner:
+    """One lane's query."""
+
+    def __init__(self, spark: SparkSession, bench: str, lane: Lane, folder: Path) -> None:
+        self.spark = spark
+        self.lane = lane
+        self.folder = folder
+        self._queries = discover.part(bench, "query")
+        self._check = discover.part(bench, "check")
+        self._query: Any = None
+        self._java: Any = None
+        self._seen = -1
+        self._rows = 0
+
+    def start(self, rows: int | None = None) -> None:
+        """Start, or go on from the checkpoint, with ``rows`` a batch (the lane's, if none are given)."""
+        self.spark.conf.set(PROVIDER, PROVIDERS.get(self.lane.engine, PROVIDER_DEFAULT))
+        params = {**self.lane.params, "rows": rows or self.lane.rows}
+        source = self._queries.source(self.spark, params)
+        query = self._queries.query(hr.stream(source) if self.lane.engine == OURS else source, params)
+        writer = self._queries.write(query.writeStream, params, self.folder)
+        self._query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+        found: Any = self.spark.streams.get(str(self._query.id))
+        if found is None:
+            self._raise_if_dead()
+        # The handle's progress is built anew from the whole history at each call; that would cost a core what is measured.
+        self._java = found._jsq
+
+    def poll(self) -> list[Batch]:
+        """Batches that ended since the last call."""
+        last = self._java.lastProgress()
+        newest = -1 if last is None else int(last.batchId())
+        if newest <= self._seen:
+            self._raise_if_dead()
+            return []
+        texts = [last.json()] if newest == self._seen + 1 else [p.json() for p in self._java.recentProgress()]
+        found = [batch for batch in map(_batch, texts) if batch.id > self._seen]
+        self._seen = newest
+        self._rows += sum(batch.rows for batch in found)
+        return found
+
+    def watch(self) -> Iterator[Batch | None]:
+        """Batches as they end; None now and then, so that the caller may look around."""
+        pause_s = POLL_S_MIN
+        while True:
+            found = self.poll()
+            yield from found
+            if found:
+                # Looking often costs both engines; a tenth of a batch is often enough.
+                pause_s = min(POLL_S_MAX, max(POLL_S_MIN, found[-1].duration_ms / 10_000))
+            else:
+                yield None
+            time.sleep(pause_s)
+
+    def preload(self) -> Iterator[Batch]:
+        """Fill the state; afterwards the query is stopped, if its batches must become others."""
+        if not self.lane.preload_batches:
+            return
+        self.start(self.lane.preload_rows)
+        done = 0
+        for batch in self.watch():
+            if batch is None:
+                continue
+            done += 1
+            yield batch
+            if done >= self.lane.preload_batches:
+                break
+        if self.lane.preload_rows != self.lane.rows:
+            self.stop()
+
+    @property
+    def fresh(self) -> bool:
+        return self._query is None
+
+    @property
+    def running(self) -> bool:
+        return self._java is not None
+
+    def stop(self) -> None:
+        if self._query is not None:
+            self._query.stop()
+        self._java = None
+
+    def headrace(self) -> list[dict[str, Any]]:
+        """Headrace's own progress of the last batches, without the long lists."""
+        if self.lane.engine != OURS or self._query is None:
+            return []
+        kept = [{"id": p["batchId"], **p["headrace"]} for p in self._query.recentProgress]
+        return [{**p, "instances": [{k: v for k, v in i.items() if k != "rowsPerSlot"} for i in p["instances"]]} for p in kept]
+
+    def check(self) -> Verdict:
+        finished = Finished(self.spark, self.lane.engine, self.lane.params, self.folder, self._rows, self._query)
+        verdict = self._check.check(finished)
+        assert isinstance(verdict, Verdict)
+        return verdict
+
+    def _raise_if_dead(self) -> None:
+        if not self._query.isActive:
+            error = self._query.exception()
+            raise LaneDied(str(error) if error else "the query stopped by itself")
+
+
+def digest(frame: DataFrame) -> str:
+    """Number of rows and a hash of them that does not depend on their order: equal digests, equal results."""
+    hashed = frame.select(F.xxhash64(*frame.columns).alias("h"))
+    wide = F.col("h").cast("decimal(20,0)")
+    row = hashed.agg(F.count("*").alias("n"), F.sum(wide).alias("sum"), F.bit_xor("h").alias("xor")).collect()[0]
+    total = int(row["sum"] or 0) % 2**64
+    return f"{row['n']} rows {total:016x}{(row['xor'] or 0) % 2**64:016x}"
+
+
+def verdict(found: DataFrame, expected: DataFrame, rows: int, detail: str = "") -> Verdict:
+    """Compare two frames; any ``detail`` is a reason why they are not equal whatever they hold."""
+    if found.columns != expected.columns:
+        raise HeadraceError(where="check", wanted=f"the columns {expected.columns}", found=str(found.columns))
+    have, want = digest(found), digest(expected)
+    return Verdict(have == want and not detail, have, want, rows, detail)
+
+
+def _batch(text: str) -> Batch:
+    progress = json.loads(text)
+    source = progress["sources"][0]
+    rows = _offset(source["endOffset"]) - _offset(source["startOffset"])
+    start = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00"))
+    phases = {name: float(ms) for name, ms in progress["durationMs"].items()}
+    return Batch(int(progress["batchId"]), start.timestamp() * 1000, phases.pop("triggerExecution"), rows, phases)
+
+
+def _offset(offset: Any) -> int:
+    """Rows before this offset of the rate-micro-batch source."""
+    parsed = json.loads(offset) if isinstance(offset, str) else offset
+    return int(parsed["offset"]) if parsed else 0

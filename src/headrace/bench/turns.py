@@ -1,0 +1,100 @@
+"""Engines in turns: warm each up, then let one after the other run and be measured, several times round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from headrace.bench.live import View
+from headrace.bench.model import Batch, Lane, LaneResult, Verdict
+from headrace.bench.process import LaneFailed
+
+WARMUP_S_MAX = 10
+
+
+class Handle(Protocol):
+    """A lane that runs somewhere."""
+
+    lane: Lane
+
+    def next_batch(self, idle: Callable[[], None] = ...) -> Batch: ...
+    def finish(self, idle: Callable[[], None] = ...) -> tuple[Verdict, list[dict[str, Any]]]: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+def run(lanes: Sequence[Lane], open_lane: Callable[[Lane], Handle], seconds: float, turns: int, view: View) -> dict[str, LaneResult]:
+    """Measure each lane for about ``seconds``, in ``turns`` turns. The last batch may end later; it is not cut."""
+    results = {lane.name: LaneResult(lane) for lane in lanes}
+    handles: dict[str, Handle] = {}
+    try:
+        for lane in lanes:
+            handles[lane.name] = open_lane(lane)
+            with _guarded(results[lane.name], handles[lane.name]):
+                _warm_up(handles[lane.name], seconds, view)
+        for turn in range(1, turns + 1):
+            until_ms = seconds * 1000 * turn / turns
+            for name, result in results.items():
+                # A lane whose batches are long may have used the time of several turns; it leaves them out.
+                if result.failed is None and result.measured_ms < until_ms:
+                    view.stage(name, f"turn {turn} of {turns}")
+                    with _guarded(result, handles[name]):
+                        _turn(handles[name], result, until_ms, view)
+        for name, result in results.items():
+            if result.failed is None:
+                view.stage(name, "checking the result")
+                _finish(handles[name], result, view)
+    finally:
+        for handle in handles.values():
+            handle.kill()
+    return results
+
+
+def _warm_up(handle: Handle, seconds: float, view: View) -> None:
+    lane = handle.lane
+    view.stage(lane.name, "filling state and warming up" if lane.preload_batches else "warming up")
+    for _ in range(lane.preload_batches):
+        view.batch(lane.name, handle.next_batch(view.refresh))
+    begin_s = time.monotonic()
+    done = 0
+    while done < lane.warmup_batches or time.monotonic() - begin_s < min(WARMUP_S_MAX, seconds / 3):
+        view.batch(lane.name, handle.next_batch(view.refresh))
+        done += 1
+    handle.pause()
+
+
+def _turn(handle: Handle, result: LaneResult, until_ms: float, view: View) -> None:
+    resumed_ms = time.time() * 1000
+    handle.resume()
+    turn: list[Batch] = []
+    result.turns.append(turn)
+    while result.measured_ms < until_ms:
+        batch = handle.next_batch(view.refresh)
+        view.batch(handle.lane.name, batch)
+        # The batch that the pause cut in two began before; one that fills state has another size.
+        if batch.start_ms >= resumed_ms and batch.rows == handle.lane.rows:
+            turn.append(batch)
+    handle.pause()
+
+
+def _finish(handle: Handle, result: LaneResult, view: View) -> None:
+    try:
+        result.verdict, result.headrace = handle.finish(view.refresh)
+        view.stage(handle.lane.name, "equal" if result.verdict.equal else "NOT equal")
+    except LaneFailed as failed:
+        result.unchecked = str(failed)
+        view.stage(handle.lane.name, f"not checked: {failed}")
+        handle.kill()
+
+
+@contextmanager
+def _guarded(result: LaneResult, handle: Handle) -> Iterator[None]:
+    """A lane that dies is a finding, not a crash: Spark may run out of memory where the others do not."""
+    try:
+        yield
+    except LaneFailed as failed:
+        result.failed = str(failed)
+        handle.kill()

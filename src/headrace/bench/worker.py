@@ -1,0 +1,72 @@
+"""The process of one lane: ``python -m headrace.bench.worker ORDER``.
+
+It writes events as lines of JSON to its standard output, one for each batch, and goes on until its standard input says
+``finish`` (then it stops the query, checks the result, says so and ends) or closes (then it ends at once).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from headrace.bench.model import Lane
+
+
+def main() -> None:
+    # Only events may go through the pipe; whatever Spark or a library prints goes to the log.
+    events = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)
+    order = json.loads(sys.argv[1])
+    finish = threading.Event()
+    threading.Thread(target=_listen, args=(finish,), daemon=True).start()
+    try:
+        _run(order, events, finish)
+    except Exception as error:
+        _say(events, "failed", reason=f"{type(error).__name__}: {error}")
+        os._exit(1)
+    # Stopping Spark takes a second that nobody needs; its JVM ends with this process.
+    os._exit(0)
+
+
+def _run(order: dict[str, Any], events: TextIO, finish: threading.Event) -> None:
+    from headrace.bench.runner import Runner, lane_session
+
+    lane = Lane(**order["lane"])
+    spark = lane_session(order["cores"], order["heap_gb"], order["conf"])
+    java: Any = spark._jvm
+    _say(events, "ready", java=str(java.System.getProperty("java.version")))
+    runner = Runner(spark, order["bench"], lane, Path(order["folder"]))
+    for batch in runner.preload():
+        _say(events, "preload", batch=asdict(batch))
+    if not runner.running:
+        runner.start()
+    for found in runner.watch():
+        if found is not None:
+            _say(events, "batch", batch=asdict(found))
+        if finish.is_set():
+            break
+    progress = runner.headrace()
+    runner.stop()
+    _say(events, "finished", headrace=progress, verdict=asdict(runner.check()))
+
+
+def _say(events: TextIO, event: str, **said: Any) -> None:
+    events.write(json.dumps({"event": event, **said}) + "\n")
+    events.flush()
+
+
+def _listen(finish: threading.Event) -> None:
+    for line in sys.stdin:
+        if line.strip() == "finish":
+            finish.set()
+    # The parent holds the other end as long as it lives.
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

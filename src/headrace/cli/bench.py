@@ -1,0 +1,70 @@
+"""`headrace bench`: ours and Spark's own state stores side by side."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headrace.errors import HeadraceError
+
+CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Every benchmark has options of its own; they are read when it is known which one it is."""
+
+EXIT_NOT_EQUAL = 1
+
+
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The benchmark; without one, they are listed with their options.")] = "",
+    seconds: Annotated[float, typer.Option(help="Measured time per engine.", min=0.1)] = 30.0,
+    turns: Annotated[int, typer.Option(help="Turns that an engine's time is divided into.", min=1)] = 3,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as well.")] = None,
+    heap: Annotated[int, typer.Option(help="Gigabytes of heap of each engine's JVM; 0: up to 8, a third of the memory.", min=0)] = 0,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Where checkpoints go while it runs.", exists=True, file_okay=False)
+    ] = None,
+    conf: Annotated[list[str] | None, typer.Option(help="A Spark setting for all engines, NAME=VALUE; may be given again.")] = None,
+) -> None:
+    """Run a benchmark: engines in turns, results compared. The last line, RESULT, is for programs."""
+    if not name:
+        if context.args:
+            raise HeadraceError(where="bench", wanted="a benchmark's name first", found=" ".join(context.args))
+        _list()
+        return
+    from headrace.bench import machine
+    from headrace.bench.run import Settings, print_result, run_benchmark
+
+    # Asked to end from outside, clean up as after an interrupt at the keyboard: lanes are processes and folders.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    settings = Settings(seconds, turns, heap or machine.heap_gb_default(), _settings(conf or []), str(directory) if directory else None)
+    line = run_benchmark(name, context.args, settings)
+    if json_file is not None:
+        json_file.write_text(json.dumps(line, indent=2) + "\n", encoding="utf-8")
+    print_result(line)
+    if not line["equal"]:
+        raise typer.Exit(EXIT_NOT_EQUAL)
+
+
+def _list() -> None:
+    from headrace.bench import discover
+
+    table = Table("name", "what", "options and their defaults", box=None, pad_edge=False)
+    for name in discover.names():
+        benchmark = discover.load(name)
+        options = (f"--{k.replace('_', '-')}" if v is False else f"--{k.replace('_', '-')} {v}" for k, v in benchmark.options.items())
+        table.add_row(name, benchmark.line, " ".join(options))
+    Console().print(table)
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    parts = [pair.partition("=") for pair in pairs]
+    wrong = [pair for pair, (name, equals, _) in zip(pairs, parts, strict=True) if not (name and equals)]
+    if wrong:
+        raise HeadraceError(where="--conf", wanted="NAME=VALUE", found=repr(wrong[0]))
+    return {name: value for name, _, value in parts}

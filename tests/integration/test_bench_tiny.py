@@ -1,0 +1,111 @@
+"""A tiny run of every benchmark: its queries run, its results are equal, its RESULT line has the agreed form.
+
+All run on the tests' own Spark, one query after the other, so the figures mean nothing. One runs as users run it, with
+processes that are stopped and let go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.bench import discover
+from headrace.bench.inline import InlineLane
+from headrace.bench.model import Benchmark, Lane
+from headrace.bench.run import Settings, print_result, run_benchmark
+
+pytestmark = pytest.mark.spark
+
+TINY = {
+    "aggregate": "--keys 300 --rows 1000",
+    "sliding": "--keys 10 --rows 200 --step-s 1800 --baselines spark-rocksdb",
+    "latency": "--keys 300 --rows 100 --warmup 2 --baselines spark-memory",
+    "state-size": "--sizes 200,1000 --rows 100 --warmup 2 --memory --memory-rows 1000",
+}
+
+
+def tiny(spark: SparkSession, name: str, folder: Path) -> dict[str, Any]:
+    def inline(benchmark: Benchmark, lane: Lane, place: Path) -> InlineLane:
+        return InlineLane(spark, benchmark.name, lane, place)
+
+    settings = Settings(seconds=0.2, turns=2, directory=str(folder))
+    return run_benchmark(name, TINY[name].split(), settings, inline)
+
+
+def test_every_benchmark_has_a_tiny_run_and_a_readme() -> None:
+    assert set(TINY) == set(discover.names())
+    for name in TINY:
+        assert (discover.source_root() / "benchmarks" / name.replace("-", "_") / "README.md").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(TINY))
+def test_a_tiny_run_is_equal_and_says_so(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    print_result(tiny(spark, name, tmp_path))
+    line = last_result(capsys.readouterr().out)
+    check_form(line, name)
+    assert line["equal"] is True, line["lanes"]
+    assert not list(tmp_path.iterdir()), "the run leaves nothing behind"
+    check_own = {"latency": check_latency, "state-size": check_state_size}.get(name)
+    if check_own:
+        check_own(line)
+
+
+@pytest.mark.slow
+def test_the_command_runs_engines_as_processes_in_turns(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    options = f"latency --keys 300 --rows 100 --warmup 2 --baselines spark-memory --seconds 0.5 --turns 2 --heap 1 --json {result}"
+    command = [sys.executable, "-c", "from headrace.cli import main; main()", "bench", *options.split(), "--dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=os.environ | {"COLUMNS": "200"})
+    assert done.returncode == 0, done.stderr + done.stdout
+    line = last_result(done.stdout)
+    check_form(line, "latency")
+    check_latency(line)
+    assert line["equal"] is True
+    assert line == json.loads(result.read_text(encoding="utf-8"))
+    assert line["versions"]["java"]
+    assert "turn 2 of 2" in done.stderr
+
+
+def last_result(out: str) -> dict[str, Any]:
+    last = out.splitlines()[-1]
+    assert last.startswith("RESULT ")
+    line = json.loads(last.removeprefix("RESULT "))
+    assert isinstance(line, dict)
+    return line
+
+
+def check_form(line: dict[str, Any], name: str) -> None:
+    assert list(line)[:5] == ["bench", "ours", "baselines", "ratio", "equal"]
+    assert line["bench"] == name
+    assert line["ours"] > 0
+    for baseline, rate in line["baselines"].items():
+        assert baseline in ("spark-rocksdb", "spark-memory")
+        assert rate > 0
+        assert line["ratio"][baseline] > 0
+    assert {"cores", "cpu", "memory_gb"} <= set(line["machine"])
+    for lane in line["lanes"].values():
+        assert lane["batches"] > 0
+        assert lane["batch_ms"]["median"] > 0
+
+
+def check_latency(line: dict[str, Any]) -> None:
+    for name, share in line["period_ratio"].items():
+        # Both are rounded, so their product is near one.
+        assert share * line["ratio"][name] == pytest.approx(1, rel=0.05)
+    assert "addBatch" in line["phases_ms"]["ours"]
+    assert "addBatch/job" in line["phases_ms"]["ours"]
+
+
+def check_state_size(line: dict[str, Any]) -> None:
+    assert set(line["batch_ms"]["ours"]) == {"200", "1000"}
+    assert line["growth"]["ours"]["median"] >= 1
+    assert isinstance(line["within"], bool)
+    assert line["memory"]["private_bytes_max"] > 0

@@ -1,0 +1,161 @@
+"""The parts of the benchmark harness that need no Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from headrace.bench import discover, report, stats, turns
+from headrace.bench.live import View
+from headrace.bench.model import MEMORY, OURS, ROCKSDB, Batch, Benchmark, Lane, LaneResult, Verdict, engines_of, parse_options, preload
+from headrace.bench.process import LaneFailed, descendants
+from headrace.errors import HeadraceError
+
+
+def nothing(lanes: list[Lane]) -> Benchmark:
+    return Benchmark("nothing", "does nothing", {"keys": 10, "deep": False, "baselines": ROCKSDB}, lambda options: lanes)
+
+
+class FakeLane:
+    """Batches of 100 rows and ``ms`` milliseconds, in a time of its own; dies after ``lives`` batches."""
+
+    def __init__(self, lane: Lane, ms: float, lives: int = 10**9, equal: bool = True) -> None:
+        self.lane, self.ms, self.lives, self.equal = lane, ms, lives, equal
+        self.clock_ms, self.id, self.log = 0.0, 0, ["open"]
+
+    def next_batch(self, idle: Callable[[], None] = lambda: None) -> Batch:
+        self.lives -= 1
+        if self.lives < 0:
+            raise LaneFailed("java.lang.OutOfMemoryError: Java heap space")
+        batch = Batch(self.id, self.clock_ms, self.ms, self.lane.rows)
+        self.id, self.clock_ms = self.id + 1, self.clock_ms + self.ms
+        return batch
+
+    def finish(self, idle: Callable[[], None] = lambda: None) -> tuple[Verdict, list[dict[str, Any]]]:
+        self.log.append("finish")
+        return Verdict(self.equal, "a", "a" if self.equal else "b", 1), []
+
+    def pause(self) -> None:
+        self.log.append("pause")
+
+    def resume(self) -> None:
+        # The batch that is under way began before now.
+        self.clock_ms = time.time() * 1000 - 1
+        self.log.append("resume")
+
+    def kill(self) -> None:
+        self.log.append("kill")
+
+
+def run(fakes: list[FakeLane], seconds: float = 0.3, times: int = 3) -> dict[str, LaneResult]:
+    view = View("test", [fake.lane.name for fake in fakes], Console(stderr=True, quiet=True))
+    opened = {fake.lane.name: fake for fake in fakes}
+    return turns.run([fake.lane for fake in fakes], lambda lane: opened[lane.name], seconds, times, view)
+
+
+def lane(name: str = OURS) -> Lane:
+    return Lane(name, name, {"rows": 100}, warmup_batches=2)
+
+
+def test_turns_alternate_and_share_the_seconds() -> None:
+    ours, spark = FakeLane(lane(), 10), FakeLane(lane(ROCKSDB), 25)
+    results = run([ours, spark])
+    assert ours.log == ["open", "pause", *["resume", "pause"] * 3, "finish", "kill"]
+    assert [len(turn) for turn in results[OURS].turns] == [10, 10, 10]
+    assert stats.rate_total(results[OURS]) == 10_000
+    assert stats.rate_total(results[ROCKSDB]) == 4_000
+
+
+def test_the_batch_that_a_pause_cut_in_two_does_not_count() -> None:
+    results = run([FakeLane(lane(), 10)], times=1)
+    first = results[OURS].turns[0][0]
+    assert first.id > 0
+    assert all(batch.duration_ms == 10 for batch in results[OURS].batches)
+
+
+def test_a_lane_with_long_batches_leaves_turns_out() -> None:
+    results = run([FakeLane(lane(), 10), FakeLane(lane(ROCKSDB), 250)])
+    assert [len(turn) for turn in results[ROCKSDB].turns] == [1, 1]
+    assert results[ROCKSDB].measured_ms == 500
+
+
+def test_a_baseline_that_dies_is_null_with_its_reason() -> None:
+    fakes = [FakeLane(lane(), 10), FakeLane(lane(ROCKSDB), 10), FakeLane(lane(MEMORY), 10, lives=0)]
+    results = run(fakes)
+    line = report.result_line(nothing([]), {}, results, {})
+    assert line["baselines"][MEMORY] is None
+    assert line["ratio"] == {ROCKSDB: 1.0, MEMORY: None}
+    assert "OutOfMemoryError" in line["reasons"][MEMORY]
+    assert line["equal"] is True
+    assert "kill" in fakes[2].log
+
+
+def test_ours_that_dies_is_not_equal() -> None:
+    line = report.result_line(nothing([]), {}, run([FakeLane(lane(), 10, lives=0), FakeLane(lane(ROCKSDB), 10)]), {})
+    assert line["ours"] is None
+    assert line["equal"] is False
+
+
+def test_a_different_result_is_said() -> None:
+    line = report.result_line(nothing([]), {}, run([FakeLane(lane(), 10), FakeLane(lane(ROCKSDB), 10, equal=False)]), {})
+    assert line["equal"] is False
+    assert line["lanes"][ROCKSDB]["expected"] == "b"
+
+
+def test_periods_stay_within_a_turn() -> None:
+    turn = [Batch(i, 100.0 * i, 90, 1) for i in range(3)]
+    later = [Batch(i, 100_000 + 50.0 * i, 40, 1) for i in range(2)]
+    assert stats.periods_ms(LaneResult(lane(), [turn, later])) == [100, 100, 50]
+
+
+def test_preloading_touches_every_key() -> None:
+    assert preload(100_000, 1_000_000) == {"preload_rows": 1_000_000, "preload_batches": 1}
+    assert preload(5_000_001, 1_000_000) == {"preload_rows": 1_000_000, "preload_batches": 6}
+    assert preload(100_000, 5_000) == {"preload_rows": 100_000, "preload_batches": 1}
+
+
+def test_options_are_read_by_the_type_of_their_default() -> None:
+    read = parse_options(nothing([]), ["--keys", "5_000", "--deep", "--baselines=none"])
+    assert read == {"keys": 5000, "deep": True, "baselines": "none"}
+    assert engines_of(read) == [OURS]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [(["--rows", "1"], "--keys"), (["--keys"], "a value"), (["--keys", "many"], "a number"), (["--keys", "0"], "above 0"), (["x"], "x")],
+)
+def test_a_wrong_option_is_refused(args: list[str], said: str) -> None:
+    with pytest.raises(HeadraceError, match=said):
+        parse_options(nothing([]), args)
+
+
+def test_an_unknown_baseline_is_refused() -> None:
+    with pytest.raises(HeadraceError, match="spark-rocksdb"):
+        engines_of({"baselines": "flink"})
+
+
+def test_an_unknown_benchmark_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(HeadraceError, match="aggregate, latency"):
+        discover.load("nothing")
+
+
+def test_without_the_source_tree_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(discover, "__file__", str(tmp_path / "lib" / "python" / "headrace" / "bench" / "discover.py"))
+    with pytest.raises(HeadraceError, match="come with the source tree"):
+        discover.names()
+
+
+def test_descendants_are_found_through_generations() -> None:
+    child = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'input()']); print(p.pid, flush=True); p.wait()"
+    with subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        grandchild = int(process.stdout.readline())
+        assert grandchild in descendants(process.pid)
+        process.communicate("\n")

@@ -79,7 +79,7 @@ def test_the_writer_shows_only_whole_files(tmp_path: Path) -> None:
 
 
 def sample(version: int, begin_s: float, end_s: float, rows: int) -> BatchSample:
-    phases = dict.fromkeys(PHASES, 20.0)
+    phases = dict(zip(PHASES, (20.0, 9990.0, 1234.0, 15.0, 12_345.0, 999.0), strict=True))
     return BatchSample(version, begin_s, end_s, rows, 5, phases, 1000, 10_000, 3, 1_772_440_000_000, (InstanceSample(0, rows, 0.01, 1000),))
 
 

@@ -115,10 +115,10 @@ def _batches(now: Snapshot, width: int) -> Group:
         for name, ms in (("50%", now.p50_ms), ("95%", now.p95_ms), ("99%", now.p99_ms))
     )
     parts = last.phases_ms if last else dict.fromkeys(PHASES, 0.0)
-    legend = [Text.assemble(("■ ", PHASE_STYLES[name]), (name, "bright_black"), f" {parts[name]:.0f}") for name in PHASES]
-    grid = Table.grid(expand=True, padding=0)
+    legend = [Text.assemble(("■", PHASE_STYLES[name]), (name, "bright_black"), f" {_ms(parts[name])}") for name in PHASES]
+    grid = Table.grid(padding=(0, 2 if width > 40 else 1, 0, 0), pad_edge=False)
     for _ in range(3):
-        grid.add_column(ratio=1, no_wrap=True)
+        grid.add_column(no_wrap=True)
     grid.add_row(*legend[:3])
     grid.add_row(*legend[3:])
     batch = Text.assemble(("batch ", "bright_black"), (milliseconds(last.batch_ms) if last else "-", "bold"), no_wrap=True)
@@ -126,6 +126,11 @@ def _batches(now: Snapshot, width: int) -> Group:
         batch.append(f"  no. {last.version}, {last.rows:,} rows", "bright_black")
     latency.no_wrap = True
     return Group(latency, batch, phase_bar(parts, width), grid)
+
+
+def _ms(value: float) -> str:
+    """A phase's time in at most four signs."""
+    return f"{value:.0f}" if value < 1000 else f"{value / 1000:.1f}s" if value < 10_000 else f"{value / 1000:.0f}s"
 
 
 def phase_bar(parts: dict[str, float], width: int) -> Text:

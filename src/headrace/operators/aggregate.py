@@ -42,7 +42,7 @@ class RunningAggregate:
     def apply(self, rows: pa.RecordBatch, view: View, moment: Moment) -> Applied:
         result = Applied(rows=source_rows(rows))
         if rows.num_rows:
-            ordered, starts = sort_into_segments(rows.select(self.layout.schema.names), self.layout, stable=False)
+            ordered, starts = sort_into_segments(rows.select(self.layout.schema.names), self.layout)
             needles = ordered.select([HASH, *self.layout.key_names]).take(pa.array(starts))
             found, old = lookup.newest(view.runs(), needles, self.layout)
             result.changed = self._merged(ordered, starts, needles, found, old)

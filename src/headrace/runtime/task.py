@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace.errors import HeadraceError
 from headrace.ids import SLOTS, slot_of
 from headrace.operators.aggregate import ROWS
-from headrace.operators.kernel import Applied, Moment, Operator, View
+from headrace.operators.kernel import Applied, Moment, Operator, OutputMode, View
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.state.compact import Compactor
@@ -178,11 +178,11 @@ class InstanceTask:
         spec = self.spec
         if spec.until_ms is not None:
             return refs, 0
-        live_from = spec.operator.live_from(spec.moment.watermark_ms)
+        live_from = None if spec.moment.mode is OutputMode.COMPLETE else spec.operator.live_from(spec.moment.watermark_ms)
         changed = applied.changed.num_rows if applied.changed is not None else 0
         budget = max(spec.compact_rows, int(spec.compact_factor * changed))
         compactor = Compactor(
-            reader.directory, spec.operator.layout, spec.operator.combine, reader, spec.depth_max, spec.sync, names.compacted
+            reader.directory, spec.operator.layout, spec.operator.combine, reader, spec.depth_max, spec.sync, names.compacted, spec.version
         )
         return compactor.compact(refs, ranges, budget, live_from)
 
@@ -257,7 +257,7 @@ def _per_slot(rows: pa.RecordBatch) -> tuple[tuple[int, int], ...]:
 def _private_bytes() -> int:
     """Memory of this process that is its own: mapped state is shared with the page cache and does not count."""
     try:
-        with open("/proc/self/smaps_rollup") as file:
-            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Private_Dirty"))
+        with open("/proc/self/status") as file:
+            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon"))
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -2,8 +2,11 @@
 
 Runs over a slot range form a stack, newest on top. When a stack is deeper than ``depth_max``, neighbours of similar size are merged,
 as in a size-tiered log-structured store: sizes grow geometrically with age, so the depth stays logarithmic and a row is rewritten a
-logarithmic number of times. A merge larger than the budget is done for as many slots as the budget allows; the rest keeps its deeper
-stack and comes next time. So no batch ever waits for a big merge.
+logarithmic number of times.
+
+The slots are cut by a grid into regions small enough that merging all of a region's rows stays within the budget; regions are merged
+one by one, the deepest first, and the rest waits for the next batch. So no batch ever waits for a big merge, and since the grid does not
+move, files do not splinter.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.ids import SLOTS
+from headrace.state.fragments import same_fragment
 from headrace.state.layout import Combine, Layout
 from headrace.state.merge import merge_rows, without_expired
 from headrace.state.run import RunReader, RunRef, write_run
@@ -42,11 +47,14 @@ class Compactor:
     depth_max: int
     sync: bool
     new_file: Callable[[], str]
+    backed_up: int
+    """The newest version whose state is backed up: merges keep to one side of it."""
 
     def compact(self, refs: list[RunRef], ranges: SlotRanges, rows_max: int, expired_below: int | None) -> tuple[list[RunRef], int]:
         """Merge until no stack is too deep or the budget is spent; returns the references and the rows merged."""
         spent = 0
-        while spent < rows_max and (merge := choose(stacks(refs, ranges), self.depth_max, rows_max - spent)) is not None:
+        width = region_width(sum(ref.rows for ref in refs), sum(hi - lo for lo, hi in ranges), rows_max)
+        while spent < rows_max and (merge := choose(self._stacks(refs, ranges, width), self.depth_max, rows_max - spent)) is not None:
             parts = [self.reader.open(part) for ref in merge.refs if (part := restrict(ref, merge.lo, merge.hi)) is not None]
             spent += sum(part.rows.num_rows for part in parts) + 1
             rows = merge_rows([p.rows for p in parts], self.layout, self.combine, keep_deleted=not merge.reaches_oldest)
@@ -58,6 +66,13 @@ class Compactor:
             refs = merged + [rest for ref in refs for rest in self._outside(ref, merge)]
         return refs, spent
 
+    def _stacks(self, refs: list[RunRef], ranges: SlotRanges, width: int) -> list[Stack]:
+        cut: list[Stack] = []
+        for stack in stacks(refs, ranges, width):
+            parts = same_fragment(list(stack.refs), self.backed_up)
+            cut.extend(Stack(stack.lo, stack.hi, tuple(part), has_older=part is not parts[-1]) for part in parts)
+        return cut
+
     def _outside(self, ref: RunRef, merge: Merge) -> list[RunRef]:
         """What of a reference a merge leaves as it was."""
         if not any(ref.file == m.file and m.lo <= ref.lo and ref.hi <= m.hi for m in merge.refs):
@@ -67,18 +82,39 @@ class Compactor:
 
 
 def choose(piled: list[Stack], depth_max: int, rows_max: int) -> Merge | None:
-    """The next merge: in the deepest stack, cut to the slots that the budget allows."""
-    deep = [stack for stack in piled if len(stack.refs) > depth_max]
+    """The next merge: the deepest stack, and its neighbours to the right that are made of the same runs, as the budget allows."""
+    deep = [at for at, stack in enumerate(piled) if len(stack.refs) > depth_max]
     if not deep:
         return None
-    stack = max(deep, key=lambda s: (len(s.refs), -s.lo))
-    sizes = [ref.rows * (stack.hi - stack.lo) / (ref.hi - ref.lo) for ref in stack.refs]
+    at = max(deep, key=lambda i: (len(piled[i].refs), -piled[i].lo))
+    stack = piled[at]
+    sizes = [_rows_in(ref, stack) for ref in stack.refs]
     begin, end = similar_neighbours(sizes, depth_max)
-    total = sum(sizes[begin:end])
-    width = stack.hi - stack.lo
-    if total > rows_max:
-        width = max(1, int(width * rows_max / total))
-    return Merge(stack.lo, stack.lo + width, stack.refs[begin:end], reaches_oldest=end == len(stack.refs))
+    total, hi = sum(sizes[begin:end]), stack.hi
+    for right in piled[at + 1 :]:
+        more = sum(_rows_in(ref, right) for ref in right.refs[begin:end])
+        if right.lo != hi or right.refs != stack.refs or total + more > rows_max:
+            break
+        total, hi = total + more, right.hi
+    return Merge(stack.lo, hi, stack.refs[begin:end], reaches_oldest=end == len(stack.refs) and not stack.has_older)
+
+
+def region_width(rows: int, slots: int, rows_max: int) -> int:
+    """Slots per region: the largest power of two for which a region has at most half the budget.
+
+    >>> region_width(rows=1_000_000, slots=2048, rows_max=200_000)
+    128
+    >>> region_width(rows=1000, slots=4096, rows_max=200_000)
+    4096
+    """
+    width = SLOTS
+    while width > 1 and rows * width > slots * rows_max / 2:
+        width //= 2
+    return width
+
+
+def _rows_in(ref: RunRef, stack: Stack) -> float:
+    return ref.rows * (stack.hi - stack.lo) / (ref.hi - ref.lo)
 
 
 def similar_neighbours(sizes: list[float], depth_max: int) -> tuple[int, int]:

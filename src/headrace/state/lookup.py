@@ -7,41 +7,33 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from headrace.ids import slot_bounds
 from headrace.state import keys
 from headrace.state.layout import DELETED, Indices, Layout, hashes
-from headrace.state.run import Run
+from headrace.state.run import Run, row_range
 
 
 def newest(runs: Iterable[Run], needles: pa.RecordBatch, layout: Layout) -> tuple[Indices, pa.RecordBatch]:
-    """For sorted, distinct keys: which were found, and their newest rows (in the needles' order).
+    """For sorted, distinct keys: which were found, and their newest values (in the needles' order).
 
-    Only for layouts without sub-keys. A tombstone ends the search for its key and is not returned.
+    Only for states with at most one row per key. A tombstone ends the search for its key and is not returned.
     """
     h = hashes(needles)
-    open_ = np.arange(needles.num_rows)
+    wanted = np.ones(needles.num_rows, dtype=np.bool_)
     found: list[Indices] = []
     pieces: list[pa.RecordBatch] = []
     for run in runs:
-        if not len(open_):
-            break
-        first, last = slot_bounds(run.ref.lo, run.ref.hi)
-        begin = int(np.searchsorted(h[open_], np.uint64(first), "left"))
-        end = int(np.searchsorted(h[open_], np.uint64(last), "right"))
-        which, where = _match(run, needles, open_[begin:end], layout)
+        begin, end = row_range(h, run.ref.lo, run.ref.hi)
+        which, where = _match(run, needles, np.flatnonzero(wanted[begin:end]) + begin, layout)
         if not len(which):
             continue
-        keep = np.ones(needles.num_rows, dtype=np.bool_)
-        keep[which] = False
-        open_ = open_[keep[open_]]
-        rows = run.rows.take(pa.array(where))
-        if DELETED in rows.schema.names:
-            alive = ~rows.column(DELETED).to_numpy(zero_copy_only=False)
-            which, rows = which[alive], rows.filter(pa.array(alive))
+        wanted[which] = False
+        if DELETED in run.rows.schema.names:
+            alive = ~run.rows.column(DELETED).take(pa.array(where)).to_numpy(zero_copy_only=False)
+            which, where = which[alive], where[alive]
         found.append(which)
-        pieces.append(rows.select(layout.schema.names))
+        pieces.append(run.rows.select(layout.value_names).take(pa.array(where)))
     if not pieces:
-        return np.zeros(0, dtype=np.int64), layout.empty()
+        return np.zeros(0, dtype=np.int64), layout.empty().select(layout.value_names)
     which = np.concatenate(found)
     rows = pieces[0] if len(pieces) == 1 else _concatenate(pieces)
     order = np.argsort(which, kind="stable")

@@ -162,8 +162,18 @@ class ManifestStore:
         if sync:
             sync_directory(self.directory)
 
-    def remove(self, version: int) -> None:
-        self.path(version).unlink(missing_ok=True)
+    def retire(self, version: int) -> None:
+        """Take a version out of sight; its manifest can be restored until it is forgotten."""
+        self.path(version).rename(self._retired(version))
+
+    def restore(self, version: int) -> None:
+        self._retired(version).rename(self.path(version))
+
+    def forget(self, version: int) -> None:
+        self._retired(version).unlink(missing_ok=True)
+
+    def _retired(self, version: int) -> Path:
+        return self.directory / f".{version:012d}-retired.tmp"
 
 
 def sync_directory(directory: Path) -> None:

@@ -23,7 +23,7 @@ def merge_rows(newest_first: list[pa.RecordBatch], layout: Layout, combine: Comb
     if len(parts) == 1:
         merged = parts[0]
     else:
-        ordered, starts = sort_into_segments(pa.concat_batches(parts), layout)
+        ordered, starts = sort_into_segments(pa.concat_batches(parts), layout, presorted=True)
         merged = reduce_segments(ordered, starts, layout, combine)
     if deletions and not keep_deleted:
         alive = ~merged.column(DELETED).to_numpy(zero_copy_only=False)

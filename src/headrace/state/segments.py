@@ -9,16 +9,15 @@ from headrace.state import keys
 from headrace.state.layout import Hashes, Indices, Layout, hashes, subs
 
 
-def sort_into_segments(rows: pa.RecordBatch, layout: Layout, *, stable: bool = True) -> tuple[pa.RecordBatch, Indices]:
+def sort_into_segments(rows: pa.RecordBatch, layout: Layout, *, presorted: bool = False) -> tuple[pa.RecordBatch, Indices]:
     """The rows in (h, key, sub) order, and the index at which each distinct (key, sub) begins.
 
-    Rows of one (key, sub) keep their order if ``stable``; a batch whose order means nothing is sorted faster without.
+    Rows of one (key, sub) keep their order. ``presorted`` says that the rows are sorted pieces behind one another.
     """
     h = hashes(rows)
+    order = np.argsort(h, kind="stable") if presorted else hash_order(h)
     if layout.has_sub:
-        order = np.lexsort((subs(rows), h))
-    else:
-        order = np.argsort(h, kind="stable" if stable else "quicksort")
+        order = _then_by_sub(order, h, subs(rows))
     ordered = rows.take(pa.array(order))
     changed_hash, changed_key = _changes(ordered, layout)
     if bool(np.any(changed_key & ~changed_hash)):
@@ -29,6 +28,39 @@ def sort_into_segments(rows: pa.RecordBatch, layout: Layout, *, stable: bool = T
         sub = subs(ordered)
         changed |= sub[1:] != sub[:-1]
     return ordered, _begins(changed, rows.num_rows)
+
+
+def hash_order(h: Hashes) -> Indices:
+    """A stable argsort of hashes, several times as fast as numpy's.
+
+    Sorting numbers is much faster than sorting indices by them, so the low bits of each hash give way to its index. Hashes that differ
+    in the low bits only may come out in the wrong order; that is rare, is seen, and then the slow way is taken.
+    """
+    bits = max(len(h) - 1, 1).bit_length()
+    if bits <= 26:
+        low = np.uint64((1 << bits) - 1)
+        packed = (h & ~low) | np.arange(len(h), dtype=np.uint64)
+        packed.sort()
+        order = (packed & low).astype(np.int64)
+        ordered = h[order]
+        if not bool(np.any(ordered[1:] < ordered[:-1])):
+            return order
+    return np.argsort(h, kind="stable")
+
+
+def _then_by_sub(order: Indices, h: Hashes, sub: Indices) -> Indices:
+    """Refine an order by hash: rows of one hash by their sub-key."""
+    if not len(order):
+        return order
+    ordered_h, ordered_sub = h[order], sub[order]
+    group = np.zeros(len(order), dtype=np.int64)
+    np.cumsum(ordered_h[1:] != ordered_h[:-1], out=group[1:])
+    lowest = int(ordered_sub.min())
+    width = int(ordered_sub.max()) - lowest + 1
+    if width * (int(group[-1]) + 1) >= 2**63:
+        return np.lexsort((sub, h))
+    # One number per row, already sorted but within groups, which a merge sort is quick with.
+    return order[np.argsort(group * width + (ordered_sub - lowest), kind="stable")]
 
 
 def key_starts(rows: pa.RecordBatch, layout: Layout) -> Indices:

@@ -24,6 +24,8 @@ class Stack:
     lo: int
     hi: int
     refs: tuple[RunRef, ...]
+    has_older: bool = False
+    """Whether older references lie below, which a merge of these may not leave out of account."""
 
 
 def even_ranges(instances: int) -> tuple[SlotRanges, ...]:
@@ -70,12 +72,16 @@ def join(parts: Iterable[RunRef]) -> list[RunRef]:
     return sorted(joined, key=lambda r: (-r.seq, r.lo))
 
 
-def stacks(refs: Iterable[RunRef], ranges: SlotRanges) -> list[Stack]:
-    """Cut the slots wherever a reference begins or ends: within each piece the same references lie on one another."""
+def stacks(refs: Iterable[RunRef], ranges: SlotRanges, width: int = SLOTS) -> list[Stack]:
+    """Cut the slots wherever a reference begins or ends: within each piece the same references lie on one another.
+
+    Cut also at every multiple of ``width``, so that pieces stay small, and the same from one time to the next.
+    """
     refs = list(refs)
     found = []
     for lo, hi in ranges:
-        edges = sorted({lo, hi, *(e for r in refs for e in (r.lo, r.hi) if lo < e < hi)})
+        grid = range(lo - lo % width + width, hi, width)
+        edges = sorted({lo, hi, *grid, *(e for r in refs for e in (r.lo, r.hi) if lo < e < hi)})
         for a, b in itertools.pairwise(edges):
             over = sorted((r for r in refs if r.lo <= a and b <= r.hi), key=lambda r: -r.seq)
             found.append(Stack(a, b, tuple(over)))

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -48,9 +49,8 @@ class Campaign:
                 number += 1
         return number - first
 
-    def round(self, number: int, tell: object) -> None:
+    def round(self, number: int, tell: Callable[[str], None]) -> None:
         """One query, disturbed a few times, compared in the end."""
-        assert callable(tell)
         random = Random(f"{self.seed}/{number}")
         kind, files, faults = random.choice(KINDS), random.randint(5, 14), random.randint(1, FAULTS_MAX)
         work = Path(tempfile.mkdtemp(prefix=f"headrace-chaos-{self.seed}-{number}-"))

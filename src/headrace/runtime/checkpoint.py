@@ -153,18 +153,26 @@ class Checkpoint:
         """Remove versions that are neither among the newest nor leased, and the files that only they needed."""
         versions = self.manifests.versions()
         old = versions[:-keep]
-        if not old:
-            return
-        leased = self.leased()
+        leased = self.leased() if old else set()
         stale = [v for v in old if v not in leased]
-        kept = set().union(*(self._files_of(v) for v in versions if v not in set(stale)), set())
+        if not stale:
+            return
+        files = {v: self._files_of(v) for v in versions}
+        # Manifests go first: a version without its files must never be seen. A reader takes its lease before it reads the manifest,
+        # so one that came in between finds no manifest, or its lease is seen now.
         for version in stale:
-            unneeded = self._files_of(version) - kept
-            # The manifest goes first: a version without its files must never be seen.
-            self.manifests.remove(version)
-            del self._files[version]
-            for folder, file in unneeded:
+            self.manifests.retire(version)
+        wanted = self.leased().intersection(stale)
+        for version in wanted:
+            self.manifests.restore(version)
+        kept = set().union(*(files[v] for v in versions if v not in stale or v in wanted), set())
+        for version in stale:
+            if version in wanted:
+                continue
+            for folder, file in files[version] - kept:
                 (self.directory / folder / file).unlink(missing_ok=True)
+            self.manifests.forget(version)
+            del self._files[version]
 
     def _files_of(self, version: int) -> set[tuple[str, str]]:
         """What a version needs; manifests do not change, so each is read once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,29 +19,49 @@ BIN_S = 1.0
 def plots(samples: list[BatchSample], arrivals: list[Arrival], latencies: dict[int, Latencies], begin_s: float) -> list[Plot]:
     """All plots over the demo's time; `samples` and `arrivals` without those for warming up."""
     times = [s.end_s - begin_s for s in samples]
-    return [
+    # Once the last call has come, event time stands still.
+    flown_s = arrivals[-1].at_s - begin_s if arrivals else 0.0
+    lag = [max(0.0, event_time_ms(min(at, flown_s)) - s.watermark_ms) / 1000 for s, at in zip(samples, times, strict=True)]
+    unit, scale = duration_unit([s.batch_ms for s in samples])
+    made = [
         _rates(samples, arrivals, begin_s),
+        _backlog(samples, arrivals, begin_s),
         Plot(
             "Batch time by phase",
-            "ms",
-            tuple(Series(name, times, [s.phases_ms[name] for s in samples]) for name in PHASES),
+            unit,
+            tuple(Series(name, times, [s.phases_ms[name] / scale for s in samples]) for name in PHASES),
             stacked=True,
             note="plan, job, flush, commit and deliver are Headrace's; other is Spark's own: offsets, logs, planning.",
         ),
         _latency(samples, latencies, times),
+        Plot("State rows", "rows", (Series("rows", times, [float(s.state_rows) for s in samples]),), note="One row per customer and pane."),
+        Plot("State size", "MB", (Series("size", times, [s.state_bytes / 1e6 for s in samples]),), note="Of the run files that count."),
+        Plot("State files", "runs", (Series("runs", times, [float(s.runs) for s in samples]),), note="Compaction keeps them few."),
         Plot(
             "Watermark lag",
             "event time (s)",
-            (Series("lag", times, [max(0.0, event_time_ms(s.end_s - begin_s) - s.watermark_ms) / 1000 for s in samples]),),
+            (Series("lag", times, list(lag)),),
             note=f"How far the watermark is behind the newest calls. One second of the clock is {SPEED} s of event time.",
-        ),
-        Plot("State rows", "rows", (Series("rows", times, [float(s.state_rows) for s in samples]),), note="One row per customer and pane."),
-        Plot("State size", "MB", (Series("size", times, [s.state_bytes / 1e6 for s in samples]),)),
-        Plot(
-            "State files", "runs", (Series("runs", times, [float(s.runs) for s in samples]),), note="Compaction keeps their number small."
         ),
         *_instances(samples, times),
     ]
+    end = max([flown_s, *times, 1.0])
+    return [replace(plot, x_range=(0.0, end)) for plot in made]
+
+
+def _backlog(samples: list[BatchSample], arrivals: list[Arrival], begin_s: float) -> Plot:
+    """When each batch ends: the rows that have come and are in no finished batch."""
+    came_at, came = np.array([a.at_s for a in arrivals]), np.concatenate([[0], np.cumsum([a.rows for a in arrivals])])
+    done = np.cumsum([s.rows for s in samples])
+    offered = came[np.searchsorted(came_at, [s.end_s for s in samples], "right")]
+    rows = np.maximum(offered - done, 0).astype(float).tolist() if samples else []
+    note = "Rows that have come and are in no finished batch, whenever a batch ends."
+    return Plot("Backlog", "rows", (Series("rows", [s.end_s - begin_s for s in samples], rows),), note=note)
+
+
+def duration_unit(values_ms: list[float]) -> tuple[str, float]:
+    """A unit in which the values are easy to read, and its length in milliseconds."""
+    return ("s", 1000.0) if max(values_ms, default=0.0) >= 5000 else ("ms", 1.0)
 
 
 def _rates(samples: list[BatchSample], arrivals: list[Arrival], begin_s: float) -> Plot:
@@ -66,14 +87,12 @@ def _rates(samples: list[BatchSample], arrivals: list[Arrival], begin_s: float) 
 
 def _latency(samples: list[BatchSample], latencies: dict[int, Latencies], times: list[float]) -> Plot:
     shares = (("99 %", 0.99), ("95 %", 0.95), ("50 %", 0.5))
-    series = tuple(
-        Series(name, times, [latencies[s.version].percentile(share) if s.version in latencies else None for s in samples])
-        for name, share in shares
-    )
+    found = {name: [latencies[s.version].percentile(share) if s.version in latencies else None for s in samples] for name, share in shares}
+    unit, scale = duration_unit([ms for values in found.values() for ms in values if ms is not None])
     return Plot(
         "Latency from arrival",
-        "ms",
-        series,
+        unit,
+        tuple(Series(name, times, [None if ms is None else ms / scale for ms in values]) for name, values in found.items()),
         note="From the moment a file can be seen until the batch that took it is done; per batch, by rows.",
         colours=("#c2483c", "#e07b1f", "#2563a8"),
     )
@@ -92,8 +111,8 @@ def figures(samples: list[BatchSample], every: Latencies, seconds: float) -> lis
     rows, out = sum(s.rows for s in samples), sum(s.rows_out for s in samples)
     batch = [s.batch_ms for s in samples]
     return [
-        Figure(f"{rows:,}", "calls processed"),
-        Figure(f"{rows / max(seconds, 1e-3):,.0f}/s", "on average"),
+        Figure(f"{rows:,}", "calls"),
+        Figure(f"{rows / max(seconds, 1e-3):,.0f}/s", "calls processed, on average"),
         Figure(f"{out:,}", "windows of customers closed"),
         Figure(f"{len(samples):,}", "batches"),
         Figure(milliseconds(float(np.median(batch)) if batch else None), "batch time, median"),

@@ -92,7 +92,7 @@ header .verdict { display: inline-block; margin: 4px 0 0; padding: 5px 12px; bor
 .good { background: #e3f4ea; color: #1c6b40 !important; }
 .bad { background: #fbe5e3; color: #9b2c22 !important; }
 section { margin-top: 24px; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1px; background: var(--line);
+.figures { display: grid; grid-template-columns: repeat(4, 1fr); gap: 1px; background: var(--line);
   border: 1px solid var(--line); border-radius: 8px; overflow: hidden; }
 .figures div { background: var(--card); padding: 14px 16px; }
 .figures b { display: block; font-size: 22px; line-height: 1.25; font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -108,6 +108,7 @@ th, td { text-align: left; vertical-align: top; padding: 5px 12px 5px 0; border-
 th { color: var(--muted); font-weight: 400; width: 36%; }
 pre { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 14px 16px; overflow-x: auto;
   font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+@media (max-width: 720px) { .figures { grid-template-columns: repeat(2, 1fr); } }
 @media (max-width: 520px) { main { padding: 20px 12px 32px; } figure { padding: 12px 10px 8px; } h1 { font-size: 24px; } }
 @media print { body { background: #fff; } figure, pre { break-inside: avoid; } }
 """

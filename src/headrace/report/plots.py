@@ -16,6 +16,7 @@ COLOURS = ("#2563a8", "#e07b1f", "#2f8f5b", "#8a5fb0", "#c2483c", "#8d99a6")
 """Told apart by people with colour-blindness too, and in print by their lightness."""
 _INK, _MUTED, _GRID = "#1f2933", "#616e7c", "#e4e7eb"
 _WIDTH_IN, _HEIGHT_IN = 5.4, 2.7
+_FEW = 30
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Plot:
     """Areas on top of one another, which add up to a whole; all series then share their x."""
     note: str = ""
     x_label: str = "time (s)"
+    x_range: tuple[float, float] | None = None
+    """The same for all plots of a page, so that moments lie below one another."""
     colours: tuple[str, ...] = COLOURS
 
 
@@ -66,13 +69,13 @@ def svg(plot: Plot) -> str:
         axes.set_xlabel(plot.x_label)
         axes.set_ylabel(plot.unit)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3, steps=[1, 2, 2.5, 5, 10]))
         axes.grid(axis="y", color=_GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.tick_params(length=0)
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
-        axes.margins(x=0.01)
+        axes.set_xlim(plot.x_range)
         axes.set_ylim(bottom=0)
         if len(plot.series) > 1:
             columns = min(len(plot.series), 3)
@@ -96,15 +99,20 @@ def _draw(axes: object, plot: Plot) -> None:
         return
     for at, series in enumerate(plot.series):
         values = [nan if y is None else y for y in series.y]
-        axes.plot(series.x, values, color=plot.colours[at % len(plot.colours)], linewidth=1.6, label=series.name)
+        # A few points are shown as such: a line alone would pretend to know what lies between.
+        marker = "o" if len(series.x) <= _FEW else None
+        colour = plot.colours[at % len(plot.colours)]
+        axes.plot(series.x, values, color=colour, linewidth=1.6, marker=marker, markersize=3.5, label=series.name, clip_on=marker is None)
 
 
 def short(value: float) -> str:
     """A number as a tick label.
 
     >>> [short(x) for x in (0, 0.25, 12, 1500, 20000, 2500000)]
-    ['0', '0.25', '12', '1.5k', '20k', '2.5M']
+    ['0', '0.25', '12', '1,500', '20k', '2.5M']
     """
+    if 1e3 <= abs(value) < 1e4:
+        return f"{value:,.0f}"
     for size, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{sign}"

@@ -60,19 +60,38 @@ class Stream:
         self.frame.printSchema()
 
     def select(self, *cols: Any) -> Stream:
-        """Columns or expressions, as in Spark."""
+        """Columns or expressions, as in Spark.
+
+        >>> calls.select("src", (F.col("seconds") / 60).alias("minutes")).columns
+        ['src', 'minutes']
+        """
         return self._step("select", *cols)
 
     def selectExpr(self, *expr: Any) -> Stream:
+        """SQL expressions, as in Spark.
+
+        >>> calls.selectExpr("src", "seconds / 60 AS minutes").columns
+        ['src', 'minutes']
+        """
         return self._step("selectExpr", *expr)
 
     def filter(self, condition: ColumnOrName) -> Stream:
+        """Rows for which a condition holds; ``where`` is the same.
+
+        >>> calls.filter(F.col("seconds") > 60).columns
+        ['src', 'ts', 'seconds']
+        """
         return self._step("filter", condition)
 
     def where(self, condition: ColumnOrName) -> Stream:
         return self._step("filter", condition)
 
     def withColumn(self, colName: str, col: Column) -> Stream:
+        """Add or replace a column.
+
+        >>> calls.withColumn("minutes", F.col("seconds") / 60).columns
+        ['src', 'ts', 'seconds', 'minutes']
+        """
         return self._step("withColumn", colName, col)
 
     def withColumns(self, colsMap: dict[str, Column]) -> Stream:
@@ -82,10 +101,19 @@ class Stream:
         return self._step("withColumnRenamed", existing, new)
 
     def drop(self, *cols: Any) -> Stream:
+        """Leave columns out.
+
+        >>> calls.drop("seconds").columns
+        ['src', 'ts']
+        """
         return self._step("drop", *cols)
 
     def union(self, other: Stream) -> Stream:
-        """Rows of both, by position, as in Spark."""
+        """Rows of both, by position, as in Spark.
+
+        >>> calls.union(calls.filter("seconds > 60")).columns
+        ['src', 'ts', 'seconds']
+        """
         where = user_line("union")
         self._only_stateless(where)
         other._only_stateless(where)
@@ -98,13 +126,33 @@ class Stream:
         return Stream(checked(where, lambda: self.frame.unionByName(other.frame, allowMissingColumns)))
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
-        """How late rows may be, as in Spark."""
+        """How late rows may be, as in Spark: a window is emitted once no row for it is expected any more.
+
+        >>> calls.withWatermark("ts", "10 seconds").columns
+        ['src', 'ts', 'seconds']
+        """
         where = user_line("withWatermark")
         self._only_stateless(where)
         return Stream(checked(where, lambda: self.frame.withWatermark(eventTime, delayThreshold)))
 
     def groupBy(self, *cols: Any) -> GroupedStream:
-        """Columns and at most one ``F.window(...)``."""
+        """Columns and at most one ``F.window(...)``.
+
+        >>> per_minute = calls.withWatermark("ts", "10 seconds").groupBy("src", F.window("ts", "1 minute"))
+        >>> per_minute.agg(F.avg("seconds").alias("mean")).columns
+        ['src', 'window', 'mean']
+        >>> totals = calls.groupBy("src").agg(F.count("*").alias("calls"), F.sum("seconds").alias("seconds"))
+        >>> query = totals.writeStream.outputMode("update").format("memory").queryName("totals").trigger(availableNow=True).start()
+        >>> query.awaitTermination()
+        >>> spark.table("totals").orderBy("src").show()
+        +---+-----+-------+
+        |src|calls|seconds|
+        +---+-----+-------+
+        |ada|    2|     90|
+        |bob|    1|     10|
+        +---+-----+-------+
+        <BLANKLINE>
+        """
         where = user_line("groupBy")
         self._only_stateless(where)
         flat = list(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else list(cols)
@@ -133,7 +181,14 @@ class Stream:
 
     def dropDuplicates(self, subset: Iterable[str] | None = None) -> Stream:
         """The first row of each combination of the columns (all by default). State is kept for ever, unless the columns include an
-        event time with a watermark."""
+        event time with a watermark.
+
+        >>> callers = calls.select("src").dropDuplicates()
+        >>> query = callers.writeStream.format("memory").queryName("callers").trigger(availableNow=True).start()
+        >>> query.awaitTermination()
+        >>> sorted(row.src for row in spark.table("callers").collect())
+        ['ada', 'bob']
+        """
         where = user_line("dropDuplicates")
         self._only_stateless(where)
         if isinstance(subset, str):

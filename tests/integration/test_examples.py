@@ -1,0 +1,47 @@
+"""What the documentation shows must run: docstrings of the user's API, and the programs in examples/."""
+
+from __future__ import annotations
+
+import doctest
+import runpy
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import headrace as hr
+from headrace.graph import stream as api
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+
+
+@pytest.fixture
+def globs(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [("ada", moment, 60), ("bob", moment, 10), ("ada", moment, 30)]
+    spark.createDataFrame(rows, "src string, ts timestamp, seconds long").write.parquet(str(tmp_path / "calls"))
+    frame = spark.readStream.schema("src string, ts timestamp, seconds long").parquet(str(tmp_path / "calls"))
+    return {"spark": spark, "F": F, "hr": hr, "calls": hr.stream(frame)}
+
+
+def test_docstrings_of_the_stream_run(globs: dict[str, Any]) -> None:
+    finder = doctest.DocTestFinder()
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    tests = [t for t in finder.find(api.Stream, globs=globs) if t.examples]
+    assert len(tests) >= 8
+    for test in tests:
+        runner.run(test)
+    assert runner.failures == 0
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_the_example_runs(path: Path, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(path))["main"](spark, str(tmp_path))
+    assert capsys.readouterr().out.strip(), "an example shows something"
+
+
+def test_there_are_examples() -> None:
+    assert {p.stem for p in EXAMPLES} >= {"running_totals", "heavy_customers", "drop_duplicates"}

@@ -133,7 +133,7 @@ def snapshot(instances: int = 2) -> view.Snapshot:
     last = sample(3, 0.0, 0.4, 9000)
     last = BatchSample(**{**vars(last), "instances": tuple(InstanceSample(i, 4500 + i, 0.1, 40_000) for i in range(instances))})
     rates = tuple(CURVE.at(s) for s in range(30))
-    return view.Snapshot("running", 30, 60, rates, 20_000, 19_000, 8000, 600_000, 4000, 400, 900, 1500, 75, last, 50)
+    return view.Snapshot("running", 30, 60, rates, 20_000, 19_000, 8000, 4000, 400, 900, 1500, 75, last)
 
 
 @pytest.mark.parametrize(("width", "height", "instances"), list(itertools.product((80, 100, 160), (24, 30), (1, 2, 16, 64))))

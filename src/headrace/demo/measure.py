@@ -6,7 +6,6 @@ are taken in the order in which they came, so the n-th row that arrived is the n
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -140,19 +139,17 @@ class Recorder:
     warm_rows: int = 0
     """Rows of the batches that warmed Spark up: they count in nothing but the answer."""
     warm_batches: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def update(self) -> None:
-        with self._lock:
-            known = self.samples[-1].version if self.samples else -1
-            for progress in self.recent():
-                if progress["headrace"]["version"] <= known:
-                    continue
-                sample = read_progress(progress)
-                if sample is None:
-                    # Later batches must wait for it: rows are counted in order.
-                    break
-                self.samples.append(sample)
+        known = self.samples[-1].version if self.samples else -1
+        for progress in self.recent():
+            if progress["headrace"]["version"] <= known:
+                continue
+            sample = read_progress(progress)
+            if sample is None:
+                # Later batches must wait for it: rows are counted in order.
+                break
+            self.samples.append(sample)
 
     def warmed_up(self) -> None:
         """What was seen so far was for warming up."""

@@ -70,7 +70,7 @@ def _rates(samples: list[BatchSample], arrivals: list[Arrival], begin_s: float) 
         offered[int((arrival.at_s - begin_s) // BIN_S)] += arrival.rows / BIN_S
     seconds = sorted(offered)[:-1] or sorted(offered)
     taken_x, taken = [], []
-    for before, sample in zip([None, *samples[:-1]], samples, strict=True):
+    for before, sample in zip([None, *samples], samples, strict=False):
         since = before.end_s if before is not None else min(sample.begin_s, begin_s)
         taken_x.append(sample.end_s - begin_s)
         taken.append(sample.rows / max(sample.end_s - since, 1e-3))

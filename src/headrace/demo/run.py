@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -25,7 +26,7 @@ from headrace.demo.check import Verdict, compare
 from headrace.demo.folder import DemoFolder, prepare
 from headrace.demo.measure import Recorder, together
 from headrace.demo.query import SCHEMA, heavy_customers
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, SessionError
 from headrace.report.machine import machine
 from headrace.report.page import Page, render
 
@@ -77,13 +78,12 @@ class Demo:
             if self.writer.error is not None:
                 raise HeadraceError(where="the demo's generator", found=repr(self.writer.error))
             self._wait_for(self.writer.rows, show, "draining")
-
-    def finish(self) -> None:
-        """Take what is left, then stop."""
         if not self.interrupted.is_set():
             self.query.processAllAvailable()
-            self._settle()
         self.explained = _printed(self.query.explain)
+
+    def stop(self) -> None:
+        self.writer.stop()
         self.query.stop()
 
     def _wait_for(self, rows: int, show: Any, phase: str) -> None:
@@ -93,13 +93,6 @@ class Demo:
                 raise HeadraceError(where="demo", wanted="a running query", found="that it stopped", hint=f"see {self.folder.spark_log}")
             self.interrupted.wait(0.2)
             show(phase)
-
-    def _settle(self) -> None:
-        """Spark reports a batch a moment after it is done."""
-        until = time.time() + 10
-        while self.recorder.rows < self.writer.rows and time.time() < until:
-            time.sleep(0.1)
-            self.recorder.update()
 
     @contextlib.contextmanager
     def _showing(self) -> Iterator[Any]:
@@ -148,14 +141,12 @@ class Demo:
             rate_in=came,
             rate_taken=sum(s.rows for s in window) / max(span, 0.1),
             rate_out=sum(s.rows_out for s in window) / max(span, 0.1),
-            rows=self.recorder.rows,
             backlog=max(0, self.writer.rows - self.recorder.rows),
             p50_ms=seen.percentile(0.5),
             p95_ms=seen.percentile(0.95),
             p99_ms=seen.percentile(0.99),
             lag_s=None if not last or last.watermark_ms <= 0 else max(0.0, event_time_ms(self.writer.second) - last.watermark_ms) / 1000,
             last=last,
-            batches=len(measured),
         )
 
     def summary(self) -> Table:
@@ -209,30 +200,38 @@ def run(options: Options, console: Console) -> int:
     """The whole demo; returns the exit code."""
     folder = prepare(options.out)
     console.print("starting Spark ...", highlight=False)
-    with _stderr_into(folder.spark_log):
-        spark = hr.session(
-            "headrace demo",
-            spark__ui__enabled="false",
-            spark__sql__session__timeZone="UTC",
-            spark__driver__memory="2g",
-            # For the batch answer: Spark's default of 200 is meant for clusters.
-            spark__sql__shuffle__partitions="8",
-        )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = _session(folder)
     try:
         with _ctrl_c() as interrupted:
             demo = _start(options, folder, console, spark, interrupted)
             try:
                 demo.flow()
             finally:
-                demo.writer.stop()
-                demo.finish()
-            if interrupted.is_set():
-                console.print(f"interrupted: stopped after {demo.recorder.rows:,} calls; nothing was checked", highlight=False)
-                return EXIT_INTERRUPTED
-            return _conclude(demo)
+                demo.stop()
+        if interrupted.is_set():
+            console.print(f"interrupted: stopped after {demo.recorder.rows:,} calls; nothing was checked", highlight=False)
+            return EXIT_INTERRUPTED
+        return _conclude(demo)
     finally:
         spark.stop()
+
+
+def _session(folder: DemoFolder) -> Any:
+    try:
+        with _stderr_into(folder.spark_log):
+            spark = hr.session(
+                "headrace demo",
+                spark__ui__enabled="false",
+                spark__sql__session__timeZone="UTC",
+                spark__driver__memory="2g",
+                # For the batch answer: Spark's default of 200 is meant for clusters.
+                spark__sql__shuffle__partitions="8",
+            )
+    except PySparkException as failed:
+        hint = f"its own words are in {folder.spark_log}"
+        raise SessionError("Spark did not start", where="demo", found=str(failed), hint=hint) from failed
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
 
 def _start(options: Options, folder: DemoFolder, console: Console, spark: Any, interrupted: threading.Event) -> Demo:

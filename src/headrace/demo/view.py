@@ -33,7 +33,6 @@ class Snapshot:
     rate_in: float
     rate_taken: float
     rate_out: float
-    rows: int
     backlog: int
     p50_ms: float | None
     p95_ms: float | None
@@ -41,7 +40,6 @@ class Snapshot:
     lag_s: float | None
     """How far the watermark is behind the newest calls, in event time."""
     last: BatchSample | None
-    batches: int
 
 
 def render(now: Snapshot, width: int, height: int) -> RenderableType:
@@ -53,7 +51,7 @@ def render(now: Snapshot, width: int, height: int) -> RenderableType:
     middle.add_row(_panel("latency and batch time", _batches(now, inner)), _panel("state", _state(now)))
     fixed = 1 + 1 + (SPARK_ROWS + 3) + 7 + 3
     return Group(
-        _title(now),
+        _title(),
         _bar(now),
         _panel("calls", _calls(now, width - 4)),
         middle,
@@ -65,11 +63,11 @@ def _panel(title: str, content: RenderableType) -> Panel:
     return Panel(content, title=f"[bold]{title}", title_align="left", border_style="bright_black", padding=(0, 1))
 
 
-def _title(now: Snapshot) -> Table:
+def _title() -> Table:
     line = Table.grid(expand=True)
     line.add_column(no_wrap=True, overflow="ellipsis")
     line.add_column(justify="right", no_wrap=True)
-    line.add_row(Text.assemble((" headrace demo ", "bold"), ("heavy customers", "")), Text(f"1 s = {SPEED} s of calls ", "bright_black"))
+    line.add_row(Text.assemble((" headrace demo", "bold"), "  heavy customers"), Text(f"1 s = {SPEED} s of calls ", "bright_black"))
     return line
 
 
@@ -78,9 +76,8 @@ def _bar(now: Snapshot) -> Table:
     line.add_column(width=11, no_wrap=True)
     line.add_column(ratio=1)
     line.add_column(justify="right", no_wrap=True)
-    pulse = now.phase != "running"
     line.add_row(
-        Text(f" {now.phase}", "yellow" if pulse else "green"),
+        Text(f" {now.phase}", "green" if now.phase == "running" else "yellow"),
         ProgressBar(total=now.seconds, completed=now.second, complete_style="green", finished_style="green"),
         f"{now.second:.0f} of {now.seconds:.0f} s ",
     )

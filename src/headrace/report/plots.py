@@ -12,6 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
 COLOURS = ("#2563a8", "#e07b1f", "#2f8f5b", "#8a5fb0", "#c2483c", "#8d99a6")
 """Told apart by people with colour-blindness too, and in print by their lightness."""
 _INK, _MUTED, _GRID = "#1f2933", "#616e7c", "#e4e7eb"
@@ -46,10 +51,6 @@ class Plot:
 
 def svg(plot: Plot) -> str:
     """The plot as an `<svg>` element that scales with its surroundings."""
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
     style: Any = {
         "svg.fonttype": "none",
         # Ids are made from the salt: two plots on one page must not share any.
@@ -87,10 +88,7 @@ def svg(plot: Plot) -> str:
     return _inline(out.getvalue(), plot.title)
 
 
-def _draw(axes: object, plot: Plot) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
+def _draw(axes: Axes, plot: Plot) -> None:
     nan = float("nan")
     if plot.stacked and plot.series:
         heights = [[y or 0.0 for y in s.y] for s in plot.series]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -144,7 +145,7 @@ def test_console(spark: SparkSession, source: Path, checkpoint: str, capfd: pyte
     finish(writer, checkpoint)
     printed = capfd.readouterr().out
     assert [f"Batch: {version}" in printed for version in range(FILES)] == [True] * FILES
-    assert "|  k|  n|" in printed
+    assert re.search(r"\| *k\| *n\| *s\|", printed)
     assert "only showing top 3 rows" in printed
 
 
@@ -299,10 +300,11 @@ def test_progress_carries_what_policies_need(spark: SparkSession, source: Path, 
         assert {"plan", "job", "commit", "deliver"} <= set(ours["phasesMs"])
         assert ours["batchMs"] >= ours["phasesMs"]["job"]
         assert "rows" in ours["backlog"]
-        assert ours["shareDelivered"] == 1.0
+        late = sum(i["rowsLate"] for i in ours["instances"])
+        assert ours["shareDelivered"] == pytest.approx(1 - late / count, abs=0.001)
         assert ours["latencyMs"]["arrivalMax"] >= ours["latencyMs"]["arrivalMin"] > 0
         assert progress["stateOperators"][0]["numRowsTotal"] > 0
         assert progress["eventTime"]["watermark"].endswith("Z")
         json.dumps(progress)
-    late = sum(p["stateOperators"][0]["numRowsDroppedByWatermark"] for p in query.recentProgress)
-    assert late == sum(i["rowsLate"] for p in query.recentProgress for i in p["headrace"]["instances"]) > 0
+    dropped = sum(p["stateOperators"][0]["numRowsDroppedByWatermark"] for p in query.recentProgress)
+    assert dropped == sum(i["rowsLate"] for p in query.recentProgress for i in p["headrace"]["instances"]) > 0

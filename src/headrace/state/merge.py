@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import require
 from headrace.state.layout import DELETED, Combine, Indices, Layout, Policy, subs
 from headrace.state.segments import sort_into_segments
 
@@ -19,6 +20,7 @@ def merge_rows(newest_first: list[pa.RecordBatch], layout: Layout, combine: Comb
         return layout.empty()
     deletions = any(DELETED in part.schema.names for part in parts)
     if deletions:
+        require(layout.policy is Policy.REPLACE, "a tombstone stands for a whole state, so state that is kept in parts has none")
         parts = [_with_deleted(part) for part in parts]
     if len(parts) == 1:
         merged = parts[0]

@@ -65,7 +65,8 @@ def tables(results: Results, options: Options) -> list[Table]:
 
 
 def _period(result: LaneResult) -> dict[str, float | None]:
-    measured = stats.periods_ms(result)
+    # Where no two batches followed each other, a batch's duration is the best that is known.
+    measured = stats.periods_ms(result) or [batch.duration_ms for batch in result.batches]
     return {"median": stats.percentile(measured, 50), "p99": stats.percentile(measured, 99)}
 
 

@@ -8,6 +8,13 @@ import importlib
 import pytest
 
 PURE_MODULES = (
+    "headrace.cli.state",
+    "headrace.demo.calls",
+    "headrace.demo.measure",
+    "headrace.demo.page",
+    "headrace.demo.view",
+    "headrace.operators.description",
+    "headrace.report.plots",
     "headrace.errors",
     "headrace.ids",
 )

@@ -52,7 +52,7 @@ def versions(checkpoint: str = LOCATION) -> None:
         table.add_row(
             str(version),
             written.strftime("%Y-%m-%d %H:%M:%S UTC"),
-            _moment(manifest.watermark_ms * 1000) if manifest.watermark_nodes_ms else "-",
+            _watermark(manifest),
             f"{rows:,}",
             f"{len(sizes):,}",
             f"{total:,}",
@@ -68,10 +68,11 @@ def ls(checkpoint: str = LOCATION, version: int | None = VERSION) -> None:
     with pinned(found, version) as manifest:
         for operator_id, state in manifest.operators.items():
             about = operator_about(found, operator_id)
-            _print(Text.assemble((operator_id, "bold"), f"  version {manifest.version}, watermark {_moment(manifest.watermark_ms * 1000)}"))
+            _print(Text.assemble((operator_id, "bold"), f"  version {manifest.version}, watermark {_watermark(manifest)}"))
             _print(f"  keys    {', '.join(about.get('keys', [])) or 'none'}")
-            if about.get("window"):
-                _print(f"  window  {about['window']}")
+            window = about.get("kernel", {}).get("window")
+            if window and window["size_us"]:
+                _print(f"  window  {duration(window['size_us'])} every {duration(window['advance_us'])}")
             if about.get("aggregates"):
                 _print(f"  values  {', '.join(about['aggregates'])}")
             _print(f"  layout  {', '.join(about.get('layout', []))}")
@@ -203,6 +204,22 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_cell(v) for v in value) + "]"
     return str(value)
+
+
+def _watermark(manifest: Manifest) -> str:
+    return _moment(manifest.watermark_ms * 1000) if manifest.watermark_nodes_ms else "-"
+
+
+def duration(us: int) -> str:
+    """A length of time in words.
+
+    >>> [duration(us) for us in (1_500, 20_000_000, 60_000_000, 5_400_000_000, 86_400_000_000)]
+    ['1500 microseconds', '20 seconds', '1 minute', '90 minutes', '1 day']
+    """
+    for length, unit in ((86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second")):
+        if us % length == 0:
+            return f"{us // length} {unit}{'' if us == length else 's'}"
+    return f"{us} microseconds"
 
 
 def _moment(us: int) -> str:

@@ -95,7 +95,7 @@ class Program:
         try:
             code = process.wait(RUN_SECONDS_MAX)
         finally:
-            orphans = wait_until_gone(process.pid, 10.0)
+            orphans = wait_until_gone(process.pid, 30.0)
             kill_session(process)
         assert not orphans, f"processes outlived the program: {orphans}"
         return code

@@ -52,6 +52,8 @@ def phases(result: LaneResult) -> dict[str, float]:
 
 def tables(results: Results, options: Options) -> list[Table]:
     names = [name for name, result in results.items() if not result.failed]
+    if not names:
+        return []
     periods = Table("", *names, title="batch period, ms", title_justify="left")
     measured = {name: _period(results[name]) for name in names}
     for which in ("median", "p99"):

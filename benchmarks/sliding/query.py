@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 START_S = 1_700_000_000
 WINDOW, ADVANCE, DELAY = "1 hour", "1 minute", "10 seconds"
-WINDOW_S, DELAY_S = 3600, 10
+ADVANCE_S, DELAY_S = 60, 10
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:

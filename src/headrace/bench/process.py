@@ -120,7 +120,9 @@ class LaneProcess:
         if memory:
             return memory[:300]
         code = self._process.poll()
-        first = next((line.strip() for line in reason.splitlines() if line.strip()), "")
+        lines = [line.strip() for line in reason.splitlines() if line.strip()]
+        # Py4J names the call first, and then what Java says of it.
+        first = " ".join(lines[: 2 if reason.startswith("Py4J") else 1])
         return first[:300] or f"the process ended with code {code}: {log.strip()[-200:]}"
 
     def _signal(self, number: signal.Signals) -> None:

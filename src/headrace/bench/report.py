@@ -36,12 +36,13 @@ def lanes_table(benchmark: Benchmark, results: Results) -> Table:
     """One row a lane."""
     table = Table(title=f"{benchmark.name}: {benchmark.line}", title_justify="left")
     table.add_column("")
-    for column in ("rows/s", "by median batch", "batch ms: median", "p10 to p90", "p99", "batches", "seconds", "ours is", "result"):
+    for column in ("rows/s", "by median", "ms median", "p10 to p90", "p99", "batches", "seconds", "ours is", "result"):
         table.add_column(column, justify="right")
     ours = _rate(results[OURS]) if OURS in results else None
     for name, result in results.items():
         if result.failed:
-            table.add_row(name, f"failed: {result.failed}")
+            # Why is said below the table, where there is room.
+            table.add_row(name, "failed")
             continue
         said = stats.summary(result)
         batch = said["batch_ms"]

@@ -18,6 +18,8 @@ from headrace.bench.live import View
 from headrace.bench.model import Benchmark, Lane, parse_options
 from headrace.bench.process import LaneProcess
 
+WIDTH_OF_FILES = 120
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -60,6 +62,8 @@ def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane:
     shared = {"seconds": settings.seconds, "turns": settings.turns, "heap_gb": settings.heap_gb, "conf": settings.conf}
     line = report.result_line(benchmark, options, results, {**shared, **about})
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH_OF_FILES)
     for table in (report.lanes_table(benchmark, results), *benchmark.tables(results, options)):
         console.print(table)
     for lane_name, reason in line.get("reasons", {}).items():

@@ -99,6 +99,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
             "keys": [f"{k.name}: {k.type.simpleString()}" for k in keys],
             "window": None if window is None else f"{window.size_us} us every {window.advance_us} us from {window.offset_us} us",
             "aggregates": [str(e.name()) for e in results],
+            "calls": [str(call.sql()) for call in calls.values()],
             "partials": [type(p).__name__ for p in partials],
             "kernel": describe(
                 operator,

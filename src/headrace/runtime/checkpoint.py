@@ -138,7 +138,7 @@ class Checkpoint:
                     found=f"one of another query ({', '.join(found['operators'])})",
                     hint="give the query a checkpointLocation of its own",
                 )
-            if all(theirs.get(name) == mine.get(name) for name in ("fingerprint", "window", "keys", "aggregates")):
+            if all(theirs.get(name) == mine.get(name) for name in ("fingerprint", "window", "keys", "calls")):
                 continue
             changes = _differences(theirs, mine)
             kind = StateSchemaError if theirs["keys"] == mine["keys"] else CheckpointMismatchError
@@ -148,6 +148,11 @@ class Checkpoint:
                 found="; ".join(f"{k} {old}" for k, (old, _) in changes.items()),
                 hint="undo the change, or start with a new checkpointLocation and read the stream from its beginning",
             )
+
+    def sync_folders(self) -> None:
+        """Make the names of new files durable; their contents are, since tasks sync what they write."""
+        sync_directory(self.runs)
+        sync_directory(self.staged)
 
     def collect_garbage(self, keep: int) -> None:
         """Remove versions that are neither among the newest nor leased, and the files that only they needed."""
@@ -234,7 +239,7 @@ def describe_layout(layout: Layout) -> list[str]:
 
 
 def _differences(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    names = ("keys", "window", "aggregates", "layout")
+    names = ("keys", "window", "calls", "layout")
     return {n: (theirs.get(n), mine.get(n)) for n in names if theirs.get(n) != mine.get(n)}
 
 

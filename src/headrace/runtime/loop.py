@@ -136,6 +136,8 @@ class BatchLoop:
         )
         with Phase(phases, "commit"):
             fail_point("manifest-before", version)
+            if self.config.durable:
+                self.checkpoint.sync_folders()
             self.checkpoint.manifests.commit(manifest, sync=self.config.durable)
             fail_point("manifest-after", version)
         return manifest, reports

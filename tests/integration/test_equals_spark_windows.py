@@ -121,7 +121,7 @@ def test_first_and_last_go_by_event_time(spark: SparkSession, feed: Feed, tmp_pa
             rows.setdefault(row["k"], []).append((row["ntz"], row["v"]))
     wanted = []
     for k, pairs in rows.items():
-        timed = sorted((t, v) for t, v in pairs if t is not None)
+        timed = sorted(((t, v) for t, v in pairs if t is not None), key=lambda pair: (pair[0], pair[1] is None, pair[1]))
         wanted.append((k, timed[0][1], timed[-1][1], [v for _, v in timed if v is not None][-1], timed[0][1]))
     assert_same_rows(found.last(1), wanted, found.columns, "first and last")
 

@@ -70,7 +70,8 @@ def check_value(kind: T.DataType, where: str) -> None:
 
 def transport_type(kind: T.DataType) -> T.DataType:
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, transport_type(f.dataType), f.nullable) for f in kind.fields])
+        # In Arrow the fields of a null struct are null, whatever Spark says of them.
+        return T.StructType([T.StructField(f.name, transport_type(f.dataType)) for f in kind.fields])
     return T.IntegerType() if isinstance(kind, T.YearMonthIntervalType) else kind
 
 

@@ -209,6 +209,9 @@ class Stream:
     def _step(self, method: str, *args: Any) -> Stream:
         step = Step(method, args, (), user_line(method))
         frame = checked(step.where, lambda: step.apply(self.frame))
+        if self.stateful is not None and any(class_name(node) in _NOT_BY_ROW for node in walk(analyzed(frame))):
+            # Spark would compute it over each batch of results alone, which is never what was meant.
+            self._only_stateless(step.where)
         return replace(self, frame=frame, suffix=(*self.suffix, step) if self.stateful else ())
 
     def _only_stateless(self, where: str) -> None:
@@ -297,5 +300,8 @@ def _refuse_sources_without_replay(frame: DataFrame, where: str) -> None:
                 hint="write its data to files or Kafka first",
             )
 
+
+_NOT_BY_ROW = ("Aggregate", "Window", "Distinct", "Sort", "GlobalLimit")
+"""Nodes of Spark's plans that look at more than one row."""
 
 _WITHOUT_REPLAY = ("socket", "TextSocket")

@@ -1,0 +1,210 @@
+"""Wrong use is reported when the query is built or started, by an error that says where, what was found, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import headrace as hr
+from headrace.errors import (
+    CheckpointMismatchError,
+    HeadraceError,
+    QueryError,
+    SinkError,
+    SourceError,
+    StateSchemaError,
+    UnsupportedError,
+)
+
+SCHEMA = "k string, ts timestamp, v int, w double, tags array<string>"
+
+SPARKS_WORDS = re.compile(r"Traceback|\n\s+at |org\.apache\.spark|Py4J|JVM stacktrace|SQLSTATE|~|'Project|'Aggregate")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mistakes")
+
+
+@pytest.fixture
+def calls(spark: SparkSession, folder: Path) -> Any:
+    source = folder / "in"
+    source.mkdir(exist_ok=True)
+    return hr.stream(spark.readStream.schema(SCHEMA).parquet(str(source)))
+
+
+def timed(calls: Any) -> Any:
+    return calls.withWatermark("ts", "1 minute")
+
+
+def counted(calls: Any) -> Any:
+    return calls.groupBy("k").count()
+
+
+def windowed(calls: Any) -> Any:
+    return timed(calls).groupBy("k", F.window("ts", "1 minute")).count()
+
+
+def refused(build: Callable[[], Any], kind: type[HeadraceError]) -> HeadraceError:
+    with pytest.raises(kind) as caught:
+        build()
+    error = caught.value
+    assert not SPARKS_WORDS.search(str(error)), str(error)
+    assert error.where
+    assert error.found
+    # Nothing of Spark hangs on to it when it is printed.
+    assert error.__cause__ is None or not SPARKS_WORDS.search(str(error.__cause__))
+    return error
+
+
+BUILDING: dict[str, tuple[type[HeadraceError], Callable[[Any], Any], tuple[str, ...]]] = {
+    "unknown column in groupBy": (QueryError, lambda s: s.groupBy("caller"), ("caller", "printSchema", "test_mistakes.py:")),
+    "unknown column in an aggregate": (
+        QueryError,
+        lambda s: s.groupBy("k").agg(F.sum("duration")),
+        ("duration", "agg at test_mistakes.py:"),
+    ),
+    "unknown column before": (QueryError, lambda s: s.filter(F.col("x") > 1), ("filter at", "x")),
+    "unknown column after the aggregate": (QueryError, lambda s: counted(s).filter("v > 1"), ("filter at", "v", "printSchema")),
+    "unknown column in dropDuplicates": (QueryError, lambda s: s.dropDuplicates(["x"]), ("x",)),
+    "text instead of a list": (QueryError, lambda s: s.dropDuplicates("k"), ("list",)),
+    "a number as a column": (QueryError, lambda s: s.groupBy(3.5), ("3.5",)),
+    "no aggregate": (QueryError, lambda s: s.groupBy("k").agg(), ("count",)),
+    "a plain column as an aggregate": (QueryError, lambda s: s.groupBy("k").agg(F.col("v")), ("v",)),
+    "unsupported function": (
+        UnsupportedError,
+        lambda s: s.groupBy("k").agg(F.percentile_approx("v", 0.5)),
+        ("percentile", "supported: count, sum"),
+    ),
+    "collect_list": (UnsupportedError, lambda s: s.groupBy("k").agg(F.collect_list("v")), ("collect_list", "collect_set")),
+    "distinct": (UnsupportedError, lambda s: s.groupBy("k").agg(F.count_distinct("v")), ("distinct", "approx_count_distinct")),
+    "try_sum": (UnsupportedError, lambda s: s.groupBy("k").agg(F.try_sum("v")), ("try_sum", "supported")),
+    "function that makes rows": (UnsupportedError, lambda s: s.groupBy("k").agg(F.explode(F.collect_set("v"))), ("rows",)),
+    "first without event time": (QueryError, lambda s: s.groupBy("k").agg(F.first("v")), ("withWatermark", "min_by")),
+    "array as key": (UnsupportedError, lambda s: s.groupBy("tags").count(), ("tags", "array<string>", "atomic")),
+    "array among duplicates": (UnsupportedError, lambda s: s.dropDuplicates(), ("tags", "array<string>")),
+    "array as value": (UnsupportedError, lambda s: s.groupBy("k").agg(F.max("tags")), ("array<string>",)),
+    "two windows": (UnsupportedError, lambda s: s.groupBy(F.window("ts", "1 hour"), F.window("ts", "1 day")), ("two windows",)),
+    "session window": (UnsupportedError, lambda s: s.groupBy(F.session_window("ts", "1 hour")), ("session_window",)),
+    "a window that slides too far": (QueryError, lambda s: s.groupBy(F.window("ts", "1 hour", "2 hours")).count(), ("slide",)),
+    "a window of no duration": (QueryError, lambda s: s.groupBy(F.window("ts", "soon")).count(), ("soon",)),
+    "a window of months": (QueryError, lambda s: s.groupBy(F.window("ts", "1 month")).count(), ("month",)),
+    "a window over numbers": (QueryError, lambda s: s.groupBy(F.window("v", "1 hour")).count(), ("window",)),
+    "a watermark over text": (QueryError, lambda s: s.withWatermark("k", "1 hour"), ("k",)),
+    "a watermark of nonsense": (QueryError, lambda s: s.withWatermark("ts", "soon"), ("soon",)),
+    "second stateful operator": (
+        UnsupportedError,
+        lambda s: counted(s).groupBy("count").count(),
+        ("one stateful operator", "second query"),
+    ),
+    "duplicates of results": (UnsupportedError, lambda s: counted(s).dropDuplicates(), ("one stateful operator",)),
+    "an aggregate hidden in select": (UnsupportedError, lambda s: counted(s).select(F.sum("count")), ("one stateful operator",)),
+    "union of results": (UnsupportedError, lambda s: counted(s).union(counted(s)), ("one stateful operator",)),
+    "union of other columns": (QueryError, lambda s: s.union(s.select("k")), ("union at",)),
+    "watermark too late": (UnsupportedError, lambda s: counted(s).withWatermark("k", "1 hour"), ("stateful",)),
+}
+
+
+@pytest.mark.parametrize("what", list(BUILDING))
+def test_a_mistake_in_building(calls: Any, what: str) -> None:
+    kind, build, words = BUILDING[what]
+    error = refused(lambda: build(calls), kind)
+    for word in words:
+        assert word in str(error), str(error)
+
+
+STARTING: dict[str, tuple[type[HeadraceError], Callable[[Any, Path], Any], tuple[str, ...]]] = {
+    "append without watermark": (
+        QueryError,
+        lambda s, p: counted(s).writeStream.format("memory").queryName("q"),
+        ("withWatermark", "update"),
+    ),
+    "unknown option": (QueryError, lambda s, p: console(s).option("headrace.instance", 2), ("headrace.instance", "headrace.instances")),
+    "bad value": (QueryError, lambda s, p: console(s).option("headrace.instances", "many"), ("headrace.instances", "'many'")),
+    "value out of range": (QueryError, lambda s, p: console(s).option("headrace.instances", -1), ("-1", "from 0")),
+    "bad choice": (QueryError, lambda s, p: console(s).option("headrace.combine", "perhaps"), ("always or never",)),
+    "unknown format": (SinkError, lambda s, p: console(s).format("papyrus"), ("papyrus", "parquet")),
+    "files without path": (SinkError, lambda s, p: windowed(s).writeStream.format("parquet"), ("path",)),
+    "files in update mode": (SinkError, lambda s, p: console(s).format("parquet").option("path", str(p / "o")), ("append", "foreachBatch")),
+    "no checkpoint": (
+        QueryError,
+        lambda s, p: windowed(s).writeStream.format("parquet").option("path", str(p / "o")),
+        ("checkpointLocation",),
+    ),
+    "unknown partition column": (
+        SinkError,
+        lambda s, p: windowed(s).writeStream.format("json").option("path", str(p / "o")).partitionBy("month"),
+        ("month", "k", "window"),
+    ),
+    "memory without name": (SinkError, lambda s, p: counted(s).writeStream.format("memory").outputMode("update"), ("queryName",)),
+    "nothing stateful": (UnsupportedError, lambda s, p: s.writeStream.format("console"), ("stateless",)),
+    "duplicates in complete mode": (
+        QueryError,
+        lambda s, p: s.dropDuplicates(["k"]).writeStream.format("console").outputMode("complete"),
+        ("complete",),
+    ),
+    "remote checkpoint": (HeadraceError, lambda s, p: console(s).option("checkpointLocation", "s3://bucket/x"), ("s3", "path")),
+}
+
+
+def console(calls: Any) -> Any:
+    return counted(calls).writeStream.format("console").outputMode("update")
+
+
+@pytest.mark.parametrize("what", list(STARTING))
+def test_a_mistake_in_starting(calls: Any, tmp_path: Path, what: str) -> None:
+    kind, writer, words = STARTING[what]
+    error = refused(lambda: writer(calls, tmp_path).start(), kind)
+    for word in words:
+        assert word in str(error), str(error)
+
+
+def test_mistakes_in_the_writer(calls: Any) -> None:
+    write = counted(calls).writeStream
+    assert "append, update or complete" in str(refused(lambda: write.outputMode("replace"), QueryError))
+    assert "one trigger" in str(refused(lambda: write.trigger(), QueryError))
+    assert "continuous" in str(refused(lambda: write.trigger(continuous="1 second"), UnsupportedError))
+    assert "function" in str(refused(lambda: write.foreachBatch("f"), QueryError))
+
+
+def test_sources_that_do_not_fit(spark: SparkSession) -> None:
+    assert "readStream" in str(refused(lambda: hr.stream(spark.range(3)), SourceError))
+    assert "list" in str(refused(lambda: hr.stream([1, 2]), SourceError))  # type: ignore[arg-type]
+    socket = spark.readStream.format("socket").option("host", "localhost").option("port", 1).load()
+    assert "cannot replay" in str(refused(lambda: hr.stream(socket), SourceError))
+
+
+def start(stream: Any, location: Path) -> None:
+    query = (
+        stream.writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", str(location))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def test_checkpoints_that_belong_to_something_else(spark: SparkSession, calls: Any, folder: Path, tmp_path: Path) -> None:
+    spark.createDataFrame([("a", None, 1, 1.0, None)], SCHEMA).write.mode("append").parquet(str(folder / "in"))
+    mine = tmp_path / "mine"
+    start(calls.groupBy("k").agg(F.sum("v").alias("x")), mine)
+    other_function = refused(lambda: start(calls.groupBy("k").agg(F.sum("w").alias("x")), mine), StateSchemaError)
+    assert "double" in str(other_function)
+    assert "new checkpointLocation" in str(other_function)
+    refused(lambda: start(calls.groupBy("k").agg(F.max("v").alias("x")), mine), StateSchemaError)
+    refused(lambda: start(calls.groupBy("v").agg(F.sum("v").alias("x")), mine), CheckpointMismatchError)
+    refused(lambda: start(calls.dropDuplicates(["k"]), mine), CheckpointMismatchError)
+    plain = tmp_path / "plain"
+    source = spark.readStream.schema(SCHEMA).parquet(str(folder / "in"))
+    spark_query = source.writeStream.format("noop").option("checkpointLocation", str(plain)).trigger(availableNow=True).start()
+    spark_query.awaitTermination()
+    assert "plain Spark" in str(refused(lambda: start(counted(calls), plain), CheckpointMismatchError))
+    # The right query still goes on.
+    start(calls.groupBy("k").agg(F.sum("v").alias("x")), mine)

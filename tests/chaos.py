@@ -71,11 +71,11 @@ class Campaign:
             if difference:
                 raise AssertionError(difference)
         except BaseException:
-            self.console.print(f"[red]{about}: failed[/red] after: {' | '.join(done)}; files in {work}", highlight=False)
-            self.console.print(f"repeat with: python -m tests.chaos --seed {self.seed} --round {number}", highlight=False)
+            self.console.print(f"[red]{about}: failed[/red] after: {' | '.join(done)}; files in {work}", highlight=False, soft_wrap=True)
+            self.console.print(f"repeat with: python -m tests.chaos --seed {self.seed} --round {number}", highlight=False, soft_wrap=True)
             raise
         self.faults += faults
-        self.console.print(f"{about}, {faults} faults: same. {' | '.join(done)}", highlight=False)
+        self.console.print(f"{about}, {faults} faults: same. {' | '.join(done)}", highlight=False, soft_wrap=True)
         shutil.rmtree(work)
 
 
@@ -86,7 +86,7 @@ def main() -> int:
     arguments.add_argument("--round", type=int, help="only this round of the seed's campaign")
     given = arguments.parse_args()
     console = Console()
-    console.print(f"chaos: seed {given.seed}, {given.seconds:.0f} s", highlight=False)
+    console.print(f"chaos: seed {given.seed}, {given.seconds:.0f} s", highlight=False, soft_wrap=True)
     campaign = Campaign(given.seed, given.seconds, console)
     try:
         rounds = campaign.run(given.round or 0, None if given.round is None else 1)
@@ -98,7 +98,7 @@ def main() -> int:
             traceback.print_exc()
         console.print(f"[red]{failed}[/red]", highlight=False, markup=not isinstance(failed, AssertionError))
         return 1
-    console.print(f"chaos: {rounds} round(s), {campaign.faults} fault(s), no difference", highlight=False)
+    console.print(f"chaos: {rounds} round(s), {campaign.faults} fault(s), no difference", highlight=False, soft_wrap=True)
     return 0
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.integration.both import Feed, assert_equal, interpreted
+from tests.integration.both import Feed, assert_equal, interpreted, ours, settings
 
 SCHEMA = (
     "k int, ts timestamp, b boolean, i1 tinyint, i2 smallint, i4 int, i8 bigint, f float, d double, dec decimal(20,4), s string,"
@@ -153,3 +153,38 @@ def test_aggregates_that_gather(spark: SparkSession, feed: Feed, tmp_path: Path)
 
 def test_the_whole_stream_as_one_group(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     assert_equal(spark, [feed], whole, "complete", tmp_path, batch=True, instances=2)
+
+
+BIG = pa.schema([("k", pa.int32()), ("n", pa.int64()), ("dec", pa.decimal128(38, 0))])
+
+
+def overflowing() -> list[pa.Table]:
+    """Key 0 stays within bounds; key 1 overflows in its second file; key 2 would, but comes back within the first."""
+    most, large = 2**63 - 1, 10**38 - 1
+    first = [(0, 1, 1), (1, most, large), (2, most, large), (2, -most, -large)]
+    second = [(0, most - 1, large - 1), (1, 5, large), (2, 7, 7)]
+    return [pa.Table.from_pylist([{"k": k, "n": n, "dec": Decimal(d)} for k, n, d in rows], schema=BIG) for rows in (first, second)]
+
+
+def big_sums(stream: Any) -> Any:
+    return stream.groupBy("k").agg(F.sum("n"), F.sum("dec"), F.avg("n"), F.avg("dec").alias("avg dec"))
+
+
+def test_without_ansi_sums_wrap_and_decimals_are_lost(spark: SparkSession, tmp_path: Path) -> None:
+    feed = Feed.of(tmp_path, "k int, n bigint, dec decimal(38,0)", overflowing())
+    with settings(spark, spark__sql__ansi__enabled="false"):
+        for combine in ("always", "never"):
+            assert_equal(spark, [feed], big_sums, "update", tmp_path, keys=1, combine=combine)
+
+
+@pytest.mark.parametrize("column", ["n", "dec"])
+def test_with_ansi_an_overflow_ends_the_query(spark: SparkSession, tmp_path: Path, column: str) -> None:
+    feed = Feed.of(tmp_path, "k int, n bigint, dec decimal(38,0)", overflowing())
+    with settings(spark, spark__sql__ansi__enabled="true"), pytest.raises(Exception, match=r"(?i)overflow|cannot be represented"):
+        ours(spark, [feed], lambda s: s.groupBy("k").agg(F.sum(column)), "update", tmp_path)
+
+
+def test_no_row_at_all(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
+    """One group without keys is there even if no row is."""
+    assert_equal(spark, [feed], lambda s: whole(s.filter("k > 100")), "complete", tmp_path, batch=True, instances=2)
+    assert_equal(spark, [feed], lambda s: s.filter("k > 100").groupBy("k").count(), "complete", tmp_path, batch=True)

@@ -318,3 +318,22 @@ def test_two_partials_side_by_side() -> None:
     both = P.Both(P.Sum(pa.int64()), P.Count())
     columns = [pa.array([1, None, 3], pa.int64()), pa.array([1, 0, 1], pa.int64())]
     assert [c.to_pylist() for c in both.merge(columns, np.array([0, 2]))] == [[1, 3], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("partial", "row"),
+    [
+        (P.Count(), [3]),
+        (P.Sum(pa.int64()), [5]),
+        (P.DecimalSum(pa.decimal128(10, 0)), [Decimal(7), False]),
+        (P.Extreme(pa.string(), True), ["a"]),
+        (P.Moments(), [2.0, 1.5, 0.5]),
+        (P.Pick(pa.int64(), pa.int64(), False), [1, 2]),
+        (P.Distinct(pa.int64()), [[1, 2]]),
+        (P.Registers(), [[257]]),
+        (P.Both(P.Sum(pa.float64()), P.Count()), [1.5, 1]),
+    ],
+)
+def test_no_rows_change_nothing(partial: Partial, row: list[Any]) -> None:
+    columns = [pa.array([none, value], kind) for none, value, kind in zip(P.of_no_rows(partial), row, partial.types, strict=True)]
+    assert [c.to_pylist() for c in partial.merge(columns, np.array([0]))] == [[value] for value in row]

@@ -67,7 +67,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
         policy=Policy.REPLACE if sub is None else Policy.COMBINE,
     )
     partials = tuple(piece.partial for piece in pieces.values())
-    operator: Operator = RunningAggregate(layout, partials) if window is None else WindowedAggregate(layout, partials, window)
+    operator: Operator = RunningAggregate(layout, partials, not keys) if window is None else WindowedAggregate(layout, partials, window)
 
     inputs, row, ones, many = _columns(list(pieces.values()))
     subs = [] if sub is None else [sub.alias(SUB)]
@@ -82,7 +82,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
         operator=operator,
         selected=selected,
         keyed=(*names, *([SUB] if sub is not None else [])),
-        hashed=hash_of(names, config.hashBits),
+        hashed=hash_of(names if stored else [], config.hashBits),
         row=tuple(row),
         ones=tuple(ones),
         counts_rows=ones[0] if ones else None,

@@ -69,7 +69,9 @@ class StatefulPlan:
 
 
 def hash_of(keys: list[str], bits: int) -> Column:
-    """The key hash; fewer bits than 64 make keys collide, for tests."""
+    """The key hash; fewer bits than 64 make keys collide, for tests. Without keys it is 0."""
+    if not keys:
+        return F.lit(0).cast("long").alias(HASH)
     h = F.xxhash64(*keys)
     if bits < 64:
         h = F.shiftleft(F.shiftright(h, 64 - bits), 64 - bits)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.kernel import Applied, Moment, OutputMode, View
-from headrace.operators.partials import Partial, combine
+from headrace.operators.partials import Partial, combine, of_no_rows
 from headrace.state import lookup
 from headrace.state.layout import HASH, Indices, Layout
 from headrace.state.run import RunRef
@@ -25,6 +25,8 @@ class RunningAggregate:
 
     layout: Layout
     partials: tuple[Partial, ...]
+    one_group: bool = False
+    """No keys: the one group, at hash 0, is there even if no row is."""
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -41,6 +43,8 @@ class RunningAggregate:
 
     def apply(self, rows: pa.RecordBatch, view: View, moment: Moment) -> Applied:
         result = Applied(rows=source_rows(rows))
+        if self.one_group and not rows.num_rows and any(lo == 0 for lo, _ in view.ranges):
+            rows = self._no_rows()
         if rows.num_rows:
             ordered, starts = sort_into_segments(rows.select(self.layout.schema.names), self.layout)
             needles = ordered.select([HASH, *self.layout.key_names]).take(pa.array(starts))
@@ -58,6 +62,12 @@ class RunningAggregate:
 
     def output(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows.select(self.output_schema.names)
+
+    def _no_rows(self) -> pa.RecordBatch:
+        """The one group, as it looks without rows."""
+        values = [value for partial in self.partials for value in of_no_rows(partial)]
+        columns = [pa.array([value], field.type) for value, field in zip([0, 0, *values], self.layout.schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.layout.schema)
 
     def _merged(
         self, ordered: pa.RecordBatch, starts: Indices, needles: pa.RecordBatch, found: Indices, old: pa.RecordBatch

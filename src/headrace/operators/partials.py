@@ -190,6 +190,23 @@ class Both:
         return combine((self.first, self.second))(columns, starts)
 
 
+def of_no_rows(partial: Partial) -> tuple[Any, ...]:
+    """The partial that changes nothing when it is merged."""
+    match partial:
+        case Both():
+            return (*of_no_rows(partial.first), *of_no_rows(partial.second))
+        case Count():
+            return (0,)
+        case DecimalSum():
+            return (None, True)
+        case Moments():
+            return (0.0, 0.0, 0.0)
+        case Distinct() | Registers():
+            return ([],)
+        case _:
+            return (None,) * len(partial.types)
+
+
 def combine(partials: tuple[Partial, ...]) -> Combine:
     """The merge of all partial columns of an operator, for the state layer."""
 

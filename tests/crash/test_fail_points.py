@@ -68,8 +68,8 @@ def test_a_zombie_that_wakes_up_after_the_recovery_changes_nothing(tmp_path: Pat
     finally:
         kill_session(process)
     late = set(runs.iterdir()) - files
-    assert len(late) == 1, "the zombie wrote its file"
+    assert late, "the zombie wrote its run, and perhaps compacted too"
     assert not Left.of(program).difference(before)
-    assert Checkpoint.existing(str(program.checkpoint)).sweep() == 1
+    assert Checkpoint.existing(str(program.checkpoint)).sweep() == len(late)
     assert set(runs.iterdir()) == files
     assert not Left.of(program).difference(before)

@@ -37,12 +37,21 @@ from headrace.state.manifest import Manifest, OperatorState, StagedFile
 from headrace.state.run import RunRef
 from headrace.state.slots import even_ranges, join
 
+STOP_SECONDS_MAX = 60
+
 COMBINE_BELOW = 0.7
 """Combine before the shuffle while it leaves less than this share of the rows."""
 
 
 class Stopping(Exception):
-    """A batch came while the query was being stopped; it will be replayed."""
+    """A batch came while the query was being stopped; it will be replayed.
+
+    Spark takes an exception from Python for the effect of its own stop, and ends the query quietly, if it reads like an interrupted
+    call into the JVM. Any other text would be logged as a failure of the query, with a page of stack trace.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException")
 
 
 @dataclass
@@ -60,6 +69,8 @@ class BatchLoop:
     """Spark's physical plan of the batch that runs now, for its event-time statistics."""
     on_progress: Callable[[BatchProgress], None]
     backlog: Backlog
+    is_active: Callable[[], bool]
+    """Whether Spark still takes the query for running."""
     epoch: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -69,18 +80,23 @@ class BatchLoop:
     last_begin_s: float = field(default_factory=time.time)
 
     def __call__(self, batch: DataFrame, version: int) -> None:
-        while not self.lock.acquire(timeout=0.05):
-            if self.stopping.is_set():
-                raise Stopping("the query is being stopped")
+        if self.stopping.is_set():
+            self._wait_for_stop()
+            raise Stopping
+        self.lock.acquire()
         try:
-            if self.stopping.is_set():
-                raise Stopping("the query is being stopped")
             self._run(batch, version)
         except HeadraceError as error:
             self.error = error
             raise
         finally:
             self.lock.release()
+
+    def _wait_for_stop(self) -> None:
+        """Until Spark knows that the query is to stop; what comes up before that, it would take for a failure."""
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while self.is_active() and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def _run(self, batch: DataFrame, version: int) -> None:
         phases: dict[str, float] = {}

@@ -110,24 +110,27 @@ class HeadraceQuery:
 
     @property
     def lastProgress(self) -> Progress | None:
-        recent = self.recentProgress
-        return recent[-1] if recent else None
+        if not self._ours:
+            return None
+        ours, spark = self._ours[-1], self._spark.lastProgress
+        # Spark reports a batch a little after it has ended; until then Headrace's own half is all there is.
+        return self._merged(ours, json.loads(spark.json) if spark is not None and spark["batchId"] == ours.version else None)
 
     @property
     def recentProgress(self) -> list[Progress]:
         """Spark's progress of the batches that ran, each with Headrace's own."""
         spark = {int(p["batchId"]): json.loads(p.json) for p in self._spark.recentProgress}
-        merged = []
-        for ours in list(self._ours):
-            base = Progress(spark.get(ours.version) or {"id": self.id, "runId": self.runId, "name": self.name, "batchId": ours.version})
-            base["stateOperators"] = [ours.operator()]
-            if ours.event_time():
-                base["eventTime"] = {**base.get("eventTime", {}), **ours.event_time()}
-            base["headrace"] = ours.headrace() | {"latencyMs": ours.latency(base.get("eventTime", {}))}
-            if ours.backlog["rows"] is None:
-                base["headrace"]["backlog"] = {**ours.backlog, "rows": _kafka_backlog(base)}
-            merged.append(base)
-        return merged
+        return [self._merged(ours, spark.get(ours.version)) for ours in list(self._ours)]
+
+    def _merged(self, ours: BatchProgress, spark: dict[str, Any] | None) -> Progress:
+        base = Progress(spark or {"id": self.id, "runId": self.runId, "name": self.name, "batchId": ours.version})
+        base["stateOperators"] = [ours.operator()]
+        if ours.event_time():
+            base["eventTime"] = {**base.get("eventTime", {}), **ours.event_time()}
+        base["headrace"] = ours.headrace() | {"latencyMs": ours.latency(base.get("eventTime", {}))}
+        if ours.backlog["rows"] is None:
+            base["headrace"]["backlog"] = {**ours.backlog, "rows": _kafka_backlog(base)}
+        return base
 
     def processAllAvailable(self) -> None:
         self._guard(self._spark.processAllAvailable)
@@ -140,7 +143,8 @@ class HeadraceQuery:
         """Let the batch that runs come to its end, then stop."""
         self._loop.stopping.set()
         with self._loop.lock:
-            self._spark.stop()
+            pass
+        self._spark.stop()
         self._loop.checkpoint.release()
 
     def exception(self) -> Exception | None:
@@ -148,9 +152,7 @@ class HeadraceQuery:
         if self._loop.error is not None:
             return self._loop.error
         found = self._spark.exception()
-        if found is None or Stopping.__name__ in str(found):
-            return None
-        return found
+        return None if found is None or str(Stopping()) in str(found) else found
 
     def explain(self, extended: bool = False) -> None:
         """Print the plan: what runs where, how rows are routed."""
@@ -244,6 +246,7 @@ def _start(
         lambda: holder[0]._executed_plan(),
         lambda p: holder[0]._ours.append(p),
         Backlog(plan.selected, checkpoint.location),
+        lambda: holder[0].isActive,
     )
     query = HeadraceQuery(loop, stream)
     holder.append(query)

@@ -26,6 +26,7 @@ from headrace.state.layout import SUB, Layout, Policy
 
 _KEY = "__headrace_key{}"
 _TIME = "__headrace_time"
+_WINDOW_HINT = "write F.window(time, ...) itself among the grouping columns, not as SQL text and not in a select before"
 _NO_KEY = "k0"
 """An aggregate of the whole stream has a key that is always the same, so that nothing else is special about it."""
 
@@ -97,10 +98,9 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
         description={
             "operator": "aggregate",
             "keys": [f"{k.name}: {k.type.simpleString()}" for k in keys],
-            "window": None if window is None else f"{window.size_us} us every {window.advance_us} us from {window.offset_us} us",
+            "window": None if window is None else str(window),
             "aggregates": [str(e.name()) for e in results],
             "calls": [str(call.sql()) for call in calls.values()],
-            "partials": [type(p).__name__ for p in partials],
             "kernel": describe(
                 operator,
                 keys=[k.name for k in stored],
@@ -130,7 +130,10 @@ def _with_keys(node: AggregateNode) -> tuple[DataFrame, list[_Key]]:
         for i, f in enumerate(named.schema.fields):
             check_key(f.dataType, f"{node.where}, key {f.name!r}")
             name = _KEY.format(i)
-            keys.append(_Key(f.name, name, f.dataType, catalyst.watermark_delay_ms(staged, name) is not None))
+            timed = catalyst.watermark_delay_ms(staged, name) is not None
+            if timed and isinstance(f.dataType, T.StructType):
+                raise UnsupportedError(where=node.where, found=f"a window computed beforehand, {f.name!r}", hint=_WINDOW_HINT)
+            keys.append(_Key(f.name, name, f.dataType, timed))
     return staged, keys
 
 

@@ -19,10 +19,11 @@ def explain(plan: StatefulPlan, suffix: tuple[Step, ...], instances: int, mode: 
     for instance, ranges in enumerate(even_ranges(instances)):
         lines.append(f"  instance {instance}: slots " + ", ".join(f"{lo}-{hi - 1}" for lo, hi in ranges))
     lines.append(f"{about['operator']:<11} Python over Arrow, output mode {mode}")
-    for name in ("keys", "window", "aggregates", "partials"):
-        if about.get(name):
-            lines.append(f"  {name}: {about[name]}")
-    lines.append(f"  state: {', '.join(f'{f.name} {f.type}' for f in plan.operator.layout.schema)} ({plan.operator.layout.policy})")
+    for name in ("keys", "window", "aggregates", "calls"):
+        value = about.get(name)
+        if value:
+            lines.append(f"  {name + ':':<12}" + (", ".join(value) if isinstance(value, list) else str(value)))
+    lines.append(f"  {'state:':<12}{', '.join(f'{f.name} {f.type}' for f in plan.operator.layout.schema)} ({plan.operator.layout.policy})")
     lines.append("finish      Spark (JVM): " + ", ".join(plan.schema.names))
     lines.extend(f"then        Spark (JVM): {step}" for step in suffix)
     lines.append(f"deliver     {guarantee}")

@@ -62,5 +62,13 @@ class Step:
         return result
 
     def __str__(self) -> str:
-        shown = ", ".join([*(str(a) for a in self.args), *(f"{k}={v}" for k, v in self.kwargs)])
+        shown = ", ".join([*(_shown(a) for a in self.args), *(f"{k}={_shown(v)}" for k, v in self.kwargs)])
         return f"{self.method}({shown})"
+
+
+def _shown(argument: Any) -> str:
+    """An argument as a reader would write it: a column without its wrapping."""
+    if isinstance(argument, dict):
+        return ", ".join(f"{name}: {_shown(value)}" for name, value in argument.items())
+    text = str(argument)
+    return text.removeprefix("Column<'").removesuffix("'>") if isinstance(argument, Column) else text

@@ -42,7 +42,7 @@ class RunningAggregate:
         return False
 
     def apply(self, rows: pa.RecordBatch, view: View, moment: Moment) -> Applied:
-        result = Applied(rows=source_rows(rows))
+        result = Applied(rows=source_rows(rows), keys_new=0)
         if self.one_group and not rows.num_rows and any(lo == 0 for lo, _ in view.ranges):
             rows = self._no_rows()
         if rows.num_rows:
@@ -51,6 +51,7 @@ class RunningAggregate:
             found, old = lookup.newest(view.runs(), needles, self.layout)
             result.changed = self._merged(ordered, starts, needles, found, old)
             result.keys = needles.num_rows
+            result.keys_new = needles.num_rows - len(found)
         if moment.mode is OutputMode.UPDATE:
             result.emits_changed = True
         else:

@@ -80,6 +80,8 @@ class Applied:
     emits_changed: bool = False
     """The changed rows are themselves the output; nothing else is."""
     keys: int = 0
+    keys_new: int | None = None
+    """Keys that had no state before; None where that is not looked up."""
     rows: int = 0
     rows_late: int = 0
 

@@ -20,6 +20,15 @@ import numpy as np
 from headrace.state.layout import Indices
 
 
+_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1000), ("us", 1))
+
+
+def duration(us: int) -> str:
+    """In the largest unit that leaves no remainder."""
+    unit, length = next((unit, length) for unit, length in _UNITS if us % length == 0)
+    return f"{us // length} {unit}"
+
+
 @dataclass(frozen=True)
 class TimeWindow:
     """A tumbling (advance = size) or sliding window; size 0 stands for grouping by the event time itself."""
@@ -27,6 +36,19 @@ class TimeWindow:
     size_us: int
     advance_us: int
     offset_us: int = 0
+
+    def __str__(self) -> str:
+        """As a person would say it.
+
+        >>> str(TimeWindow(3_600_000_000, 60_000_000))
+        '1 h every 1 min'
+        >>> str(TimeWindow(50_000_000, 50_000_000, offset_us=1_500_000))
+        '50 s from 1500 ms'
+        """
+        if self.is_instant:
+            return "the event time itself"
+        every = "" if self.size_us == self.advance_us else f" every {duration(self.advance_us)}"
+        return duration(self.size_us) + every + (f" from {duration(self.offset_us)}" if self.offset_us else "")
 
     @property
     def is_instant(self) -> bool:

@@ -148,7 +148,7 @@ class BatchLoop:
             instances=self.instances,
             offsets=self.checkpoint.source_offsets(version),
             checkpoint_version=version,
-            counters={"rows": sum(r.rows for r in reports), "rows_late": sum(r.rows_late for r in reports)},
+            counters=_counters(before, reports),
         )
         with Phase(phases, "commit"):
             fail_point("manifest-before", version)
@@ -264,3 +264,11 @@ class BatchLoop:
         else:
             maps = max(1, self.instances)
             self.combining = sum(r.keys for r in reports) * maps < COMBINE_BELOW * rows / 2
+
+
+def _counters(before: Manifest | None, reports: list[InstanceReport]) -> dict[str, int]:
+    """What a version adds up; ``keys`` only where the operator looks up every key it touches."""
+    counters = {"rows": sum(r.rows for r in reports), "rows_late": sum(r.rows_late for r in reports)}
+    if all(r.keys_new is not None for r in reports):
+        counters["keys"] = (before.counters.get("keys", 0) if before else 0) + sum(r.keys_new or 0 for r in reports)
+    return counters

@@ -29,7 +29,8 @@ class BatchProgress:
         runs = [ref for state in self.manifest.operators.values() for ref in state.runs]
         return {
             "operatorName": next(iter(self.manifest.operators)),
-            "numRowsTotal": sum(ref.rows for ref in runs),
+            # Where keys are not counted, rows of one key and pane in several runs count several times.
+            "numRowsTotal": self.manifest.counters.get("keys", sum(ref.rows for ref in runs)),
             "numRowsUpdated": sum(r.keys for r in self.reports),
             "numRowsRemoved": 0,
             "numRowsDroppedByWatermark": sum(r.rows_late for r in self.reports),

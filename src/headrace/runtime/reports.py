@@ -25,6 +25,7 @@ class InstanceReport:
     rows_late: int = 0
     rows_out: int = 0
     keys: int = 0
+    keys_new: int | None = None
     rows_per_slot: tuple[tuple[int, int], ...] = ()
     """(slot, rows) for the slots that had any."""
     cpu_s: float = 0.0

@@ -108,6 +108,7 @@ class InstanceTask:
             rows_late=applied.rows_late,
             rows_out=sum(s.rows for s in staged) + sum(r.num_rows for r in results),
             keys=applied.keys,
+            keys_new=applied.keys_new,
             rows_per_slot=_per_slot(rows),
             cpu_s=time.process_time() - cpu_began,
             wall_s=time.perf_counter() - began,

@@ -19,7 +19,6 @@ import numpy as np
 
 from headrace.state.layout import Indices
 
-
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1000), ("us", 1))
 
 

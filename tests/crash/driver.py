@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -62,7 +65,15 @@ def write_once(frame: DataFrame, version: int, output: Path) -> None:
     os.replace(temporary, output / f"batch-{version:06d}.parquet")
 
 
+def die_with(parent: int) -> None:
+    """A test run that is killed itself must not leave programs behind that wait for it."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.killpg(0, signal.SIGKILL)
+
+
 def main() -> None:
+    threading.Thread(target=die_with, args=(os.getppid(),), daemon=True).start()
     arguments = argparse.ArgumentParser()
     arguments.add_argument("kind", choices=KINDS)
     for name in ("input", "output", "checkpoint"):

@@ -149,11 +149,6 @@ class Checkpoint:
                 hint="undo the change, or start with a new checkpointLocation and read the stream from its beginning",
             )
 
-    def sync_folders(self) -> None:
-        """Make the names of new files durable; their contents are, since tasks sync what they write."""
-        sync_directory(self.runs)
-        sync_directory(self.staged)
-
     def collect_garbage(self, keep: int) -> None:
         """Remove versions that are neither among the newest nor leased, and the files that only they needed."""
         versions = self.manifests.versions()

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from headrace.compile import StatefulPlan
 from headrace.compile.routing import route
 from headrace.config import Config
-from headrace.errors import CheckpointError, HeadraceError
+from headrace.errors import CheckpointError, HeadraceError, require
 from headrace.graph.nodes import Step
 from headrace.operators.kernel import Moment, OutputMode
 from headrace.runtime import watermark
@@ -152,8 +152,6 @@ class BatchLoop:
         )
         with Phase(phases, "commit"):
             fail_point("manifest-before", version)
-            if self.config.durable:
-                self.checkpoint.sync_folders()
             self.checkpoint.manifests.commit(manifest, sync=self.config.durable)
             fail_point("manifest-after", version)
         return manifest, reports
@@ -215,7 +213,9 @@ class BatchLoop:
             texts = seen.get["reports"]
         reports = sorted((from_text(text) for text in texts), key=lambda r: r.instance)
         # A task that ran twice may report twice; either attempt's files are complete, and one of them is enough.
-        return list({report.instance: report for report in reports}.values())
+        one_each = {report.instance: report for report in reports}
+        require(sorted(one_each) == list(range(self.instances)), f"every instance reports; these did: {sorted(one_each)}")
+        return list(one_each.values())
 
     def _flush(self, session: SparkSession, spec: TaskSpec, reached_ms: int, phases: dict[str, float]) -> tuple[StagedFile, ...]:
         """Close what falls due at the new watermark, so that no result waits for another batch."""

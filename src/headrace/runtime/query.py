@@ -6,9 +6,9 @@ import contextlib
 import json
 import tempfile
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from headrace.graph.stream import Stream
 
 RECENT = 100
+LEASES = 16
+_LEASED: deque[Path] = deque()
 
 
 class Progress(dict[str, Any]):
@@ -161,7 +163,8 @@ class HeadraceQuery:
             self._spark.explain(extended)
 
     def state(self, operator: str | None = None, version: int | None = None) -> DataFrame:
-        """The operator's state as a DataFrame, at the newest or any kept version. It stays readable while the DataFrame lives."""
+        """The operator's state as a DataFrame, at the newest or any kept version. It stays readable, and so do
+        DataFrames made from it, until 16 more were asked for, the process ends or an hour has passed."""
         if operator is not None and operator != self._loop.plan.operator_id:
             raise QueryError(where="state", wanted=f"the operator {self._loop.plan.operator_id!r}", found=repr(operator))
         checkpoint = self._loop.checkpoint
@@ -175,7 +178,10 @@ class HeadraceQuery:
         except HeadraceError:
             lease.unlink(missing_ok=True)
             raise
-        weakref.finalize(frame, lease.unlink, missing_ok=True)
+        # DataFrames made from this one read the same files, and nobody can tell when the last of them is gone.
+        _LEASED.append(lease)
+        while len(_LEASED) > LEASES:
+            _LEASED.popleft().unlink(missing_ok=True)
         return frame
 
     def _guard(self, call: Callable[[], Any]) -> Any:
@@ -215,6 +221,8 @@ def start_query(
     try:
         # Only the owner may sweep: what no manifest names yet may be the next version of a query that runs.
         checkpoint.sweep()
+        if not checkpoint.manifests.versions():
+            sink.check_new_query()
         return _start(stream, plan, sink, checkpoint, config, mode, name, trigger, where)
     except BaseException:
         checkpoint.release()

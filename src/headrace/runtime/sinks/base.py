@@ -49,6 +49,9 @@ class Sink:
         if unknown:
             raise SinkError(where=request.where, wanted=f"partition columns among {request.schema.names}", found=str(unknown))
 
+    def check_new_query(self) -> None:
+        """Refuse a place that would silently swallow the results of a query that starts from nothing."""
+
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         """Take the results of a version; None means there are none."""
         raise NotImplementedError(type(self).__name__)

@@ -42,6 +42,16 @@ class FileSink(Sink):
             log_version, request.session._jsparkSession, f"{self.path.rstrip('/')}/_spark_metadata", jvm.scala.Option.empty()
         )
 
+    def check_new_query(self) -> None:
+        latest = self._log.getLatestBatchId()
+        if latest.isDefined():
+            raise SinkError(
+                "a query with a new checkpoint starts at batch 0, and this folder's log would skip it as already written",
+                where=self.request.where,
+                found=f"{self.path}, written by another query up to batch {latest.get()}",
+                hint="give the query a folder of its own, or restart it with the checkpointLocation that it had",
+            )
+
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         if rows is not None:
             self._sink.addBatch(version, rows._jdf)

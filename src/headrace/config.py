@@ -27,7 +27,7 @@ class Config:
     """Runs over one slot before neighbours are merged."""
     compactRows: int = 200_000
     """Rows that compaction may merge per batch and instance, at least."""
-    compactFactor: float = 4.0
+    compactFactor: float = 2.5
     """... and as a multiple of the rows that the batch wrote."""
     hashBits: int = 64
     """Bits of the key hash that are used; fewer make different keys collide, for tests."""

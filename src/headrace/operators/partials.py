@@ -257,7 +257,13 @@ def _neutral(kind: np.dtype[Any], greatest: bool) -> Any:
 
 
 def _check_overflow(values: npt.NDArray[Any], total: npt.NDArray[Any], starts: Indices) -> None:
-    """The floating sum is exact enough to tell a wrapped total, off by 2^64, from a true one."""
+    """The floating sum is exact enough to tell a wrapped total, off by 2^64, from a true one. Mostly, sizes alone say that none wrapped."""
+    if not len(values):
+        return
+    longest = int(np.diff(starts, append=len(values)).max())
+    largest = max(abs(int(values.max())), abs(int(values.min())))
+    if largest * longest <= np.iinfo(values.dtype).max:
+        return
     about = np.add.reduceat(values.astype(np.float64), starts)
     info = np.iinfo(values.dtype)
     if bool(np.any(np.abs(about - total.astype(np.float64)) > float(info.max))):

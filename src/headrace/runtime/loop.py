@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile import StatefulPlan
 from headrace.compile.routing import route
@@ -31,8 +30,8 @@ from headrace.runtime.failpoints import fail_point
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.reports import InstanceReport, from_text
 from headrace.runtime.sinks import Sink
-from headrace.runtime.staged import check_staged, staged_frame, with_report
-from headrace.runtime.task import REPORT, InstanceTask, Phase, TaskSpec
+from headrace.runtime.staged import check_staged, staged_frame
+from headrace.runtime.task import REPORT, InstanceTask, Phase, TaskSpec, reports_left
 from headrace.state.manifest import Manifest, OperatorState, StagedFile
 from headrace.state.run import RunRef
 from headrace.state.slots import even_ranges, join
@@ -206,11 +205,8 @@ class BatchLoop:
         if not spec.direct:
             texts = [row[0] for row in routed.mapInArrow(InstanceTask(spec), f"{REPORT} string").collect()]
         else:
-            seen = Observation()
-            out = routed.mapInArrow(InstanceTask(spec), with_report(self.plan.kernel_schema))
-            out = out.observe(seen, F.collect_list(REPORT).alias("reports")).filter(F.col(REPORT).isNull())
-            self.sink.deliver(spec.version, self._finished(out))
-            texts = seen.get["reports"]
+            self.sink.deliver(spec.version, self._finished(routed.mapInArrow(InstanceTask(spec), self.plan.kernel_schema)))
+            texts = reports_left(spec)
         reports = sorted((from_text(text) for text in texts), key=lambda r: r.instance)
         # A task that ran twice may report twice; either attempt's files are complete, and one of them is enough.
         one_each = {report.instance: report for report in reports}

@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.runtime.task import REPORT
 from headrace.state.manifest import StagedFile
 from headrace.state.run import open_arrow
 
@@ -54,7 +53,3 @@ def check_staged(directory: Path, files: tuple[StagedFile, ...]) -> None:
     """Raise an error that names the first file that is damaged or gone; for when a delivery has failed and the reason is wanted."""
     for file in files:
         open_arrow(directory / file.folder / file.file, file.bytes, file.crc)
-
-
-def with_report(schema: StructType) -> StructType:
-    return StructType([*schema.fields]).add(REPORT, "string")

@@ -58,7 +58,8 @@ class TaskSpec:
 
 @dataclass
 class InstanceTask:
-    """Called by Spark (``mapInArrow``) with an instance's rows; yields results (direct) and, last, a report."""
+    """Called by Spark (``mapInArrow``) with an instance's rows. Yields its report; or, if results go on directly, those, and leaves the
+    report in a file: any attempt that got as far as that has done all its work, so any attempt's report will do."""
 
     spec: TaskSpec
     phases_ms: dict[str, float] = field(default_factory=dict)
@@ -68,15 +69,20 @@ class InstanceTask:
 
         context = TaskContext.get()
         assert context is not None
+        instance, attempt = context.partitionId(), context.taskAttemptId()
         try:
-            results, report = self.run(batches, context.partitionId(), context.taskAttemptId())
+            results, report = self.run(batches, instance, attempt)
         except HeadraceError as error:
             results, text = [], error_text(error)
         else:
             text = to_text(report)
-        for rows in results:
-            yield _with_report(rows, None, self.spec.operator.output_schema)
-        yield _with_report(None, text, self.spec.operator.output_schema if self.spec.direct else pa.schema([]))
+        if not self.spec.direct:
+            yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], names=[REPORT])
+            return
+        yield from results
+        path = Path(self.spec.directory) / "staged" / Names(self.spec, instance, attempt).report()
+        path.with_suffix(".tmp").write_text(text)
+        path.with_suffix(".tmp").rename(path)
 
     def run(self, batches: Iterator[pa.RecordBatch], instance: int, attempt: int) -> tuple[list[pa.RecordBatch], InstanceReport]:
         spec = self.spec
@@ -206,6 +212,9 @@ class Names:
     def staged(self) -> str:
         return self._name("flush" if self.spec.until_ms is not None else "out")
 
+    def report(self) -> str:
+        return self._name("flush-report" if self.spec.until_ms is not None else "report").replace(".arrow", ".json")
+
     def compacted(self) -> str:
         self.compactions += 1
         return self._name(f"c{self.compactions}")
@@ -237,13 +246,14 @@ def _claim(ref: RunRef, ranges: SlotRanges) -> RunRef:
     return replace(ref, lo=lo, hi=hi)
 
 
-def _with_report(rows: pa.RecordBatch | None, text: str | None, schema: pa.Schema) -> pa.RecordBatch:
-    """Results and the report go through one column list: results have no report, the report has no results."""
-    if rows is None:
-        columns = [pa.nulls(1, f.type) for f in schema] + [pa.array([text], pa.string())]
-    else:
-        columns = [*rows.columns, pa.nulls(rows.num_rows, pa.string())]
-    return pa.RecordBatch.from_arrays(columns, names=[*schema.names, REPORT])
+def reports_left(spec: TaskSpec) -> list[str]:
+    """The reports that tasks left in files; they are read once."""
+    kind = "flush-report" if spec.until_ms is not None else "report"
+    left = []
+    for path in (Path(spec.directory) / "staged").glob(f"v{spec.version:012d}-{spec.operator_id}-i*-e{spec.epoch}-a*[0-9]-{kind}.json"):
+        left.append(path.read_text())
+        path.unlink()
+    return left
 
 
 def _per_slot(rows: pa.RecordBatch) -> tuple[tuple[int, int], ...]:

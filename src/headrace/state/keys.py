@@ -38,13 +38,6 @@ def equal(left: list[pa.Array], right: list[pa.Array], rows: int) -> Mask:
     return same
 
 
-def changes(columns: list[pa.Array], rows: int) -> Mask:
-    """For rows 1..n-1: does the key differ from the row before?"""
-    if rows < 2:
-        return np.zeros(0, dtype=np.bool_)
-    return ~equal([c.slice(1) for c in columns], [c.slice(0, rows - 1) for c in columns], rows - 1)
-
-
 def ranks(columns: list[pa.Array]) -> list[npt.NDArray[np.int64]]:
     """Dense ranks of each leaf column: an order of keys that is the same in every file."""
     found = []

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from headrace.errors import require
 from headrace.state.layout import DELETED, Combine, Indices, Layout, Policy, subs
-from headrace.state.segments import sort_into_segments
+from headrace.state.segments import segment_order
 
 
 def merge_rows(newest_first: list[pa.RecordBatch], layout: Layout, combine: Combine, *, keep_deleted: bool = False) -> pa.RecordBatch:
@@ -25,8 +25,13 @@ def merge_rows(newest_first: list[pa.RecordBatch], layout: Layout, combine: Comb
     if len(parts) == 1:
         merged = parts[0]
     else:
-        ordered, starts = sort_into_segments(pa.concat_batches(parts), layout, presorted=True)
-        merged = reduce_segments(ordered, starts, layout, combine)
+        rows = pa.concat_batches(parts)
+        order, starts = segment_order(rows, layout, presorted=True)
+        if layout.policy is Policy.REPLACE:
+            # The newest lies first, since the sort keeps the order of equal keys.
+            merged = rows.take(pa.array(order[starts]))
+        else:
+            merged = reduce_segments(rows.take(pa.array(order)), starts, layout, combine)
     if deletions and not keep_deleted:
         alive = ~merged.column(DELETED).to_numpy(zero_copy_only=False)
         merged = merged.filter(pa.array(alive)).select(layout.schema.names)
@@ -34,12 +39,10 @@ def merge_rows(newest_first: list[pa.RecordBatch], layout: Layout, combine: Comb
 
 
 def reduce_segments(ordered: pa.RecordBatch, starts: Indices, layout: Layout, combine: Combine) -> pa.RecordBatch:
-    """One row per segment of sorted rows, by the layout's policy."""
+    """One row per segment of sorted rows: what the operator's merge makes of it."""
     if len(starts) == ordered.num_rows:
         return ordered
     firsts = ordered.take(pa.array(starts))
-    if layout.policy is Policy.REPLACE:
-        return firsts
     values = combine([ordered.column(name) for name in layout.value_names], starts)
     fixed = [firsts.column(name) for name in firsts.schema.names if name not in set(layout.value_names)]
     return pa.RecordBatch.from_arrays([*fixed, *values], schema=layout.schema)

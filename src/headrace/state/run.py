@@ -9,6 +9,7 @@ Because rows are sorted by hash, the rows of any slot range are one contiguous s
 
 from __future__ import annotations
 
+import io
 import json
 import mmap
 import os
@@ -107,20 +108,33 @@ def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, 
 
 def write_arrow(path: Path, rows: pa.RecordBatch, *, sync: bool) -> tuple[int, int]:
     """Write one record batch as an Arrow file that must not exist yet; returns its length and checksum."""
-    buffer = pa.BufferOutputStream()
-    with pa.ipc.new_file(buffer, rows.schema) as writer:
-        writer.write_batch(rows)
-    data = memoryview(buffer.getvalue())
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    try:
-        written = 0
-        while written < len(data):
-            written += os.write(handle, data[written:])
+    with open(path, "xb", buffering=0) as file:
+        out = _Checksummed(file)
+        with pa.ipc.new_file(pa.PythonFile(out, mode="w"), rows.schema) as writer:
+            writer.write_batch(rows)
         if sync:
-            os.fsync(handle)
-    finally:
-        os.close(handle)
-    return len(data), zlib.crc32(data)
+            os.fsync(file.fileno())
+    return out.length, out.crc
+
+
+class _Checksummed(io.RawIOBase):
+    """Passes what is written on to a file, without a copy, and keeps its length and checksum."""
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        self.file = file
+        self.length = 0
+        self.crc = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        self.crc = zlib.crc32(rest, self.crc)
+        self.length += len(rest)
+        while len(rest):
+            rest = rest[self.file.write(rest) or 0 :]
+        return memoryview(data).nbytes
 
 
 def open_arrow(path: Path, length: int, crc: int) -> pa.RecordBatch:

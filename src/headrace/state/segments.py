@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
 from headrace.state import keys
+from headrace.state.keys import Mask
 from headrace.state.layout import Hashes, Indices, Layout, hashes, subs
 
 
 def sort_into_segments(rows: pa.RecordBatch, layout: Layout, *, presorted: bool = False) -> tuple[pa.RecordBatch, Indices]:
-    """The rows in (h, key, sub) order, and the index at which each distinct (key, sub) begins.
+    """The rows in (h, key, sub) order, and the index at which each distinct (key, sub) begins."""
+    order, starts = segment_order(rows, layout, presorted=presorted)
+    return rows.take(pa.array(order)), starts
+
+
+def segment_order(rows: pa.RecordBatch, layout: Layout, *, presorted: bool = False) -> tuple[Indices, Indices]:
+    """The order that sorts rows by (h, key, sub), and where in it each distinct (key, sub) begins.
 
     Rows of one (key, sub) keep their order. ``presorted`` says that the rows are sorted pieces behind one another.
     """
@@ -18,16 +27,17 @@ def sort_into_segments(rows: pa.RecordBatch, layout: Layout, *, presorted: bool 
     order = np.argsort(h, kind="stable") if presorted else hash_order(h)
     if layout.has_sub:
         order = _then_by_sub(order, h, subs(rows))
-    ordered = rows.take(pa.array(order))
-    changed_hash, changed_key = _changes(ordered, layout)
-    if bool(np.any(changed_key & ~changed_hash)):
-        ordered = _separate_collisions(ordered, layout, changed_hash)
-        changed_hash, changed_key = _changes(ordered, layout)
-    changed = changed_hash | changed_key
-    if layout.has_sub:
-        sub = subs(ordered)
-        changed |= sub[1:] != sub[:-1]
-    return ordered, _begins(changed, rows.num_rows)
+    changed, collided = _changes(rows, layout, h, order)
+    if collided:
+        order = _separate_collisions(rows, layout, h, order)
+        changed, _ = _changes(rows, layout, h, order)
+    return order, _begins(changed, rows.num_rows)
+
+
+def key_starts(rows: pa.RecordBatch, layout: Layout) -> Indices:
+    """In sorted rows: the index at which each distinct key begins, whatever its sub-keys."""
+    changed, _ = _changes(rows, replace(layout, has_sub=False), hashes(rows), np.arange(rows.num_rows))
+    return _begins(changed, rows.num_rows)
 
 
 def hash_order(h: Hashes) -> Indices:
@@ -63,31 +73,39 @@ def _then_by_sub(order: Indices, h: Hashes, sub: Indices) -> Indices:
     return order[np.argsort(group * width + (ordered_sub - lowest), kind="stable")]
 
 
-def key_starts(rows: pa.RecordBatch, layout: Layout) -> Indices:
-    """In sorted rows: the index at which each distinct key begins, whatever its sub-keys."""
-    changed_hash, changed_key = _changes(rows, layout)
-    return _begins(changed_hash | changed_key, rows.num_rows)
-
-
-def _begins(changed: keys.Mask, rows: int) -> Indices:
+def _begins(changed: Mask, rows: int) -> Indices:
     if rows == 0:
         return np.zeros(0, dtype=np.int64)
     return np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(changed) + 1])
 
 
-def _changes(rows: pa.RecordBatch, layout: Layout) -> tuple[keys.Mask, keys.Mask]:
-    h: Hashes = hashes(rows)
-    return h[1:] != h[:-1], keys.changes([rows.column(name) for name in layout.key_names], rows.num_rows)
+def _changes(rows: pa.RecordBatch, layout: Layout, h: Hashes, order: Indices) -> tuple[Mask, bool]:
+    """For rows 1..n-1 in this order: does (key, sub) differ from the row before? And: do different keys with one hash lie side by side?"""
+    ordered = h[order]
+    changed = ordered[1:] != ordered[:-1]
+    # Keys need a look only where the hashes agree.
+    same = np.flatnonzero(~changed)
+    if not len(same):
+        return changed, False
+    left, right = order[same], order[same + 1]
+    columns = [rows.column(name) for name in layout.key_names]
+    other_key = ~keys.equal([c.take(pa.array(left)) for c in columns], [c.take(pa.array(right)) for c in columns], len(same))
+    changed[same] = other_key
+    if layout.has_sub:
+        sub = subs(rows)
+        changed[same] |= sub[left] != sub[right]
+    return changed, bool(np.any(other_key))
 
 
-def _separate_collisions(rows: pa.RecordBatch, layout: Layout, changed_hash: keys.Mask) -> pa.RecordBatch:
+def _separate_collisions(rows: pa.RecordBatch, layout: Layout, h: Hashes, order: Indices) -> Indices:
     """Different keys with one hash lie mixed: order those stretches by the key as well. Rare, so it need not be fast."""
-    group = np.concatenate([[0], np.cumsum(changed_hash)])
+    ordered = h[order]
+    group = np.concatenate([[0], np.cumsum(ordered[1:] != ordered[:-1])])
     collided = np.flatnonzero(np.bincount(group)[group] > 1)
-    part = rows.take(pa.array(collided))
+    part = rows.take(pa.array(order[collided]))
     sort_keys = keys.ranks([part.column(name) for name in layout.key_names])
     if layout.has_sub:
         sort_keys.append(subs(part))
-    order = np.arange(rows.num_rows)
-    order[collided] = collided[np.lexsort((*reversed(sort_keys), group[collided]))]
-    return rows.take(pa.array(order))
+    separated = order.copy()
+    separated[collided] = order[collided][np.lexsort((*reversed(sort_keys), group[collided]))]
+    return separated

@@ -6,7 +6,7 @@ panes of one key in several runs are merged when somebody needs the whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,8 @@ from headrace.state.layout import SUB, Indices, Layout, subs
 from headrace.state.merge import merge_rows, reduce_segments
 from headrace.state.run import RunRef
 from headrace.state.segments import key_starts, sort_into_segments
+
+FEW_WINDOWS = 8
 
 WINDOW = "w"
 """Output column: where the window starts, in microseconds."""
@@ -100,11 +102,10 @@ class WindowedAggregate:
             if wanted.any():
                 yield self._output(rows.filter(pa.array(wanted)), pane[wanted])
             return
-        by_pane = np.argsort(pane, kind="stable")
-        panes = pane[by_pane]
-        for start in self.window.starts_over(pane if touched is None else pane[touched], after_us, until_us):
-            begin, end = np.searchsorted(panes, (start, start + self.window.size_us), "left")
-            members = np.sort(by_pane[begin:end])
+        starts = self.window.starts_over(pane if touched is None else pane[touched], after_us, until_us)
+        members_of = _by_mask(pane) if len(starts) <= FEW_WINDOWS else _by_search(pane)
+        for start in starts:
+            members = members_of(int(start), int(start) + self.window.size_us)
             part = rows.take(pa.array(members))
             firsts = key_starts(part, self.layout)
             values = self.combine([part.column(name) for name in self.layout.value_names], firsts)
@@ -120,6 +121,23 @@ class WindowedAggregate:
         columns = [rows.column(name) for name in self.layout.key_names]
         values = [rows.column(name) for name in self.layout.value_names]
         return pa.RecordBatch.from_arrays([*columns, pa.array(starts, pa.int64()), *values], schema=self.output_schema)
+
+
+def _by_mask(pane: Indices) -> Callable[[int, int], Indices]:
+    """Rows whose pane starts in [begin, end): all panes are looked at each time, which is quickest for few windows."""
+    return lambda begin, end: np.flatnonzero((pane >= begin) & (pane < end))
+
+
+def _by_search(pane: Indices) -> Callable[[int, int], Indices]:
+    """The same, after sorting panes once."""
+    by_pane = np.argsort(pane, kind="stable")
+    panes = pane[by_pane]
+
+    def members(begin: int, end: int) -> Indices:
+        first, last = np.searchsorted(panes, (begin, end), "left")
+        return np.sort(by_pane[first:last])
+
+    return members
 
 
 def _member(rows: pa.RecordBatch, part: pa.RecordBatch, layout: Layout) -> Mask:

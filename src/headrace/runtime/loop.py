@@ -70,6 +70,7 @@ class BatchLoop:
     backlog: Backlog
     is_active: Callable[[], bool]
     """Whether Spark still takes the query for running."""
+    watermark_policy: str = "min"
     epoch: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -131,8 +132,7 @@ class BatchLoop:
         fail_point("job-done", version)
         with Phase(phases, "watermark"):
             nodes = watermark.observed(self.executed_plan()) if self.plan.event_time_in_key else ()
-            policy = str(batch.sparkSession.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min"))
-            reached, nodes = watermark.advance(before, nodes, policy)
+            reached, nodes = watermark.advance(before, nodes, self.watermark_policy)
         runs = tuple(join(ref for report in reports for ref in report.runs))
         staged = tuple(s for report in reports for s in report.staged)
         staged += self._flush(batch.sparkSession, replace(spec, refs=runs), reached, phases)

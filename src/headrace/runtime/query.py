@@ -255,6 +255,7 @@ def _start(
         lambda p: holder[0]._ours.append(p),
         Backlog(plan.selected, checkpoint.location),
         lambda: holder[0].isActive,
+        str(session.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")),
     )
     query = HeadraceQuery(loop, stream)
     holder.append(query)

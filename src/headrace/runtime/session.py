@@ -27,6 +27,8 @@ SETTINGS: dict[str, str] = {
     # Spark's default manager sets permissions through FileContext, which costs tens of milliseconds a file on a local disk.
     # This one renames, which is atomic there; two queries on one checkpoint are kept apart by Headrace's manifest.
     "spark.sql.streaming.checkpointFileManagerClass": _STREAMING + ".checkpointing.FileSystemBasedCheckpointFileManager",
+    # Over TCP, small answers of a Python worker wait 40 ms for an acknowledgement (Nagle's rule meets delayed ones).
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }
 

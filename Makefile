@@ -6,10 +6,10 @@ STAMP := $(VENV)/.headrace-setup
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint typecheck bench chaos clean
+.PHONY: help setup demo test test-all lint typecheck bench chaos clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv, install everything, check Java (quick when nothing changed)
 
@@ -23,7 +23,12 @@ demo: setup ## run the demo, results in demo-out/
 test: setup ## lint, type check, and run all tests
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q --durations=15
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not extra" --durations=15
+
+test-all: setup ## what `make test` runs, and the long tests
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=15
 
 lint: setup ## ruff only
 	$(BIN)/ruff check

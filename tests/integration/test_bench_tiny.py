@@ -60,6 +60,7 @@ def test_a_tiny_run_is_equal_and_says_so(spark: SparkSession, tmp_path: Path, ca
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_the_command_runs_engines_as_processes_in_turns(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     options = f"latency --keys 300 --rows 100 --warmup 2 --baselines spark-memory --seconds 0.5 --turns 2 --heap 1 --json {result}"

@@ -39,6 +39,7 @@ def test_a_short_demo_equals_spark_and_leaves_a_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 @pytest.mark.spark
 def test_an_interrupted_demo_stops_cleanly(tmp_path: Path) -> None:
     out = tmp_path / "demo"

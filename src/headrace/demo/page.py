@@ -34,7 +34,12 @@ def plots(samples: list[BatchSample], arrivals: list[Arrival], latencies: dict[i
             note="plan, job, flush, commit and deliver are Headrace's; other is Spark's own: offsets, logs, planning.",
         ),
         _latency(samples, latencies, times),
-        Plot("State rows", "rows", (Series("rows", times, [float(s.state_rows) for s in samples]),), note="Rows in runs; a customer and pane may be in several until they are merged."),
+        Plot(
+            "State rows",
+            "rows",
+            (Series("rows", times, [float(s.state_rows) for s in samples]),),
+            note="Rows in runs; a customer and pane may be in several until they are merged.",
+        ),
         Plot("State size", "MB", (Series("size", times, [s.state_bytes / 1e6 for s in samples]),), note="Of the run files that count."),
         Plot("State files", "runs", (Series("runs", times, [float(s.runs) for s in samples]),), note="Compaction keeps them few."),
         Plot(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headrace.runtime.sinks.base import Sink, SinkRequest
 from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
 from headrace.runtime.sinks.files import FileSink
@@ -17,5 +19,5 @@ def make_sink(request: SinkRequest) -> Sink:
         return ForeachBatchSink(request)
     if name in FILE_FORMATS:
         return FileSink(request)
-    simple = {"memory": MemorySink, "console": ConsoleSink, "noop": NoopSink}
+    simple: dict[str, Callable[[SinkRequest], Sink]] = {"memory": MemorySink, "console": ConsoleSink, "noop": NoopSink}
     return simple[name](request) if name in simple else AnyFormatSink(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ class SinkRequest:
     foreach_batch: Callable[[DataFrame, int], Any] | None = None
 
 
-class Sink:
+class Sink(ABC):
     """Base of all sinks."""
 
     guarantee: ClassVar[str] = "at-least-once"
@@ -49,9 +50,9 @@ class Sink:
         if unknown:
             raise SinkError(where=request.where, wanted=f"partition columns among {request.schema.names}", found=str(unknown))
 
-    def check_new_query(self) -> None:
+    def check_new_query(self) -> None:  # noqa: B027 (most sinks have nothing to refuse)
         """Refuse a place that would silently swallow the results of a query that starts from nothing."""
 
+    @abstractmethod
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         """Take the results of a version; None means there are none."""
-        raise NotImplementedError(type(self).__name__)

@@ -1,0 +1,278 @@
+"""Comparing every left row with every right row.
+
+    conjuncts of one side   ->  drop rows of that side, before there are pairs
+    parts of one side       ->  computed once per row, and kept as columns of their own
+    what is left            ->  over tiles of the n x m grid: the first conjunct on all pairs of the tile, the others on all pairs
+                                or on those that are left, whichever costs less
+
+The longer side lies along the rows of a tile, where numpy's loops run. Tiles are small enough for the processor's cache, and use the
+same buffers over and over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from headrace.operators import expressions as E
+from headrace.operators.evaluate import Frame, compute, holds, raise_failure, true
+from headrace.operators.expressions import Expr
+from headrace.operators.scratch import Scratch
+from headrace.operators.vectors import Array, Side, Values, Vector, align, bounds_of, is_one_sided, literal_code
+
+TILE_PAIRS = 524_288
+SAMPLE_PAIRS = 2_048
+ORDER_PAIRS_MIN = 262_144
+"""Grids below this are done before a sample has told which conjunct to begin with."""
+GATHER_COST = 4.0
+
+Columns: TypeAlias = dict[tuple[str, str], Values]
+
+_COST = {E.Column: 0.0, E.Literal: 0.0, E.CaseWhen: 4.0, E.Coalesce: 3.0, E.TextTest: 3.0, E.Math1: 15.0, E.Math2: 30.0}
+_CHEAP_MATH = ("sqrt", "radians", "degrees", "rint", "floor", "ceil", "signum")
+
+
+def evaluate_grid(
+    expr: Expr, left: Side, right: Side, *, rows: tuple[int, int] | None = None, tile_pairs: int = TILE_PAIRS, where: str = ""
+) -> Iterator[tuple[Array, Array]]:
+    """The pairs of a left and a right row for which the condition is true, as indices, tile by tile, each pair once.
+
+    `rows` are the numbers of rows, for a side that has no columns to tell. `where` names the condition in errors.
+    """
+    return Matcher(expr, left, right, rows=rows, where=where).grid(tile_pairs)
+
+
+def holds_pairs(expr: Expr, left: Side, right: Side, left_rows: Array, right_rows: Array, *, where: str = "") -> Array:
+    """Whether the condition is true for each of some pairs, given as indices of left and right rows."""
+    sizes = [len(next(iter(side.values()))) if side else 0 for side in (left, right)]
+    if len(left_rows) > sum(sizes):
+        return Matcher(expr, left, right, rows=(sizes[0], sizes[1]), where=where, drops_rows=False).pairs(left_rows, right_rows)
+    sides = {"left": left, "right": right}
+    taken: dict[str, dict[str, Vector]] = {"left": {}, "right": {}}
+    for column in E.columns(expr):
+        taken[column.side][column.name] = sides[column.side][column.name].take(left_rows if column.side == "left" else right_rows)
+    return np.broadcast_to(holds(expr, taken, where=where), (len(left_rows),))
+
+
+class Matcher:
+    """A condition made ready for the rows of two sides."""
+
+    def __init__(
+        self, expr: Expr, left: Side, right: Side, *, rows: tuple[int, int] | None = None, where: str = "", drops_rows: bool = True
+    ) -> None:
+        self._where = where or str(expr)
+        sizes = rows or (len(next(iter(left.values()))), len(next(iter(right.values()))))
+        # Which rows of each side take part; None: all of them.
+        self._kept: dict[str, Array | None] = {"left": None, "right": None}
+        self._size = {"left": sizes[0], "right": sizes[1]}
+        named, self._texts = align(expr, {"left": left, "right": right})
+        self._columns: Columns = {(s, name): Values(v.values, v.valid, v.bounds) for s, side in named.items() for name, v in side.items()}
+        self._scratch = Scratch()
+        conditions = E.conjuncts(expr)
+        with np.errstate(all="ignore"):
+            if drops_rows:
+                conditions = self._drop_rows(conditions)
+            hoisted: dict[Expr, E.Column] = {}
+            interned: dict[Expr, Expr] = {}
+            ready = [_Condition.of(_interned(self._hoist(each, hoisted), interned)) for each in conditions]
+            self._conditions = self._ordered(ready) if drops_rows else ready
+
+    def grid(self, tile_pairs: int = TILE_PAIRS) -> Iterator[tuple[Array, Array]]:
+        outer, inner = ("left", "right") if self._size["left"] <= self._size["right"] else ("right", "left")
+        if not self._size[outer]:
+            return
+        width = min(self._size[inner], tile_pairs)
+        height = max(1, tile_pairs // width)
+        for start in range(0, self._size[inner], width):
+            across = self._slice(inner, start, start + width, (1, -1))
+            for top in range(0, self._size[outer], height):
+                down = self._slice(outer, top, top + height, (-1, 1))
+                shape = min(height, self._size[outer] - top), min(width, self._size[inner] - start)
+                with np.errstate(all="ignore"):
+                    found, rest = self._tile({**across, **down}, shape)
+                    if not len(found):
+                        continue
+                    row = found // shape[1]
+                    places = {outer: row + top, inner: found - row * shape[1] + start}
+                    if rest:
+                        left = self._flat(places, rest)
+                        places = {side: rows[left] for side, rows in places.items()}
+                if len(places["left"]):
+                    yield self._original("left", places["left"]), self._original("right", places["right"])
+
+    def pairs(self, left_rows: Array, right_rows: Array) -> Array:
+        """Whether each of these pairs matches. For a matcher that keeps all rows."""
+        result = np.zeros(len(left_rows), dtype=bool)
+        for start in range(0, len(left_rows), TILE_PAIRS):
+            part = slice(start, start + TILE_PAIRS)
+            places = {"left": left_rows[part], "right": right_rows[part]}
+            with np.errstate(all="ignore"):
+                left = self._flat(places, self._conditions)
+            result[start + left] = True
+        return result
+
+    def _drop_rows(self, conditions: list[Expr]) -> list[Expr]:
+        """Conditions on both sides; the others are done, unless one of them fails: that counts only for pairs that come to it."""
+        rest = []
+        for condition in conditions:
+            side = is_one_sided(condition)
+            if side is None and E.columns(condition):
+                rest.append(condition)
+                continue
+            found = compute(condition, Frame(self._columns, self._texts))
+            if found.failed is not None and found.failed.any():
+                rest.append(condition)
+            elif side is not None:
+                self._keep(side, np.flatnonzero(true(found)))
+            elif not true(found).all():
+                self._keep("left", np.empty(0, dtype=np.int64))
+        return rest
+
+    def _keep(self, side: str, rows: Array) -> None:
+        if len(rows) == self._size[side]:
+            return
+        self._kept[side] = self._original(side, rows)
+        self._size[side] = len(rows)
+        for key, column in self._columns.items():
+            if key[0] == side:
+                self._columns[key] = _take(column, rows)
+
+    def _original(self, side: str, rows: Array) -> Array:
+        kept = self._kept[side]
+        return rows if kept is None else kept[rows]
+
+    def _hoist(self, expr: Expr, done: dict[Expr, E.Column]) -> Expr:
+        """The expression with its parts of one side as columns, and its texts as ranks."""
+        if isinstance(expr, E.Literal):
+            return E.Literal(literal_code(expr.value, self._texts), "int32") if isinstance(expr.value, bytes) else expr
+        if isinstance(expr, E.Column):
+            return expr
+        side = is_one_sided(expr)
+        if side is None:
+            return E.with_children(expr, lambda child: self._hoist(child, done))
+        if expr not in done:
+            done[expr] = E.Column(side, f"#{len(done)}")
+            found = compute(expr, Frame(self._columns, self._texts))
+            values, failed = found.values, found.failed
+            if found.valid is not None:
+                values = np.where(found.valid, values, values.dtype.type(0))
+            if failed is not None and not failed.any():
+                failed = None  # These are all the values that there are.
+            self._columns[side, done[expr].name] = Values(values, found.valid, bounds_of(values), failed)
+        return done[expr]
+
+    def _ordered(self, conditions: list[_Condition]) -> list[_Condition]:
+        """What drops most pairs for its cost comes first. Conditions that may fail keep the user's order: one may guard the other."""
+        pairs = self._size["left"] * self._size["right"]
+        if len(conditions) < 2 or pairs < ORDER_PAIRS_MIN:
+            return conditions
+        rng = np.random.default_rng(0)
+        places = {side: rng.integers(0, size, SAMPLE_PAIRS) for side, size in self._size.items()}
+        ranks = []
+        for condition in conditions:
+            found = compute(condition.expr, self._gathered(condition, places))
+            if found.failed is not None:
+                return conditions
+            passed = float(np.broadcast_to(true(found), (SAMPLE_PAIRS,)).mean())
+            ranks.append(condition.cost / (1.001 - passed))
+        return [conditions[at] for at in np.argsort(ranks, kind="stable")]
+
+    def _slice(self, side: str, start: int, stop: int, shape: tuple[int, int]) -> Columns:
+        def part(array: Array | None) -> Array | None:
+            return None if array is None else array[start:stop].reshape(shape)
+
+        return {
+            key: Values(each.values[start:stop].reshape(shape), part(each.valid), each.bounds, part(each.failed))
+            for key, each in self._columns.items()
+            if key[0] == side
+        }
+
+    def _tile(self, columns: Columns, shape: tuple[int, int]) -> tuple[Array, list[_Condition]]:
+        """Places of a tile, counted along its rows, with the conditions still to be met there."""
+        pairs = shape[0] * shape[1]
+        if not self._conditions:
+            return np.arange(pairs), []
+        mask: Array | None = None
+        for at, condition in enumerate(self._conditions, 1):
+            frame = Frame(columns, self._texts, self._scratch, condition.shared)
+            found = compute(condition.expr, frame)
+            if found.failed is not None:
+                raise_failure(found.failed if mask is None else found.failed * mask, self._where)
+            values = true(found)
+            values = values if values.shape == shape else np.array(np.broadcast_to(values, shape))
+            mask = values if mask is None else np.logical_and(mask, values, out=values)
+            frame.forget()
+            rest = self._conditions[at:]
+            count = int(np.count_nonzero(mask))
+            if not rest or not count or rest[0].is_cheaper_flat(count, pairs):
+                places = np.flatnonzero(mask)
+                self._scratch.give(mask)
+                return places, rest
+        raise AssertionError("the last condition returns")
+
+    def _flat(self, places: dict[str, Array], conditions: list[_Condition]) -> Array:
+        """Which of these pairs meet the conditions, as indices."""
+        left = np.arange(len(places["left"]))
+        for condition in conditions:
+            found = compute(condition.expr, self._gathered(condition, places))
+            raise_failure(found.failed, self._where)
+            passed = np.flatnonzero(np.broadcast_to(true(found), left.shape))
+            left, places = left[passed], {side: rows[passed] for side, rows in places.items()}
+        return left
+
+    def _gathered(self, condition: _Condition, places: Mapping[str, Array]) -> Frame:
+        columns = {key: _take(self._columns[key], places[key[0]]) for key in condition.columns}
+        return Frame(columns, self._texts, self._scratch, condition.shared)
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A conjunct, with what is asked about it for every tile."""
+
+    expr: Expr
+    cost: float
+    """Of a pair in a grid, about in nanoseconds."""
+    columns: tuple[tuple[str, str], ...]
+    shared: frozenset[int]
+
+    @classmethod
+    def of(cls, expr: Expr) -> _Condition:
+        seen: set[int] = set()
+        shared: set[int] = set()
+        _find_shared(expr, seen, shared)
+        columns = tuple(sorted((c.side, c.name) for c in E.columns(expr)))
+        return cls(expr, sum(_cost(node) for node in E.walk(expr)), columns, frozenset(shared))
+
+    def is_cheaper_flat(self, count: int, pairs: int) -> bool:
+        """Whether to pick out the pairs that are left, rather than to look at all."""
+        return count * (self.cost + GATHER_COST * len(self.columns)) < pairs * self.cost
+
+
+def _cost(node: Expr) -> float:
+    if isinstance(node, E.Math1) and node.function in _CHEAP_MATH:
+        return 2.0
+    return _COST.get(type(node), 1.0)
+
+
+def _interned(expr: Expr, table: dict[Expr, Expr]) -> Expr:
+    """The same tree, in which equal parts are one object."""
+    return table.setdefault(expr, E.with_children(expr, lambda child: _interned(child, table)))
+
+
+def _find_shared(expr: Expr, seen: set[int], shared: set[int]) -> None:
+    if isinstance(expr, E.Column | E.Literal):
+        return
+    if id(expr) in seen:
+        shared.add(id(expr))
+        return
+    seen.add(id(expr))
+    for child in E.children(expr):
+        _find_shared(child, seen, shared)
+
+
+def _take(column: Values, rows: Array) -> Values:
+    valid, failed = (None if each is None else each[rows] for each in (column.valid, column.failed))
+    return Values(column.values[rows], valid, column.bounds, failed)

@@ -1,0 +1,163 @@
+"""Columns in the form in which expressions are evaluated: plain numpy arrays, with what is known of their values.
+
+What is known saves passes over pairs: without nulls there is no validity to carry; where all values are finite no comparison need look
+for NaN; where the bounds of the operands forbid an overflow none need be looked for.
+
+Texts are ranks. All texts of an evaluation (columns of both sides, literals) share one sorted dictionary, so that comparing two texts is
+comparing two integers. `columns_from_arrow` encodes a batch once; `align` then brings the columns of one evaluation to one dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import UnsupportedError
+from headrace.operators.expressions import Column, Expr, Literal, TextTest, columns, walk
+
+Array: TypeAlias = npt.NDArray[Any]
+Bounds: TypeAlias = tuple[int, int] | tuple[float, float]
+NO_TEXTS = pa.array([], pa.binary())
+
+
+@dataclass(slots=True)
+class Values:
+    """What an expression gives: an array that broadcasts against the others."""
+
+    values: Array
+    valid: Array | None = None
+    """False where null; the value there means nothing. None: no nulls."""
+    bounds: Bounds | None = None
+    """All values lie within, those of nulls too. For floats this also says: no NaN, no infinity."""
+    failed: Array | None = None
+    """Which errors (bits of `evaluate.FAILURES`) Spark would raise. None only if no value of the columns can fail, not by luck."""
+    owned: bool = False
+    """The array is a buffer that the consumer may overwrite, and gives back."""
+
+
+@dataclass(frozen=True, eq=False)
+class Vector:
+    """A column of one side."""
+
+    values: Array
+    valid: Array | None
+    bounds: Bounds | None
+    texts: Any = None
+    """For texts: the sorted dictionary that the values are places in."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: Array) -> Vector:
+        # Bounds of all rows hold for some of them.
+        return replace(self, values=self.values[rows], valid=None if self.valid is None else self.valid[rows])
+
+
+Side: TypeAlias = Mapping[str, Vector]
+
+
+def columns_from_arrow(batch: pa.RecordBatch | pa.Table, names: Iterable[str]) -> dict[str, Vector]:
+    """The named columns of a batch, ready for evaluation."""
+    found = {}
+    for name in names:
+        column = batch.column(name)
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        found[name] = vector(column, name)
+    return found
+
+
+def vector(column: pa.Array, name: str = "") -> Vector:
+    """An Arrow column as a vector."""
+    valid = None if not column.null_count else np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.dictionary_decode(), kind.value_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _text_vector(column, valid)
+    if pa.types.is_null(kind):
+        return Vector(np.zeros(len(column), dtype=bool), np.zeros(len(column), dtype=bool), None)
+    if pa.types.is_decimal128(kind) and kind.precision <= 18:
+        # Two words per value, the low one first; 18 digits fit it, sign and all.
+        words = np.frombuffer(column.buffers()[1], dtype=np.int64)
+        return of_values(words[2 * column.offset : 2 * (column.offset + len(column)) : 2], valid)
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind):
+        micros = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else pa.duration("us") if pa.types.is_duration(kind) else kind
+        column = column.cast(micros).view(pa.int64())
+    elif pa.types.is_date32(kind):
+        column = column.view(pa.int32())
+    elif not (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise UnsupportedError(where=name, wanted="a column that a condition can be evaluated on", found=str(kind))
+    filled = column.fill_null(False if pa.types.is_boolean(kind) else 0) if valid is not None else column
+    return of_values(np.asarray(filled.to_numpy(zero_copy_only=False)), valid)
+
+
+def of_values(values: Array, valid: Array | None) -> Vector:
+    """A vector whose bounds are found by looking."""
+    # Strided values (decimals) would be slow at every use.
+    values = np.ascontiguousarray(values)
+    if valid is not None:
+        values = np.where(valid, values, values.dtype.type(0))
+    return Vector(values, valid, bounds_of(values))
+
+
+def bounds_of(values: Array) -> Bounds | None:
+    if values.dtype == bool or not values.size:
+        return None
+    low, high = values.min().item(), values.max().item()
+    if values.dtype.kind == "f" and not (np.isfinite(low) and np.isfinite(high)):
+        return None
+    return low, high
+
+
+def _text_vector(column: pa.Array, valid: Array | None) -> Vector:
+    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    encoded = column.cast(pa.large_binary() if wide else pa.binary()).dictionary_encode()
+    texts, ranks = _sorted(encoded.dictionary)
+    codes = np.asarray(encoded.indices.fill_null(0).to_numpy(zero_copy_only=False))
+    values = ranks[codes] if len(texts) else np.zeros(len(column), dtype=np.int32)
+    return Vector(values, valid, (0, max(len(texts) - 1, 0)), texts)
+
+
+def _sorted(texts: pa.Array) -> tuple[pa.Array, Array]:
+    """Distinct texts in the order of their bytes, and the new place of each."""
+    order = np.asarray(pc.sort_indices(texts).to_numpy())
+    ranks = np.empty(len(order), dtype=np.int32)
+    ranks[order] = np.arange(len(order), dtype=np.int32)
+    return texts.take(pa.array(order)), ranks
+
+
+def align(expr: Expr, sides: Mapping[str, Side]) -> tuple[dict[str, dict[str, Vector]], pa.Array]:
+    """The columns that the expression names, their texts (and its literals) as ranks in one dictionary, which comes with them."""
+    named: dict[str, dict[str, Vector]] = {side: {} for side in sides}
+    for column in columns(expr):
+        named[column.side][column.name] = sides[column.side][column.name]
+    # The text of a test is looked for in the texts, and need not be among them.
+    literals = {node.value for node in walk(expr) if isinstance(node, Literal) and isinstance(node.value, bytes)}
+    dictionaries = [v.texts for side in named.values() for v in side.values() if v.texts is not None]
+    if not dictionaries and not literals and not any(isinstance(node, TextTest) for node in walk(expr)):
+        return named, NO_TEXTS
+    pieces = [pa.array(sorted(literals), pa.large_binary()), *(each.cast(pa.large_binary()) for each in dictionaries)]
+    texts, _ = _sorted(pa.concat_arrays(pieces).unique())
+    for side in named.values():
+        for name, each in side.items():
+            if each.texts is not None and len(each.texts):
+                places = np.asarray(pc.index_in(each.texts.cast(pa.large_binary()), texts).to_numpy(), dtype=np.int32)
+                side[name] = Vector(places[each.values], each.valid, (0, len(texts) - 1), texts)
+    return named, texts
+
+
+def literal_code(value: bytes, texts: pa.Array) -> int:
+    return int(pc.index_in(pa.scalar(value, texts.type), texts).as_py())
+
+
+def is_one_sided(expr: Expr) -> str | None:
+    """The side whose columns alone the expression reads; None if it reads both or none."""
+    found = {node.side for node in walk(expr) if isinstance(node, Column)}
+    return found.pop() if len(found) == 1 else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import re
+import sys
 from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
@@ -261,3 +263,9 @@ def test_a_mistake_is_named(shapes: str, arrows: list[tuple[str, str]], message:
         Picture(tuple(Shape(each, each) for each in shapes), tuple(Arrow(*each) for each in arrows))
     assert message in str(caught.value)
     assert caught.value.hint
+
+
+def test_the_examples_in_docstrings_hold() -> None:
+    result = doctest.testmod(sys.modules[spread.__module__])
+    assert result.attempted > 0
+    assert result.failed == 0

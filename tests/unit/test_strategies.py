@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from dataclasses import replace
 
 import pytest
@@ -320,3 +321,9 @@ def test_a_mistake_is_named(build: object, message: str) -> None:
 
 def test_the_cost_model_knows_no_spark() -> None:
     assert not [name for name, value in vars(strategies).items() if "pyspark" in str(getattr(value, "__module__", name))]
+
+
+def test_the_examples_in_docstrings_hold() -> None:
+    result = doctest.testmod(strategies)
+    assert result.attempted > 0
+    assert result.failed == 0

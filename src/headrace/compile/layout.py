@@ -239,7 +239,7 @@ def _heights(layers: Sequence[Sequence[Key]], links: Sequence[Link], heights: Ma
 def spread(wanted: Sequence[float], sizes: Sequence[float], weights: Sequence[float], gap: float) -> list[float]:
     """Tops in the given order, `gap` apart, as near to the wanted ones as can be (least squares, by pooling neighbours).
 
-    >>> spread([0, 5, 40], [10, 10, 10], [1, 1, 1], gap=2)
+    >>> spread([0.0, 5.0, 40.0], [10.0, 10.0, 10.0], [1.0, 1.0, 1.0], gap=2.0)
     [-3.5, 8.5, 40.0]
     """
     offsets = [sum(sizes[:index]) + gap * index for index in range(len(sizes))]

@@ -1,7 +1,7 @@
 """An average over windows of an hour that advance by a minute. The same text runs on both engines.
 
-Event time advances with every batch, and a batch's rows are spread over that advance, so that windows open and close in
-every batch. Values are small whole numbers: their sums are exact in any order, so averages can be compared bit by bit.
+The first batch fills a whole window. From then on event time advances with every batch, and a batch's rows are spread over that
+advance, so that windows open and close in every batch. Values are small whole numbers: their sums are exact in any order, so averages can be compared bit by bit.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from pyspark.sql import functions as F
 
 START_S = 1_700_000_000
 WINDOW, ADVANCE, DELAY = "1 hour", "1 minute", "10 seconds"
-ADVANCE_S, DELAY_S = 60, 10
+WINDOW_S, ADVANCE_S, DELAY_S = 3600, 60, 10
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
     """Key, event time and value from the row's number; the source and the check share it."""
     value = F.col("value")
     per_batch, step_ms = params["rows"], params["step_s"] * 1000
-    into_ms = F.pmod(value, F.lit(per_batch)) * step_ms / F.lit(per_batch)
-    ms = F.lit(START_S * 1000) + F.floor(value / per_batch) * step_ms + F.floor(into_ms)
+    batch, row = F.floor(value / per_batch), F.pmod(value, F.lit(per_batch))
+    first_ms = F.floor(row * (WINDOW_S * 1000) / F.lit(per_batch))
+    later_ms = F.lit(WINDOW_S * 1000) + (batch - 1) * step_ms + F.floor(row * step_ms / F.lit(per_batch))
+    ms = F.lit(START_S * 1000) + F.when(batch == 0, first_ms).otherwise(later_ms)
     hashed = F.xxhash64(value)
     return rows.select(
         F.pmod(hashed, F.lit(params["keys"])).alias("key"),

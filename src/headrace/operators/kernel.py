@@ -42,6 +42,12 @@ class View:
         newest_first = sorted(self.refs, key=lambda ref: -ref.seq)
         return [self.reader.open(ref) for ref in newest_first if sub_min is None or ref.sub_max is None or ref.sub_max >= sub_min]
 
+    def slices(self, sub_min: int | None = None) -> Iterator[list[pa.RecordBatch]]:
+        """The runs' rows, newest run first, not merged; piece by piece in hash order."""
+        runs = self.runs(sub_min)
+        for lo, hi in _cut(self.ranges, max(1, sum(run.rows.num_rows for run in runs) // SCAN_ROWS)):
+            yield [run.slice(lo, hi).rows for run in runs if restrict(run.ref, lo, hi) is not None]
+
     def scan(
         self, layout: Layout, combine: Combine, *, newer: pa.RecordBatch | None = None, sub_min: int | None = None
     ) -> Iterator[pa.RecordBatch]:

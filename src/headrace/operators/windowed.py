@@ -18,9 +18,9 @@ from headrace.operators.partials import Partial, combine
 from headrace.operators.windows import TimeWindow
 from headrace.state import lookup
 from headrace.state.keys import Mask
-from headrace.state.layout import SUB, Indices, Layout, subs
+from headrace.state.layout import HASH, SUB, Indices, Layout, subs
 from headrace.state.merge import merge_rows, reduce_segments
-from headrace.state.run import RunRef
+from headrace.state.run import Run, RunRef
 from headrace.state.segments import key_starts, sort_into_segments
 
 FEW_WINDOWS = 8
@@ -74,8 +74,43 @@ class WindowedAggregate:
     def close(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
         if moment.mode is not OutputMode.APPEND:
             return
-        for rows in view.scan(self.layout, self.combine, sub_min=self.live_from(moment.watermark_ms)):
-            yield from self._windows(rows, moment.watermark_us, until_ms * 1000)
+        live_from, until_us = self.live_from(moment.watermark_ms), until_ms * 1000
+        due = self._due(view.runs(live_from), moment.watermark_us, until_us)
+        if self.window.one_pane_each or len(due) > FEW_WINDOWS:
+            for rows in view.scan(self.layout, self.combine, sub_min=live_from):
+                yield from self._windows(rows, moment.watermark_us, until_us)
+            return
+        for slices in view.slices(live_from):
+            for start in due:
+                if (whole := self._one_window(slices, int(start))) is not None:
+                    yield self._output(whole, np.full(whole.num_rows, start))
+
+    def _due(self, runs: list[Run], after_us: int, until_us: int) -> Indices:
+        """Starts of the windows that end in (after, until] and may hold rows of these runs."""
+        starts = [self.window.starts_between(r.ref.sub_min, r.ref.sub_max, after_us, until_us) for r in runs if r.ref.sub_min is not None]
+        return np.unique(np.concatenate(starts)) if starts else np.zeros(0, dtype=np.int64)
+
+    def _one_window(self, slices: list[pa.RecordBatch], start: int) -> pa.RecordBatch | None:
+        """One row per key. Each run's panes are combined where they lie, one after another, so that nothing large is sorted."""
+        parts = []
+        for rows in slices:
+            pane = subs(rows)
+            inside = np.flatnonzero((pane >= start) & (pane < start + self.window.size_us))
+            if len(inside):
+                part = rows if len(inside) == len(pane) else rows.take(pa.array(inside))
+                parts.append(self._by_key(part, start))
+        return merge_rows(parts, self.layout, self.combine) if parts else None
+
+    def _by_key(self, rows: pa.RecordBatch, pane: int) -> pa.RecordBatch:
+        """Sorted rows combined to one per key, all under one pane."""
+        firsts = key_starts(rows, self.layout)
+        names = self.layout.value_names
+        values = [rows.column(name) for name in names]
+        if len(firsts) < rows.num_rows:
+            values = self.combine(values, firsts)
+            rows = rows.take(pa.array(firsts))
+        fixed = [rows.column(HASH), *(rows.column(name) for name in self.layout.key_names), pa.array(np.full(rows.num_rows, pane))]
+        return pa.RecordBatch.from_arrays([*fixed, *values], schema=self.layout.schema)
 
     def _touched_windows(self, changed: pa.RecordBatch, view: View, moment: Moment) -> Iterator[pa.RecordBatch]:
         """Windows still open that got a row of this batch, with all their panes, also those of earlier batches."""
@@ -107,13 +142,9 @@ class WindowedAggregate:
         for start in starts:
             members = members_of(int(start), int(start) + self.window.size_us)
             part = rows.take(pa.array(members))
-            firsts = key_starts(part, self.layout)
-            values = self.combine([part.column(name) for name in self.layout.value_names], firsts)
-            merged = part.take(pa.array(firsts))
-            fixed = [merged.column(name) for name in self.layout.schema.names[: -len(values) or None]]
-            whole = pa.RecordBatch.from_arrays([*fixed, *values], schema=self.layout.schema)
+            whole = self._by_key(part, int(start))
             if touched is not None:
-                whole = whole.filter(pa.array(np.logical_or.reduceat(touched[members], firsts)))
+                whole = whole.filter(pa.array(np.logical_or.reduceat(touched[members], key_starts(part, self.layout))))
             if whole.num_rows:
                 yield self._output(whole, np.full(whole.num_rows, start))
 
@@ -142,7 +173,7 @@ def _by_search(pane: Indices) -> Callable[[int, int], Indices]:
 
 def _member(rows: pa.RecordBatch, part: pa.RecordBatch, layout: Layout) -> Mask:
     """Which of the distinct (key, pane) rows also occur in ``part``. Both sorted; found by sorting them together."""
-    names = ["h", *layout.key_names, SUB]
+    names = [HASH, *layout.key_names, SUB]
     both = pa.concat_batches([rows.select(names), part.select(names)])
     origin = pa.array(np.concatenate([np.zeros(rows.num_rows, np.int64), np.ones(part.num_rows, np.int64)]))
     marked = Layout(layout.keys, (("origin", pa.int64()),), has_sub=True)

@@ -115,12 +115,22 @@ class TimeWindow:
         within = np.arange(int(count.sum())) - np.repeat(ahead, count)
         return np.unique(np.repeat(first, count) + within * step)
 
+    def starts_between(self, pane_min: int, pane_max: int, after_us: int, until_us: int) -> Indices:
+        """Starts of all windows that could hold panes between the two and end in (after, until]."""
+        first, last = self._bounds(pane_min, pane_max, after_us, until_us)
+        return np.arange(first, last + 1, self.advance_us, dtype=np.int64)
+
     def any_over(self, pane_min: int, pane_max: int, after_us: int, until_us: int) -> bool:
         """Whether a window that could hold panes between the two ends in (after, until]."""
+        first, last = self._bounds(pane_min, pane_max, after_us, until_us)
+        return first <= last
+
+    def _bounds(self, pane_min: int, pane_max: int, after_us: int, until_us: int) -> tuple[int, int]:
+        """The first and the last such start."""
         first = int(self.first_start(np.array([pane_min]))[0])
         last = int(self.last_start(np.array([pane_max]))[0])
         first = max(first, self._start_at_or_after(after_us + 1 - self.size_us))
-        return first <= min(last, self._start_at_or_before(until_us - self.size_us))
+        return first, min(last, self._start_at_or_before(until_us - self.size_us))
 
     def _start_at_or_before(self, time_us: int) -> int:
         return time_us - (time_us - self.offset_us) % self.advance_us

@@ -38,6 +38,11 @@ from headrace.state.slots import even_ranges, join
 
 STOP_SECONDS_MAX = 60
 
+FLUSH_ROWS_HERE = 2_000_000
+"""Up to so many rows of state the driver closes windows itself: a Spark job would take longer to start than that takes."""
+FLUSHED_HERE = 0
+"""... under the number of a task attempt, of which there can be only one."""
+
 COMBINE_BELOW = 0.7
 """Combine before the shuffle while it leaves less than this share of the rows."""
 
@@ -71,6 +76,7 @@ class BatchLoop:
     is_active: Callable[[], bool]
     """Whether Spark still takes the query for running."""
     watermark_policy: str = "min"
+    event_times: watermark.EventTimes = field(default_factory=watermark.EventTimes)
     epoch: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -131,7 +137,7 @@ class BatchLoop:
         reports = self._job(batch, spec, phases)
         fail_point("job-done", version)
         with Phase(phases, "watermark"):
-            nodes = watermark.observed(self.executed_plan()) if self.plan.event_time_in_key else ()
+            nodes = self.event_times.observed(self.executed_plan()) if self.plan.event_time_in_key else ()
             reached, nodes = watermark.advance(before, nodes, self.watermark_policy)
         runs = tuple(join(ref for report in reports for ref in report.runs))
         staged = tuple(s for report in reports for s in report.staged)
@@ -221,9 +227,12 @@ class BatchLoop:
             return ()
         if not any(operator.is_due(ref, after_ms, reached_ms) for ref in spec.refs):
             return ()
+        spec = replace(spec, until_ms=reached_ms)
         with Phase(phases, "flush"):
-            nothing = session.range(0, self.instances, 1, self.instances)
-            reports = self._run_instances(nothing, replace(spec, until_ms=reached_ms))
+            if sum(ref.rows for ref in spec.refs) <= FLUSH_ROWS_HERE and not spec.direct:
+                reports = [InstanceTask(spec).run(iter(()), instance, FLUSHED_HERE)[1] for instance in range(self.instances)]
+            else:
+                reports = self._run_instances(session.range(0, self.instances, 1, self.instances), spec)
         return tuple(s for report in reports for s in report.staged)
 
     def _alive(self, runs: tuple[RunRef, ...], reached_ms: int) -> tuple[RunRef, ...]:

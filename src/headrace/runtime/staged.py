@@ -45,7 +45,8 @@ def staged_frame(session: SparkSession, directory: Path, files: tuple[StagedFile
         return None
     reader = StagedReader(str(directory), files, tuple(schema.names))
     if sum(f.rows for f in files) <= LOCAL_ROWS:
-        return session.createDataFrame(pa.Table.from_batches([reader.read(file) for file in files]), schema)
+        # One task, so that a small batch is one small file.
+        return session.createDataFrame(pa.Table.from_batches([reader.read(file) for file in files]), schema).coalesce(1)
     return session.range(0, len(files), 1, len(files)).mapInArrow(reader, schema)
 
 

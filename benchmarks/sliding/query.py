@@ -1,7 +1,8 @@
 """An average over windows of an hour that advance by a minute. The same text runs on both engines.
 
 The first batch fills a whole window. From then on event time advances with every batch, and a batch's rows are spread over that
-advance, so that windows open and close in every batch. Values are small whole numbers: their sums are exact in any order, so averages can be compared bit by bit.
+advance, so that windows open and close in every batch.
+Values are small whole numbers: their sums are exact in any order, so averages can be compared bit by bit.
 """
 
 from __future__ import annotations

@@ -75,8 +75,9 @@ class WindowedAggregate:
         if moment.mode is not OutputMode.APPEND:
             return
         live_from, until_us = self.live_from(moment.watermark_ms), until_ms * 1000
-        due = self._due(view.runs(live_from), moment.watermark_us, until_us)
-        if self.window.one_pane_each or len(due) > FEW_WINDOWS:
+        # Windows of a single pane need no combining, and event times taken as windows would be too many to list.
+        due = None if self.window.one_pane_each else self._due(view.runs(live_from), moment.watermark_us, until_us)
+        if due is None or len(due) > FEW_WINDOWS:
             for rows in view.scan(self.layout, self.combine, sub_min=live_from):
                 yield from self._windows(rows, moment.watermark_us, until_us)
             return

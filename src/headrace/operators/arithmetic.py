@@ -221,10 +221,6 @@ _FACTORS = {"radians": math.pi / 180.0, "degrees": 180.0 / math.pi}
 def math1(function: str, child: Values, scratch: Scratch) -> Values:
     """A function of a double. Logarithms of nothing positive are null."""
     values = child.values
-    if function in ("floor", "ceil"):
-        if values.dtype == np.int64:
-            return Values(values, bounds=child.bounds, owned=child.owned)
-        return Values(_saturated(np.floor(values) if function == "floor" else np.ceil(values), np.dtype(np.int64)))
     if function in _FACTORS:
         factor = Values(np.array(_FACTORS[function]), bounds=(_FACTORS[function],) * 2)
         return _plain("multiply", child, factor, scratch)
@@ -235,6 +231,17 @@ def math1(function: str, child: Values, scratch: Scratch) -> Values:
     found = _into(_FUNCTIONS[function], scratch, child, bounds=bounds)
     found.valid = valid
     return found
+
+
+def whole(function: str, child: Values) -> Values:
+    """Floor and ceiling as int64: beyond its range they saturate."""
+    if child.values.dtype == np.int64:
+        return Values(child.values, bounds=child.bounds, owned=child.owned)
+    values = np.floor(child.values) if function == "floor" else np.ceil(child.values)
+    limit = 2.0**63
+    if child.bounds is not None and -limit < child.bounds[0] and child.bounds[1] < limit / 2:
+        return Values(values.astype(np.int64), bounds=(math.floor(child.bounds[0]), math.ceil(child.bounds[1])))
+    return Values(_saturated(values, np.dtype(np.int64)), failed=_marks((values >= limit) | (values < -limit), OVERFLOW))
 
 
 def _math1_bounds(function: str, bounds: Bounds | None) -> Bounds | None:

@@ -277,6 +277,11 @@ def _math1(expr: E.Math1, frame: Frame) -> Values:
     return Values(found.values, both_valid(child.valid, found.valid), found.bounds, child.failed, found.owned)
 
 
+def _whole(expr: E.Whole, frame: Frame) -> Values:
+    child = compute(expr.child, frame)
+    return _settled(arithmetic.whole(expr.function, child), child.valid, child.failed, expr.mode)
+
+
 def _math2(expr: E.Math2, frame: Frame) -> Values:
     left, right = compute(expr.left, frame), compute(expr.right, frame)
     found = arithmetic.math2(expr.function, left, right, frame.scratch)
@@ -339,6 +344,7 @@ _COMPUTE: dict[type[Any], Callable[[Any, Frame], Values]] = {
     E.Negate: _negate,
     E.Abs: _negate,
     E.Math1: _math1,
+    E.Whole: _whole,
     E.Math2: _math2,
     E.Cast: _cast,
     E.Coalesce: _coalesce,

@@ -34,8 +34,9 @@ COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">
 ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "remainder": "%", "quotient": "div", "floordiv": "//"}
 MATH1 = (
     "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "radians", "degrees", "exp", "ln", "log10", "signum",
-    "rint", "floor", "ceil",
+    "rint",
 )  # fmt: skip
+WHOLE = ("floor", "ceil")
 MATH2 = ("atan2", "pow", "hypot")
 TEXT_TESTS = ("startswith", "endswith", "contains")
 
@@ -168,10 +169,22 @@ class Abs:
 
 @dataclass(frozen=True)
 class Math1:
-    """A function of a double. `floor` and `ceil` give int64."""
+    """A function of a double."""
 
     function: str
     child: Expr
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.child})"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The whole number below or above, as int64; NaN gives 0."""
+
+    function: str
+    child: Expr
+    mode: Mode = "ansi"
 
     def __str__(self) -> str:
         return f"{self.function}({self.child})"
@@ -233,8 +246,8 @@ class TextTest:
 
 
 Expr: TypeAlias = (
-    Column | Literal | Compare | Same | And | Or | Not | IsNull | IsNaN | Arithmetic | Negate | Abs | Math1 | Math2 | Cast | Coalesce
-    | CaseWhen | TextTest
+    Column | Literal | Compare | Same | And | Or | Not | IsNull | IsNaN | Arithmetic | Negate | Abs | Math1 | Whole | Math2 | Cast
+    | Coalesce | CaseWhen | TextTest
 )  # fmt: skip
 
 NODES: dict[str, type[Any]] = {
@@ -251,6 +264,7 @@ NODES: dict[str, type[Any]] = {
     "negate": Negate,
     "abs": Abs,
     "math1": Math1,
+    "whole": Whole,
     "math2": Math2,
     "cast": Cast,
     "coalesce": Coalesce,
@@ -338,7 +352,7 @@ def _field_from(kind: type[Any], name: str, value: Any) -> Any:
         return tuple(from_description(item) for item in value)
     known = {Compare: COMPARISONS, Arithmetic: ARITHMETIC}.get(kind) if name == "op" else _KNOWN.get(name)
     if name == "function":
-        known = MATH1 if kind is Math1 else MATH2
+        known = {Math1: MATH1, Math2: MATH2, Whole: WHOLE}[kind]
     if known is not None and value not in known:
         raise _unknown(name, value)
     return value

@@ -31,8 +31,8 @@ GATHER_COST = 4.0
 
 Columns: TypeAlias = dict[tuple[str, str], Values]
 
-_COST = {E.Column: 0.0, E.Literal: 0.0, E.CaseWhen: 4.0, E.Coalesce: 3.0, E.TextTest: 3.0, E.Math1: 15.0, E.Math2: 30.0}
-_CHEAP_MATH = ("sqrt", "radians", "degrees", "rint", "floor", "ceil", "signum")
+_COST = {E.Column: 0.0, E.Literal: 0.0, E.CaseWhen: 4.0, E.Coalesce: 3.0, E.TextTest: 3.0, E.Whole: 5.0, E.Math1: 15.0, E.Math2: 30.0}
+_CHEAP_MATH = ("sqrt", "radians", "degrees", "rint", "signum")
 
 
 def evaluate_grid(

@@ -150,7 +150,7 @@ PREDICATES = [
     "coalesce(l.i, r.q) > 0", "coalesce(l.s, r.s, 'b') >= 'ab'", "nvl(l.d, 0) = 0", "nullif(l.q, 1) > r.q", "coalesce(l.i, l.q, 5) < r.q",
     "if(l.b, l.q, r.q) > 0", "case when l.q > 0 then 'a' when r.q > 0 then r.s end = l.s", "case l.s when 'a' then 1 else 2 end < r.q",
     "case when r.q <> 0 then l.q / r.q else null end > 1", "r.q <> 0 and l.q / r.q > 1", "r.q = 0 or l.q % r.q = 1",
-    "l.q <> 0 and 10 / l.q > r.w", "coalesce(l.q, 1 / 0) > r.q", "if(true, l.q, 1 / 0) > r.q",
+    "l.q <> 0 and 10 / l.q > r.w", "coalesce(l.r, 1 / 0) > r.q", "if(true, l.q, 1 / 0) > r.q",
     "startswith(l.s, 'a') and endswith(r.s, 'b')", "contains(l.s, 'é') or l.s = r.s", "startswith(coalesce(l.s, r.s), '')", "l.s < 'b'",
     "l.x = x'00' or r.x > x'61'", "l.s <> r.s and l.s > 'a'",
     "l.ts - r.ts < interval 5 seconds", "abs(l.ts - r.ts) <= interval 7 seconds", "l.ts > r.ts + interval 1 second",

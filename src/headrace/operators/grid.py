@@ -126,7 +126,7 @@ class Matcher:
             if found.failed is not None and found.failed.any():
                 rest.append(condition)
             elif side is not None:
-                self._keep(side, np.flatnonzero(true(found)))
+                self._keep(side, np.flatnonzero(self._per_row(side, true(found))))
             elif not true(found).all():
                 self._keep("left", np.empty(0, dtype=np.int64))
         return rest
@@ -156,13 +156,18 @@ class Matcher:
         if expr not in done:
             done[expr] = E.Column(side, f"#{len(done)}")
             found = compute(expr, Frame(self._columns, self._texts))
-            values, failed = found.values, found.failed
-            if found.valid is not None:
-                values = np.where(found.valid, values, values.dtype.type(0))
-            if failed is not None and not failed.any():
-                failed = None  # These are all the values that there are.
-            self._columns[side, done[expr].name] = Values(values, found.valid, bounds_of(values), failed)
+            values = self._per_row(side, found.values)
+            valid = None if found.valid is None else self._per_row(side, found.valid)
+            if valid is not None:
+                values = np.where(valid, values, values.dtype.type(0))
+            # All the values that there are have been looked at: if none has failed none can.
+            failed = self._per_row(side, found.failed) if found.failed is not None and found.failed.any() else None
+            self._columns[side, done[expr].name] = Values(values, valid, bounds_of(values), failed)
         return done[expr]
+
+    def _per_row(self, side: str, array: Array) -> Array:
+        """Expressions that come to a constant give one value for all rows."""
+        return np.broadcast_to(array, (self._size[side],))
 
     def _ordered(self, conditions: list[_Condition]) -> list[_Condition]:
         """What drops most pairs for its cost comes first. Conditions that may fail keep the user's order: one may guard the other."""

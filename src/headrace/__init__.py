@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from headrace.graph.stream import GroupedStream, Stream, stream
     from headrace.runtime.query import HeadraceQuery
     from headrace.runtime.session import session
+    from headrace.runtime.writer import start
 
-__all__ = ["GroupedStream", "HeadraceError", "HeadraceQuery", "Stream", "session", "stream"]
+__all__ = ["GroupedStream", "HeadraceError", "HeadraceQuery", "Stream", "session", "start", "stream"]
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -26,6 +27,7 @@ _HOMES = {
     "HeadraceQuery": "headrace.runtime.query",
     "Stream": "headrace.graph.stream",
     "session": "headrace.runtime.session",
+    "start": "headrace.runtime.writer",
     "stream": "headrace.graph.stream",
 }
 

@@ -14,11 +14,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.compile import compile_node
+from headrace.compile.dataflow import compile_flow
 from headrace.compile.explain import explain
 from headrace.compile.routing import route
 from headrace.config import Config
 from headrace.graph.stream import Stream
+from headrace.operators.kernel import OutputMode
 from headrace.state.slots import even_ranges
 
 SNAPSHOTS = Path(__file__).parents[1] / "snapshots"
@@ -45,9 +46,8 @@ QUERIES: dict[str, Callable[[Stream], Stream]] = {
 def test_the_plan_is_what_it_was(name: str, spark: SparkSession, tmp_path: Path) -> None:
     source = hr.stream(spark.readStream.schema(SCHEMA).parquet(str(tmp_path)))
     stream = QUERIES[name](source)
-    assert stream.stateful is not None
-    plan = compile_node(stream.stateful, Config())
-    text = explain(plan, stream.suffix, 3, "update", "at-least-once") + "\n"
+    flow = compile_flow([(stream, OutputMode.UPDATE, "here")], Config())
+    text = explain(flow, 3, ["at-least-once"]) + "\n"
     snapshot = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("HEADRACE_UPDATE_SNAPSHOTS") == "1":
         snapshot.write_text(text)
@@ -56,8 +56,8 @@ def test_the_plan_is_what_it_was(name: str, spark: SparkSession, tmp_path: Path)
 
 def test_combining_and_routing_take_one_shuffle(spark: SparkSession, tmp_path: Path) -> None:
     stream = QUERIES["running"](hr.stream(spark.readStream.schema(SCHEMA).parquet(str(tmp_path))))
-    assert stream.stateful is not None
-    plan = compile_node(stream.stateful, Config())
+    (op,) = compile_flow([(stream, OutputMode.UPDATE, "here")], Config()).ops
+    plan = op.plan
     batch = spark.createDataFrame([], plan.selected.schema)
     for rows in (plan.combined(batch), plan.projected(batch)):
         physical = route(rows, even_ranges(2))._jdf.queryExecution().executedPlan().toString()

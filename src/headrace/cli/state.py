@@ -19,7 +19,7 @@ from headrace.errors import CheckpointError, CorruptStateError, HeadraceError, V
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import operator_about, pinned, state_rows, verify
 from headrace.state.manifest import Manifest
-from headrace.state.run import RunRef
+from headrace.state.run import RunRef, run_version
 
 EXIT_BROKEN = 1
 PIPE_WIDTH = 200
@@ -172,7 +172,7 @@ def _rows_table(parts: list[pa.RecordBatch]) -> Table:
 def _run_table(refs: tuple[RunRef, ...], version: int) -> Table:
     table = _table("run", "rows", "bytes", "slots", "age", "panes", right=(1, 2, 4))
     for ref in refs:
-        age = version - ref.seq
+        age = version - run_version(ref.seq)
         panes = "-" if ref.sub_min is None or ref.sub_max is None else f"{_moment(ref.sub_min)} to {_moment(ref.sub_max)}"
         table.add_row(
             ref.file, f"{ref.rows:,}", f"{ref.bytes:,}", f"{ref.lo}-{ref.hi - 1}", f"{age} batches" if age != 1 else "1 batch", panes

@@ -12,14 +12,14 @@ from pyspark.sql import types as T
 
 from headrace.compile import catalyst, event_time
 from headrace.compile.functions import REPLACED, Context, Piece, take_apart
-from headrace.compile.plan import StatefulPlan, hash_of
+from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import AggregateNode
 from headrace.operators.aggregate import RunningAggregate
 from headrace.operators.description import describe
-from headrace.operators.kernel import Operator, OutputMode
+from headrace.operators.kernel import MAIN, Operator, OutputMode
 from headrace.operators.windowed import WINDOW, WindowedAggregate
 from headrace.operators.windows import TimeWindow
 from headrace.state.layout import SUB, Layout, Policy
@@ -76,11 +76,14 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     selected = source.select(*[c.alias(name) for c, name in zip(key_columns, names, strict=True)], *subs, *inputs)
 
     finish = _finisher(session, node, keys, names, stored, window, time_type, results, groups, calls, pieces)
+    shown = _finisher(session, node, keys, names, stored, window, time_type, results, groups, calls, pieces, pane_only=True)
+    texts = [str(call.sql()) for call in calls.values()]
     schema = _result_schema(node)
     kernel_schema = _kernel_schema(names, stored, window, list(pieces.values()))
     return StatefulPlan(
         operator_id="aggregate",
         operator=operator,
+        inputs=(node.source,),
         selected=selected,
         keyed=(*names, *([SUB] if sub is not None else [])),
         hashed=hash_of(names if stored else [], config.hashBits),
@@ -91,8 +94,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
         kernel_schema=kernel_schema,
         finish=finish,
         schema=schema,
-        state_schema=kernel_schema,
-        state_finish=_finisher(session, node, keys, names, stored, window, time_type, results, groups, calls, pieces, pane_only=True),
+        readers={MAIN: StoreReader(kernel_schema, shown)},
         event_time_in_key=_has_watermark(node, staged, keys),
         modes=_modes(node, staged, keys),
         description={
@@ -100,14 +102,9 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
             "keys": [f"{k.name}: {k.type.simpleString()}" for k in keys],
             "window": None if window is None else str(window),
             "aggregates": [str(e.name()) for e in results],
-            "calls": [str(call.sql()) for call in calls.values()],
-            "kernel": describe(
-                operator,
-                keys=[k.name for k in stored],
-                sub=_sub_name(node, keys),
-                calls=[str(call.sql()) for call in calls.values()],
-            ),
+            "calls": texts,
         },
+        kernels={MAIN: describe(operator, keys=[k.name for k in stored], sub=_sub_name(node, keys), calls=texts)},
     )
 
 

@@ -100,3 +100,28 @@ def advice(refused: PySparkException) -> str:
 def first_line(error: BaseException) -> str:
     text = str(getattr(error, "desc", None) or error).strip().split("\n")[0]
     return text.split(" SQLSTATE")[0]
+
+
+def frame_of(session: SparkSession, plan: Any) -> DataFrame:
+    """The DataFrame of a logical plan."""
+    jvm: Any = session._jvm
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+
+
+def substitute(session: SparkSession, plan: Any, template: DataFrame, actual: DataFrame) -> Any:
+    """The plan with ``template`` inside it replaced by ``actual``, which has the same columns.
+
+    Expressions in the plan name the template's columns by their ids, so the actual columns are given those ids, and with them
+    the template's metadata: an event time stays one.
+    """
+    jvm: Any = session._jvm
+    wanted = analyzed(template)
+    source = analyzed(actual)
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    none = jvm.PythonUtils.toSeq([])
+    named = [
+        catalyst.expressions.Alias(now, column.name(), column.exprId(), none, jvm.scala.Some(column.metadata()), none)
+        for column, now in zip(items(wanted.output()), items(source.output()), strict=True)
+    ]
+    bound = catalyst.plans.logical.Project(jvm.PythonUtils.toSeq(named), source)
+    return rewrite(session, plan, lambda node: bound if node.equals(wanted) else None)

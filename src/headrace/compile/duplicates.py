@@ -8,14 +8,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile import catalyst, event_time
-from headrace.compile.plan import StatefulPlan, hash_of
+from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import DedupNode
 from headrace.operators.dedup import TIME, DropDuplicates
 from headrace.operators.description import describe
-from headrace.operators.kernel import OutputMode
+from headrace.operators.kernel import MAIN, OutputMode
 from headrace.state.layout import SUB, Layout
 
 
@@ -39,11 +39,12 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
         keys=tuple((a, arrow_type(fields[n].dataType)) for a, n in zip(names, node.subset, strict=True)), values=(), has_sub=bool(sub)
     )
     carried_types = [(c, arrow_type(f.dataType)) for c, f in zip(payload, source.schema.fields, strict=True)]
-    operator = DropDuplicates(layout, pa.schema(carried_types))
+    operator = DropDuplicates(layout, pa.schema(carried_types), bool(late_by))
     finished = [decode(F.col(c), f.dataType).alias(f.name) for c, f in zip(payload, source.schema.fields, strict=True)]
     return StatefulPlan(
         operator_id="dropDuplicates",
         operator=operator,
+        inputs=(source,),
         selected=source.select(*encoded, *sub, *carried, *late_by),
         keyed=(*names, *([SUB] if sub else [])),
         hashed=hash_of(names, config.hashBits),
@@ -56,18 +57,22 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
         ),
         finish=lambda frame: frame.select(*finished),
         schema=source.schema,
-        state_schema=T.StructType([T.StructField(a, transport_type(fields[n].dataType)) for a, n in zip(names, node.subset, strict=True)]),
-        state_finish=lambda frame: frame.select(
-            *[decode(F.col(a), fields[n].dataType).alias(n) for a, n in zip(names, node.subset, strict=True)]
-        ),
+        readers={
+            MAIN: StoreReader(
+                T.StructType([T.StructField(a, transport_type(fields[n].dataType)) for a, n in zip(names, node.subset, strict=True)]),
+                lambda frame: frame.select(
+                    *[decode(F.col(a), fields[n].dataType).alias(n) for a, n in zip(names, node.subset, strict=True)]
+                ),
+            )
+        },
         event_time_in_key=bool(sub or late_by),
         modes=(OutputMode.APPEND, OutputMode.UPDATE),
         description={
             "operator": "dropDuplicates",
             "keys": [f"{n}: {fields[n].dataType.simpleString()}" for n in node.subset],
-            # The event time is among the keys, so its sub-key needs no name.
-            "kernel": describe(operator, keys=list(node.subset), sub=None, calls=[]),
         },
+        # The event time is among the keys, so its sub-key needs no name.
+        kernels={MAIN: describe(operator, keys=list(node.subset), sub=None, calls=[])},
     )
 
 

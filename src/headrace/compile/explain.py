@@ -1,30 +1,55 @@
-"""A plan in words."""
+"""A dataflow in words."""
 
 from __future__ import annotations
 
-from headrace.compile.plan import StatefulPlan
-from headrace.graph.nodes import Step
+from collections.abc import Iterator
+
+from headrace.compile.dataflow import Dataflow, Op, Port
 from headrace.ids import SLOTS
 from headrace.state.slots import even_ranges
 
 
-def explain(plan: StatefulPlan, suffix: tuple[Step, ...], instances: int, mode: str, guarantee: str) -> str:
+def explain(flow: Dataflow, instances: int, guarantees: list[str]) -> str:
     """Subqueries, routing, instances, and what runs where."""
-    about = plan.description
     lines = ["== Headrace plan =="]
-    lines.append("source      Spark (JVM): " + ", ".join(plan.selected.columns))
-    combine = "before the shuffle, while it shrinks the batch" if plan.many is not None else "no, rows are shipped as they are"
-    lines.append("combine     Spark (JVM): " + combine)
-    lines.append(f"route       {SLOTS} slots of xxhash64 over {len(plan.operator.layout.keys)} key column(s), one shuffle")
-    for instance, ranges in enumerate(even_ranges(instances)):
-        lines.append(f"  instance {instance}: slots " + ", ".join(f"{lo}-{hi - 1}" for lo, hi in ranges))
-    lines.append(f"{about['operator']:<11} Python over Arrow, output mode {mode}")
-    for name in ("keys", "window", "aggregates", "calls"):
-        value = about.get(name)
-        if value:
-            lines.append(f"  {name + ':':<12}" + (", ".join(value) if isinstance(value, list) else str(value)))
-    lines.append(f"  {'state:':<12}{', '.join(f'{f.name} {f.type}' for f in plan.operator.layout.schema)} ({plan.operator.layout.policy})")
-    lines.append("finish      Spark (JVM): " + ", ".join(plan.schema.names))
-    lines.extend(f"then        Spark (JVM): {step}" for step in suffix)
-    lines.append(f"deliver     {guarantee}")
+    if flow.only_reader is None:
+        for name, frame in flow.sources.items():
+            lines.append(f"{name:<11} Spark (JVM): {', '.join(frame.columns)}")
+        lines.append("read        once, and kept while the batch runs")
+    for op in flow.ops:
+        lines.extend(_operator(flow, op, instances))
+    for port, guarantee in zip(flow.outlets, guarantees, strict=True):
+        lines.extend(_then(port, len(flow.ops) + len(flow.outlets) > 2))
+        lines.append(f"deliver     {guarantee}")
     return "\n".join(lines)
+
+
+def _operator(flow: Dataflow, op: Op, instances: int) -> Iterator[str]:
+    plan, about = op.plan, op.plan.description
+    if len(flow.ops) > 1 or flow.only_reader is None:
+        yield f"-- {op.id} --"
+        for port in op.ports:
+            yield from _then(port, named=True)
+    yield ("source      " if flow.only_reader is op else "select      ") + "Spark (JVM): " + ", ".join(plan.selected.columns)
+    combine = "before the shuffle, while it shrinks the batch" if plan.many is not None else "no, rows are shipped as they are"
+    yield "combine     Spark (JVM): " + combine
+    keys = next(iter(plan.operator.stores.values())).layout.keys
+    yield f"route       {SLOTS} slots of xxhash64 over {len(keys)} key column(s), one shuffle"
+    for instance, ranges in enumerate(even_ranges(instances)):
+        yield f"  instance {instance}: slots " + ", ".join(f"{lo}-{hi - 1}" for lo, hi in ranges)
+    yield f"{about['operator']:<11} Python over Arrow, output mode {op.mode}"
+    for name, value in about.items():
+        if value and name != "operator":
+            yield f"  {name + ':':<12}" + (", ".join(map(str, value)) if isinstance(value, list) else str(value))
+    for name, store in plan.operator.stores.items():
+        shown = ", ".join(f"{f.name} {f.type}" for f in store.layout.schema)
+        yield f"  {(name or 'state') + ':':<12}{shown} ({store.layout.policy})"
+    yield "finish      Spark (JVM): " + ", ".join(plan.schema.names)
+
+
+def _then(port: Port, named: bool) -> Iterator[str]:
+    for branch in port:
+        if named:
+            yield f"from        {branch.source}"
+        for step in branch.steps:
+            yield f"then        Spark (JVM): {step}"

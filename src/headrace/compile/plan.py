@@ -14,10 +14,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.compile import routing
+from headrace.compile import catalyst, routing
 from headrace.operators.aggregate import ROWS
 from headrace.operators.kernel import Operator, OutputMode
 from headrace.state.layout import HASH
+
+
+@dataclass(frozen=True)
+class StoreReader:
+    """From the rows of a store to a DataFrame."""
+
+    schema: StructType
+    """Spark's types of the rows; a sub-key under its own name, or under that of a window's start."""
+    finish: Callable[[DataFrame], DataFrame]
+    """To columns that a user can read."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +36,10 @@ class StatefulPlan:
 
     operator_id: str
     operator: Operator
+    inputs: tuple[DataFrame, ...]
+    """The columns of what comes in: streaming DataFrames, or empty ones that show the columns."""
     selected: DataFrame
-    """The streaming DataFrame that the query reads: keys, sub-key, inputs."""
+    """Built on the inputs: keys, sub-key, and what the operator needs of each row."""
     keyed: tuple[str, ...]
     """The keys and the sub-key: what rows are combined by."""
     hashed: Column
@@ -46,14 +58,25 @@ class StatefulPlan:
     """From the kernel's rows to the user's columns."""
     schema: StructType
     """The user's columns."""
-    state_schema: StructType
-    """Spark's types of the state's rows (a pane's start under the name of a window's)."""
-    state_finish: Callable[[DataFrame], DataFrame]
-    """From state rows to columns that a user can read."""
+    readers: dict[str, StoreReader]
+    """How each store is shown to a user."""
     event_time_in_key: bool
     """Whether the operator's results fall due by the watermark."""
     modes: tuple[OutputMode, ...]
+    hold_ms: int = 0
+    """By how much a result may be older than the watermark at which it comes out."""
     description: dict[str, object] = field(default_factory=dict)
+    """In words, for people and for the checkpoint's identity."""
+    kernels: dict[str, dict[str, object]] = field(default_factory=dict)
+    """Per store, what is needed to read its state without the program that wrote it."""
+
+    def select(self, rows: tuple[DataFrame, ...]) -> DataFrame:
+        """What ``selected`` is for the inputs' columns, for actual rows of those columns."""
+        session = self.selected.sparkSession
+        plan = catalyst.analyzed(self.selected)
+        for template, actual in zip(self.inputs, rows, strict=True):
+            plan = catalyst.substitute(session, plan, template, actual)
+        return catalyst.frame_of(rows[0].sparkSession, plan)
 
     def combined(self, batch: DataFrame) -> DataFrame:
         """Pre-aggregated within each map task, without a shuffle of its own."""

@@ -1,15 +1,19 @@
 """The nodes of a user's graph: frozen, checked when built.
 
-A query is a chain: a streaming DataFrame with its stateless *prefix* (Spark's own plan), one stateful node, and a stateless *suffix*
-of steps that Spark applies to the results.
+A node has streams as inputs, and a stream is what came out of a node after some stateless steps. At the far end are streaming
+DataFrames with a stateless prefix, which is Spark's own plan.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import Column, DataFrame
+
+if TYPE_CHECKING:
+    from headrace.graph.stream import Stream
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,26 @@ class WindowSpec:
     offset_us: int
 
 
-@dataclass(frozen=True)
-class AggregateNode:
+@dataclass(frozen=True, eq=False)
+class OneInput:
+    """Base of nodes with one input."""
+
+    input: Stream
+
+    @property
+    def inputs(self) -> tuple[Stream, ...]:
+        return (self.input,)
+
+    @property
+    def source(self) -> DataFrame:
+        """The input's columns: a streaming DataFrame, or an empty one where the rows come from another node."""
+        return self.input.frame
+
+
+@dataclass(frozen=True, eq=False)
+class AggregateNode(OneInput):
     """``groupBy(...).agg(...)``."""
 
-    source: DataFrame
     keys: tuple[Column, ...]
     window: WindowSpec | None
     window_at: int
@@ -36,20 +55,47 @@ class AggregateNode:
     where: str
 
 
-@dataclass(frozen=True)
-class DedupNode:
+@dataclass(frozen=True, eq=False)
+class DedupNode(OneInput):
     """``dropDuplicates(subset)``."""
 
-    source: DataFrame
     subset: tuple[str, ...]
     where: str
 
 
+@dataclass(frozen=True, eq=False)
+class SharedNode(OneInput):
+    """A stream that several branches read; its rows are computed once."""
+
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
+class UnionNode:
+    """The rows of several streams, of which at least one comes out of a node."""
+
+    inputs: tuple[Stream, ...]
+    where: str
+
+
 StatefulNode = AggregateNode | DedupNode
+Node = StatefulNode | SharedNode | UnionNode
+
+
+class Step(Protocol):
+    """A stateless operator."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def where(self) -> str: ...
+
+    def apply(self, frame: DataFrame) -> DataFrame: ...
 
 
 @dataclass(frozen=True)
-class Step:
+class Method:
     """A stateless operator: a method of Spark's DataFrame and its arguments."""
 
     method: str
@@ -64,6 +110,21 @@ class Step:
     def __str__(self) -> str:
         shown = ", ".join([*(_shown(a) for a in self.args), *(f"{k}={_shown(v)}" for k, v in self.kwargs)])
         return f"{self.method}({shown})"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A stateless operator that is more than a method: a function of a DataFrame."""
+
+    method: str
+    function: Callable[[DataFrame], DataFrame]
+    where: str
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        return self.function(frame)
+
+    def __str__(self) -> str:
+        return self.method
 
 
 def _shown(argument: Any) -> str:

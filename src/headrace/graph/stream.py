@@ -14,13 +14,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.compile import compile_node
 from headrace.compile.catalyst import analyzed, checked, class_name, walk
+from headrace.compile.nodes import compile_node
 from headrace.config import Config
 from headrace.errors import QueryError, SessionError, SourceError, UnsupportedError, require
-from headrace.graph.nodes import AggregateNode, DedupNode, StatefulNode, Step, WindowSpec
+from headrace.graph.nodes import AggregateNode, Call, DedupNode, Method, Node, SharedNode, StatefulNode, Step, UnionNode, WindowSpec
 from headrace.graph.origin import user_line
 from headrace.graph.window_column import as_window
+from headrace.operators.kernel import OutputMode
 
 if TYPE_CHECKING:
     from headrace.runtime.writer import StreamWriter
@@ -41,8 +42,12 @@ class Stream:
 
     frame: DataFrame
     """The streaming DataFrame; after a stateful operator, an empty DataFrame that shows the columns."""
-    stateful: StatefulNode | None = None
-    suffix: tuple[Step, ...] = ()
+    origin: Node | None = None
+    """Where rows come from, if not simply from the streaming DataFrame."""
+    steps: tuple[Step, ...] = ()
+    """What is done to the rows of the origin."""
+    append_only: bool = True
+    """Whether a row, once emitted, stands; the results of a running aggregate do not."""
 
     @property
     def schema(self) -> StructType:
@@ -114,16 +119,39 @@ class Stream:
         >>> calls.union(calls.filter("seconds > 60")).columns
         ['src', 'ts', 'seconds']
         """
-        where = user_line("union")
-        self._only_stateless(where)
-        other._only_stateless(where)
-        return Stream(checked(where, lambda: self.frame.union(other.frame)))
+        return self._union("union", other, lambda a, b: a.union(b))
 
     def unionByName(self, other: Stream, allowMissingColumns: bool = False) -> Stream:
-        where = user_line("unionByName")
-        self._only_stateless(where)
-        other._only_stateless(where)
-        return Stream(checked(where, lambda: self.frame.unionByName(other.frame, allowMissingColumns)))
+        return self._union("unionByName", other, lambda a, b: a.unionByName(b, allowMissingColumns))
+
+    def split(self, *, otherwise: str | None = None, **conditions: ColumnOrName) -> Branches:
+        """Several streams out of one: each row goes to the first branch whose condition holds, or to ``otherwise``, or nowhere.
+
+        >>> parts = calls.split(long="seconds > 60", short=F.col("seconds") <= 10, otherwise="rest")
+        >>> list(parts), parts.long.columns
+        (['long', 'short', 'rest'], ['src', 'ts', 'seconds'])
+
+        Give the writers of several branches to ``hr.start``: the source is read once, and all sinks are committed together.
+        """
+        where = user_line("split")
+        if not conditions:
+            raise QueryError(where=where, wanted="at least one branch, such as long='seconds > 60'", found="none")
+        if otherwise in conditions:
+            raise QueryError(where=where, wanted="a name of its own for the rest", found=f"otherwise={otherwise!r}, which is a branch")
+        base = self._shared(where)
+        taken = F.lit(False)
+        branches = Branches()
+        for name, condition in conditions.items():
+            holds = F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))
+            branches[name] = base._filtered(holds & ~taken, where)
+            taken = taken | holds
+        if otherwise is not None:
+            branches[otherwise] = base._filtered(~taken, where)
+        return branches
+
+    def _filtered(self, condition: Column, where: str) -> Stream:
+        step = Method("filter", (condition,), (), where)
+        return replace(self, frame=checked(where, lambda: step.apply(self.frame)), steps=(*self.steps, step))
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
         """How late rows may be, as in Spark: a window is emitted once no row for it is expected any more.
@@ -132,7 +160,13 @@ class Stream:
         ['src', 'ts', 'seconds']
         """
         where = user_line("withWatermark")
-        self._only_stateless(where)
+        if self.origin is not None:
+            raise UnsupportedError(
+                "the watermark belongs to the source",
+                where=where,
+                found="a stream that has been split, joined or aggregated",
+                hint="call withWatermark on the stream that hr.stream gives, before anything else is built on it",
+            )
         return Stream(checked(where, lambda: self.frame.withWatermark(eventTime, delayThreshold)))
 
     def groupBy(self, *cols: Any) -> GroupedStream:
@@ -154,7 +188,6 @@ class Stream:
         <BLANKLINE>
         """
         where = user_line("groupBy")
-        self._only_stateless(where)
         flat = list(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else list(cols)
         keys: list[Column] = []
         window: WindowSpec | None = None
@@ -190,14 +223,13 @@ class Stream:
         ['ada', 'bob']
         """
         where = user_line("dropDuplicates")
-        self._only_stateless(where)
         if isinstance(subset, str):
             raise QueryError(where=where, wanted="a list of column names", found=repr(subset))
         names = list(subset) if subset is not None else self.columns
         checked(where, lambda: self.frame.select(*names))
         by_lower = {c.lower(): c for c in self.columns}
         resolved = tuple(dict.fromkeys(by_lower.get(n.lower(), n) for n in names))
-        return self._after(DedupNode(self.frame, resolved, where))
+        return self._after(DedupNode(self, resolved, where))
 
     drop_duplicates = dropDuplicates
 
@@ -207,26 +239,66 @@ class Stream:
         return _WRITER[0](self)
 
     def _step(self, method: str, *args: Any) -> Stream:
-        step = Step(method, args, (), user_line(method))
+        step = Method(method, args, (), user_line(method))
         frame = checked(step.where, lambda: step.apply(self.frame))
-        if self.stateful is not None and any(class_name(node) in _NOT_BY_ROW for node in walk(analyzed(frame))):
-            # Spark would compute it over each batch of results alone, which is never what was meant.
-            self._only_stateless(step.where)
-        return replace(self, frame=frame, suffix=(*self.suffix, step) if self.stateful else ())
-
-    def _only_stateless(self, where: str) -> None:
-        if self.stateful is not None:
+        if self.origin is None:
+            return replace(self, frame=frame)
+        if any(class_name(node) in _NOT_BY_ROW for node in walk(analyzed(frame))):
             raise UnsupportedError(
-                "a query has one stateful operator",
-                where=where,
-                found=f"a second one after {self.stateful.where}",
-                hint="write the first one's results to a sink and read them in a second query",
+                "Spark would compute it over each batch of results alone, which is never what was meant",
+                where=step.where,
+                found=f"a function that looks at several rows, in {method}",
+                hint="use groupBy(...).agg(...) on the stream",
             )
+        return replace(self, frame=frame, steps=(*self.steps, step))
+
+    def _union(self, method: str, other: Stream, both: Callable[[DataFrame, DataFrame], DataFrame]) -> Stream:
+        where = user_line(method)
+        if not isinstance(other, Stream):
+            raise QueryError(where=where, wanted="another stream", found=type(other).__name__)
+        frame = checked(where, lambda: both(self.frame, other.frame))
+        if self.origin is None and other.origin is None:
+            return Stream(frame)
+        # Each side brings its rows into the columns of the whole; Spark knows how, also which columns are missing.
+        sides = tuple(side._aligned(frame.schema, both, first=side is self, where=where) for side in (self, other))
+        return Stream(_template(frame), UnionNode(sides, where), append_only=self.append_only and other.append_only)
+
+    def _aligned(self, schema: StructType, both: Callable[[DataFrame, DataFrame], DataFrame], first: bool, where: str) -> Stream:
+        """The same rows, in the columns of a union."""
+
+        def align(rows: DataFrame) -> DataFrame:
+            nothing = rows.sparkSession.createDataFrame([], schema)
+            return both(rows, nothing) if first else both(nothing, rows)
+
+        step = Call("union", align, where)
+        if self.origin is None:
+            return replace(self._shared(where), steps=(step,))
+        return replace(self, steps=(*self.steps, step))
+
+    def _shared(self, where: str) -> Stream:
+        """The stream as one that several others can be built on without reading its source again."""
+        return self if self.origin is not None else Stream(_template(self.frame), SharedNode(self, where))
 
     def _after(self, node: StatefulNode) -> Stream:
+        if not all(each.append_only for each in node.inputs):
+            raise UnsupportedError(
+                "its results change with every batch, so what is computed from them would have to be taken back",
+                where=node.where,
+                found="a stateful operator on the results of an aggregate without a window",
+                hint="group the first aggregate by F.window(...) with a watermark, so that each of its results is final",
+            )
         plan = compile_node(node, Config())
-        session = self.sparkSession
-        return Stream(session.createDataFrame([], plan.schema), node)
+        return Stream(self.sparkSession.createDataFrame([], plan.schema), node, append_only=OutputMode.APPEND in plan.modes)
+
+
+class Branches(dict[str, Stream]):
+    """The streams of a split, by name; also as attributes."""
+
+    def __getattr__(self, name: str) -> Stream:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no branch {name!r}; there are {', '.join(self)}") from None
 
 
 @dataclass(frozen=True)
@@ -246,7 +318,7 @@ class GroupedStream:
         flat = columns[0]
         if not flat or not all(isinstance(c, Column) for c in flat):
             raise QueryError(where=where, wanted="at least one aggregate, such as F.count('*')", found=repr(exprs))
-        return self.stream._after(AggregateNode(self.stream.frame, self.keys, self.window, self.window_at, tuple(flat), where))
+        return self.stream._after(AggregateNode(self.stream, self.keys, self.window, self.window_at, tuple(flat), where))
 
     def count(self) -> Stream:
         return self.agg(F.count("*").alias("count"))
@@ -264,6 +336,11 @@ class GroupedStream:
 
     def max(self, *cols: str) -> Stream:
         return self.agg(*[F.max(c) for c in cols])
+
+
+def _template(frame: DataFrame) -> DataFrame:
+    """An empty DataFrame of the same columns, event times marked as such."""
+    return frame.sparkSession.createDataFrame([], frame.schema)
 
 
 def _from_dict(wanted: dict[str, str]) -> list[Column]:

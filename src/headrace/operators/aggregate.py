@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.kernel import Applied, Moment, OutputMode, View
+from headrace.operators.kernel import MAIN, Applied, Moment, OneStore, OutputMode, Views
 from headrace.operators.partials import Partial, combine, of_no_rows
 from headrace.state import lookup
 from headrace.state.layout import HASH, Indices, Layout
@@ -20,13 +19,17 @@ ROWS = "n"
 
 
 @dataclass(frozen=True)
-class RunningAggregate:
+class RunningAggregate(OneStore):
     """``groupBy(keys).agg(...)`` without a window."""
 
     layout: Layout
     partials: tuple[Partial, ...]
     one_group: bool = False
     """No keys: the one group, at hash 0, is there even if no row is."""
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        return self.layout.schema
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -41,25 +44,30 @@ class RunningAggregate:
     def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
         return False
 
-    def apply(self, rows: pa.RecordBatch, view: View, moment: Moment) -> Applied:
+    def emits_at_once(self, mode: OutputMode) -> bool:
+        return True
+
+    def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
+        view = views[MAIN]
         result = Applied(rows=source_rows(rows), keys_new=0)
+        changed = None
         if self.one_group and not rows.num_rows and any(lo == 0 for lo, _ in view.ranges):
             rows = self._no_rows()
         if rows.num_rows:
             ordered, starts = sort_into_segments(rows.select(self.layout.schema.names), self.layout)
             needles = ordered.select([HASH, *self.layout.key_names]).take(pa.array(starts))
             found, old = lookup.newest(view.runs(), needles, self.layout)
-            result.changed = self._merged(ordered, starts, needles, found, old)
+            changed = result.changed[MAIN] = self._merged(ordered, starts, needles, found, old)
             result.keys = needles.num_rows
             result.keys_new = needles.num_rows - len(found)
         if moment.mode is OutputMode.UPDATE:
             result.emits_changed = True
         else:
-            result.emitted = [self.output(part) for part in view.scan(self.layout, self.combine, newer=result.changed)]
+            result.emitted = [self.output(part) for part in view.scan(self.layout, self.combine, newer=changed)]
         return result
 
-    def close(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
-        return iter(())
+    def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
+        return Applied()
 
     def output(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows.select(self.output_schema.names)

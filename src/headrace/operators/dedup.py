@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.kernel import Applied, Moment, View
+from headrace.operators.kernel import MAIN, Applied, Moment, OneStore, OutputMode, Views
 from headrace.operators.windows import TimeWindow
 from headrace.state import lookup
 from headrace.state.layout import Indices, Layout, subs
@@ -20,12 +19,19 @@ TIME = "t"
 
 
 @dataclass(frozen=True)
-class DropDuplicates:
+class DropDuplicates(OneStore):
     """A row is late once the watermark has passed its event time. Keys that include the event time are then forgotten, others never."""
 
     layout: Layout
     payload: pa.Schema
     """The columns of the row itself, as they go in and out."""
+    late_by_column: bool = False
+    """Rows carry an event time that is not part of the key."""
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        time = [pa.field(TIME, pa.int64())] if self.late_by_column else []
+        return pa.schema([*self.layout.schema, *self.payload, *time])
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -40,7 +46,10 @@ class DropDuplicates:
     def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
         return False
 
-    def apply(self, rows: pa.RecordBatch, view: View, moment: Moment) -> Applied:
+    def emits_at_once(self, mode: OutputMode) -> bool:
+        return True
+
+    def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
         result = Applied(rows=rows.num_rows)
         time = self._time(rows)
         if time is not None and rows.num_rows:
@@ -51,12 +60,12 @@ class DropDuplicates:
             ordered, starts = sort_into_segments(rows, self.layout)
             firsts = ordered.take(pa.array(starts))
             result.keys = firsts.num_rows
-            known, _ = lookup.newest(view.runs(), firsts.select(self.layout.schema.names), self.layout)
+            known, _ = lookup.newest(views[MAIN].runs(), firsts.select(self.layout.schema.names), self.layout)
             new = np.ones(firsts.num_rows, dtype=np.bool_)
             new[known] = False
             fresh = firsts.filter(pa.array(new))
             if fresh.num_rows:
-                result.changed = fresh.select(self.layout.schema.names)
+                result.changed[MAIN] = fresh.select(self.layout.schema.names)
                 result.emitted = [fresh.select(self.payload.names)]
         return result
 
@@ -64,10 +73,10 @@ class DropDuplicates:
         """Event times, by which rows are late, whether they belong to the key or not."""
         if self.layout.has_sub:
             return subs(rows)
-        return np.asarray(rows.column(TIME).to_numpy(), dtype=np.int64) if TIME in rows.schema.names else None
+        return np.asarray(rows.column(TIME).to_numpy(), dtype=np.int64) if self.late_by_column else None
 
-    def close(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
-        return iter(())
+    def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
+        return Applied()
 
 
 _INSTANT = TimeWindow(size_us=0, advance_us=1)

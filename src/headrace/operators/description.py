@@ -22,7 +22,7 @@ from headrace.errors import CheckpointError
 from headrace.operators import partials as P
 from headrace.operators.aggregate import RunningAggregate
 from headrace.operators.dedup import DropDuplicates
-from headrace.operators.kernel import Operator
+from headrace.operators.kernel import MAIN, Operator, Store
 from headrace.operators.partials import Partial
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
@@ -62,9 +62,14 @@ def describe(operator: Operator, *, keys: list[str], sub: str | None, calls: lis
     """
     partials = getattr(operator, "partials", ())
     labels = [label for partial, call in zip(partials, calls, strict=True) for label in column_labels(partial, call)]
-    about: Json = {"layout": _describe_layout(operator.layout), "names": {"keys": keys, "sub": sub, "values": labels}}
+    about: Json = {"layout": _describe_layout(operator.stores[MAIN].layout), "names": {"keys": keys, "sub": sub, "values": labels}}
     if isinstance(operator, DropDuplicates):
-        return {"kind": "dropDuplicates", **about, "payload": [[f.name, describe_type(f.type)] for f in operator.payload]}
+        return {
+            "kind": "dropDuplicates",
+            **about,
+            "payload": [[f.name, describe_type(f.type)] for f in operator.payload],
+            "late": operator.late_by_column,
+        }
     if isinstance(operator, WindowedAggregate):
         window = {name: getattr(operator.window, name) for name in ("size_us", "advance_us", "offset_us")}
         return {"kind": "windowed", **about, "partials": [describe_partial(p) for p in partials], "window": window}
@@ -73,12 +78,13 @@ def describe(operator: Operator, *, keys: list[str], sub: str | None, calls: lis
     raise TypeError(f"no description for {type(operator).__name__}")
 
 
-def from_description(about: Json) -> Operator:
-    """The operator again. Unknown names come from a newer Headrace, and are refused."""
+def from_description(about: Json) -> Store:
+    """The store again. Unknown names come from a newer Headrace, and are refused."""
     layout = _layout_from(about["layout"])
     kind = about["kind"]
     if kind == "dropDuplicates":
-        return DropDuplicates(layout, pa.schema([(name, type_from(t)) for name, t in about["payload"]]))
+        payload = pa.schema([(name, type_from(t)) for name, t in about["payload"]])
+        return DropDuplicates(layout, payload, bool(about["late"]))
     if kind not in ("windowed", "running"):
         raise _unknown("operator", kind)
     partials = tuple(partial_from(p) for p in about["partials"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, cast
 
 import pyarrow as pa
 
@@ -70,6 +70,8 @@ class Moment:
     mode: OutputMode
     watermark_ms: int
     """Rows are late against this: the watermark of the version before."""
+    now_ms: int = 0
+    """When the batch began, by the clock; the same in every attempt."""
 
     @property
     def watermark_us(self) -> int:
@@ -80,11 +82,11 @@ class Moment:
 class Applied:
     """What a batch did to an instance."""
 
-    changed: pa.RecordBatch | None = None
-    """Sorted rows for a new run."""
+    changed: dict[str, pa.RecordBatch] = field(default_factory=dict)
+    """Per store: sorted rows for a new run."""
     emitted: list[pa.RecordBatch] = field(default_factory=list)
     emits_changed: bool = False
-    """The changed rows are themselves the output; nothing else is."""
+    """The changed rows of the main store are themselves the output; nothing else is."""
     keys: int = 0
     keys_new: int | None = None
     """Keys that had no state before; None where that is not looked up."""
@@ -92,22 +94,13 @@ class Applied:
     rows_late: int = 0
 
 
-class Operator(Protocol):
-    """A stateful operator's kernel."""
+class Store(Protocol):
+    """A part of an operator's state with a layout of its own."""
 
     @property
     def layout(self) -> Layout: ...
 
-    @property
-    def output_schema(self) -> pa.Schema: ...
-
     def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]: ...
-
-    def apply(self, rows: pa.RecordBatch, view: View, moment: Moment) -> Applied: ...
-
-    def close(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
-        """What falls due when the watermark goes from ``moment.watermark_ms`` to ``until_ms``."""
-        ...
 
     def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
         """Whether a run may hold rows of results that fall due between the two watermarks."""
@@ -116,6 +109,46 @@ class Operator(Protocol):
     def live_from(self, watermark_ms: int) -> int | None:
         """Sub-keys below this are gone at that watermark; None: nothing ever expires."""
         ...
+
+
+Views = dict[str, View]
+"""An instance's state by the names of its stores."""
+
+MAIN = ""
+"""The store of an operator that has only one is the operator itself, and needs no name."""
+
+
+class Operator(Protocol):
+    """A stateful operator's kernel."""
+
+    @property
+    def stores(self) -> dict[str, Store]: ...
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        """The columns that the kernel is given."""
+        ...
+
+    @property
+    def output_schema(self) -> pa.Schema: ...
+
+    def emits_at_once(self, mode: OutputMode) -> bool:
+        """Whether rows may give results before the watermark moves."""
+        ...
+
+    def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied: ...
+
+    def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
+        """What falls due when the watermark goes from ``moment.watermark_ms`` to ``until_ms``."""
+        ...
+
+
+class OneStore:
+    """For operators that are their own and only store."""
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        return {MAIN: cast(Store, self)}
 
 
 def _cut(ranges: SlotRanges, pieces: int) -> Iterator[SlotRange]:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.aggregate import source_rows
-from headrace.operators.kernel import Applied, Moment, OutputMode, View
+from headrace.operators.kernel import MAIN, Applied, Moment, OneStore, OutputMode, View, Views
 from headrace.operators.partials import Partial, combine
 from headrace.operators.windows import TimeWindow
 from headrace.state import lookup
@@ -30,12 +30,16 @@ WINDOW = "w"
 
 
 @dataclass(frozen=True)
-class WindowedAggregate:
+class WindowedAggregate(OneStore):
     """``groupBy(keys, window(...)).agg(...)``."""
 
     layout: Layout
     partials: tuple[Partial, ...]
     window: TimeWindow
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        return self.layout.schema
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -52,8 +56,13 @@ class WindowedAggregate:
             return False
         return self.window.any_over(ref.sub_min, ref.sub_max, after_ms * 1000, until_ms * 1000)
 
-    def apply(self, rows: pa.RecordBatch, view: View, moment: Moment) -> Applied:
+    def emits_at_once(self, mode: OutputMode) -> bool:
+        return mode is not OutputMode.APPEND
+
+    def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
+        view = views[MAIN]
         result = Applied(rows=source_rows(rows))
+        changed = None
         drops_late = moment.mode is not OutputMode.COMPLETE
         if drops_late and rows.num_rows:
             in_time = self.window.last_end(subs(rows)) > moment.watermark_us
@@ -62,18 +71,21 @@ class WindowedAggregate:
             rows = kept
         if rows.num_rows:
             ordered, starts = sort_into_segments(rows.select(self.layout.schema.names), self.layout)
-            result.changed = reduce_segments(ordered, starts, self.layout, self.combine)
-            result.keys = result.changed.num_rows
+            changed = result.changed[MAIN] = reduce_segments(ordered, starts, self.layout, self.combine)
+            result.keys = changed.num_rows
         if moment.mode is OutputMode.COMPLETE:
-            for part in view.scan(self.layout, self.combine, newer=result.changed):
+            for part in view.scan(self.layout, self.combine, newer=changed):
                 result.emitted.extend(self._windows(part, None, None))
-        elif moment.mode is OutputMode.UPDATE and result.changed is not None:
-            result.emitted.extend(self._touched_windows(result.changed, view, moment))
+        elif moment.mode is OutputMode.UPDATE and changed is not None:
+            result.emitted.extend(self._touched_windows(changed, view, moment))
         return result
 
-    def close(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
+    def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
         if moment.mode is not OutputMode.APPEND:
-            return
+            return Applied()
+        return Applied(emitted=list(self._closed(views[MAIN], moment, until_ms)))
+
+    def _closed(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
         live_from, until_us = self.live_from(moment.watermark_ms), until_ms * 1000
         # Windows of a single pane need no combining, and event times taken as windows would be too many to list.
         due = None if self.window.one_pane_each else self._due(view.runs(live_from), moment.watermark_us, until_us)
@@ -88,7 +100,8 @@ class WindowedAggregate:
 
     def _due(self, runs: list[Run], after_us: int, until_us: int) -> Indices:
         """Starts of the windows that end in (after, until] and may hold rows of these runs."""
-        starts = [self.window.starts_between(r.ref.sub_min, r.ref.sub_max, after_us, until_us) for r in runs if r.ref.sub_min is not None]
+        panes = [(run.ref.sub_min or 0, run.ref.sub_max or 0) for run in runs]
+        starts = [self.window.starts_between(first, last, after_us, until_us) for first, last in panes]
         return np.unique(np.concatenate(starts)) if starts else np.zeros(0, dtype=np.int64)
 
     def _one_window(self, slices: list[pa.RecordBatch], start: int) -> pa.RecordBatch | None:

@@ -57,12 +57,15 @@ class Checkpoint:
             )
         return found
 
-    def open(self, operator_id: str, layout: Layout, description: dict[str, object]) -> None:
-        """Create the folder, or check that it belongs to this query."""
+    def open(self, stores: dict[str, tuple[Layout, dict[str, object]]]) -> None:
+        """Create the folder, or check that it belongs to this query, by the layout and description of every store."""
         identity = self.directory / "query.json"
         wanted = {
-            "format": 1,
-            "operators": {operator_id: {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **description}},
+            "format": 2,
+            "operators": {
+                name: {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
+                for name, (layout, about) in stores.items()
+            },
         }
         if identity.exists():
             self._check_identity(self.identity(), wanted)
@@ -129,6 +132,13 @@ class Checkpoint:
         return data
 
     def _check_identity(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+        if set(found["operators"]) != set(wanted["operators"]):
+            raise CheckpointMismatchError(
+                where=str(self.location),
+                wanted=f"a checkpoint of this query ({', '.join(wanted['operators'])})",
+                found=f"one of another query ({', '.join(found['operators'])})",
+                hint="give the query a checkpointLocation of its own",
+            )
         for name, mine in wanted["operators"].items():
             theirs = found["operators"].get(name)
             if theirs is None or theirs.get("operator") != mine.get("operator"):

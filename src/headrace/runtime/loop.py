@@ -1,6 +1,6 @@
 """The batch loop: one micro-batch from Spark's rows to a committed, delivered version.
 
-    already done? -> process (one job) -> flush (one more, if results fall due) -> commit -> deliver -> collect garbage
+    already done? -> process -> flush (if results fall due) -> commit -> deliver -> collect garbage
 
 A crash before the commit leaves nothing that counts, and Spark replays the batch; a crash after it only delivers again.
 An exception must reach Spark: returning normally would commit the batch in Spark's own log.
@@ -17,34 +17,28 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.compile import StatefulPlan
-from headrace.compile.routing import route
+from headrace.compile.dataflow import Dataflow, Op
 from headrace.config import Config
-from headrace.errors import CheckpointError, HeadraceError, require
-from headrace.graph.nodes import Step
-from headrace.operators.kernel import Moment, OutputMode
+from headrace.errors import CheckpointError, HeadraceError
+from headrace.operators.kernel import MAIN, Moment, OutputMode
 from headrace.runtime import watermark
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import fail_point
+from headrace.runtime.jobs import Combining, Jobs, merged, outlet_rows
 from headrace.runtime.progress import BatchProgress
-from headrace.runtime.reports import InstanceReport, from_text
+from headrace.runtime.reports import InstanceReport
 from headrace.runtime.sinks import Sink
-from headrace.runtime.staged import check_staged, staged_frame
-from headrace.runtime.task import REPORT, InstanceTask, Phase, TaskSpec, reports_left
-from headrace.state.manifest import Manifest, OperatorState, StagedFile
+from headrace.runtime.staged import check_staged
+from headrace.runtime.task import Phase, TaskSpec
+from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.run import RunRef
 from headrace.state.slots import even_ranges, join
 
 STOP_SECONDS_MAX = 60
 
-FLUSH_ROWS_HERE = 2_000_000
-"""Up to so many rows of state the driver closes windows itself: a Spark job would take longer to start than that takes."""
-FLUSHED_HERE = 0
-"""... under the number of a task attempt, of which there can be only one."""
-
-COMBINE_BELOW = 0.7
-"""Combine before the shuffle while it leaves less than this share of the rows."""
+Reports = dict[str, list[InstanceReport]]
+"""By operator."""
 
 
 class Stopping(Exception):
@@ -62,12 +56,10 @@ class Stopping(Exception):
 class BatchLoop:
     """Spark calls it with every micro-batch."""
 
-    plan: StatefulPlan
-    suffix: tuple[Step, ...]
-    sink: Sink
+    flow: Dataflow
+    sinks: tuple[Sink, ...]
     checkpoint: Checkpoint
     config: Config
-    mode: OutputMode
     instances: int
     executed_plan: Callable[[], Any]
     """Spark's physical plan of the batch that runs now, for its event-time statistics."""
@@ -82,8 +74,15 @@ class BatchLoop:
     stopping: threading.Event = field(default_factory=threading.Event)
     error: HeadraceError | None = None
     previous: Manifest | None = None
-    combining: bool = True
     last_begin_s: float = field(default_factory=time.time)
+
+    def __post_init__(self) -> None:
+        self.combining = Combining(self.config)
+        self.direct = {
+            port[0].source: sink
+            for port, sink in zip(self.flow.outlets, self.sinks, strict=True)
+            if sink.direct and len(port) == 1 and port[0].source in self.flow.by_id and self.flow.consumers(port[0].source) == 1
+        }
 
     def __call__(self, batch: DataFrame, version: int) -> None:
         if self.stopping.is_set():
@@ -108,47 +107,67 @@ class BatchLoop:
         phases: dict[str, float] = {}
         begin_s = time.time()
         fail_point("batch-begin", version)
-        reports: list[InstanceReport] = []
+        reports: Reports = {}
         manifest = self.checkpoint.manifests.read_if_exists(version)
         replayed = manifest is not None
-        if manifest is None:
-            manifest, reports = self._process(batch, version, phases)
-        with Phase(phases, "deliver"):
-            fail_point("deliver-before", version)
-            self._deliver(batch.sparkSession, manifest, replayed)
-            fail_point("deliver-after", version)
+        kept = self.flow.only_reader is None
+        if kept:
+            # Several operators or sinks read the batch; its source is read once.
+            batch = batch.persist()
+        try:
+            if manifest is None:
+                manifest, reports = self._process(batch, version, phases)
+            with Phase(phases, "deliver"):
+                fail_point("deliver-before", version)
+                self._deliver(batch, manifest)
+                fail_point("deliver-after", version)
+        finally:
+            if kept:
+                batch.unpersist()
         self.previous = manifest
         with Phase(phases, "collectGarbage"):
             self.checkpoint.remember(manifest)
             self.checkpoint.collect_garbage(self.config.versionsToKeep)
             fail_point("collect-garbage", version)
-        waiting = self.backlog.observe(sum(r.rows for r in reports))
         end_s = time.time()
-        times = (begin_s, end_s, self.last_begin_s)
-        self.on_progress(BatchProgress(version, times, replayed, self.instances, phases, reports, manifest, waiting))
+        progress = BatchProgress(
+            version, (begin_s, end_s, self.last_begin_s), replayed, self.instances, phases, reports, manifest, {}, self._first_ops()
+        )
+        self.on_progress(replace(progress, backlog=self.backlog.observe(progress.rows)))
         self.last_begin_s = begin_s
         fail_point("batch-end", version)
 
-    def _process(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, list[InstanceReport]]:
+    def _first_ops(self) -> tuple[str, ...]:
+        """Operators that read sources: their rows are the query's."""
+        return tuple(op.id for op in self.flow.ops if any(b.source in self.flow.sources for b in op.branches))
+
+    def _process(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, Reports]:
         before = self._before(version)
-        old = before.operators[self.plan.operator_id] if before else OperatorState()
-        moment = Moment(self.mode, before.watermark_ms if before else 0)
-        spec = self._spec(version, moment, old.runs)
-        reports = self._job(batch, spec, phases)
+        now_ms = int(time.time() * 1000)
+        states = {name: state.runs for name, state in before.operators.items()} if before else {}
+        late_ms = before.watermark_ms if before else 0
+        specs = self._process_specs(version, late_ms, now_ms, states)
+        reports = self._jobs(batch.sparkSession, batch, specs, phases).run()
         fail_point("job-done", version)
         with Phase(phases, "watermark"):
-            nodes = self.event_times.observed(self.executed_plan()) if self.plan.event_time_in_key else ()
-            reached, nodes = watermark.advance(before, nodes, self.watermark_policy)
-        runs = tuple(join(ref for report in reports for ref in report.runs))
-        staged = tuple(s for report in reports for s in report.staged)
-        staged += self._flush(batch.sparkSession, replace(spec, refs=runs), reached, phases)
+            timed = any(op.plan.event_time_in_key for op in self.flow.ops)
+            nodes = self.event_times.observed(self.executed_plan()) if timed else ()
+            reached_ms, nodes = watermark.advance(before, nodes, self.watermark_policy)
+        states |= _stores(reports)
+        if reached_ms > late_ms:
+            specs = self._flush_specs(version, late_ms, reached_ms, now_ms, states)
+            if specs:
+                with Phase(phases, "flush"):
+                    flushed = self._jobs(batch.sparkSession, None, specs, {}).run()
+                states |= _stores(flushed)
+                reports = {name: merged(reports.get(name, []), flushed.get(name, [])) for name in {**reports, **flushed}}
         fail_point("flush-done", version)
         manifest = Manifest(
             version=version,
             epoch=self.epoch,
-            operators={self.plan.operator_id: OperatorState(self._alive(runs, reached), reached)},
-            staged=staged,
-            watermark_ms=reached,
+            operators=self._states(states, reached_ms),
+            staged=tuple(s for each in reports.values() for report in each for s in report.staged),
+            watermark_ms=reached_ms,
             watermark_nodes_ms=nodes,
             instances=self.instances,
             offsets=self.checkpoint.source_offsets(version),
@@ -176,104 +195,121 @@ class BatchLoop:
             )
         return self.previous
 
-    def _spec(self, version: int, moment: Moment, refs: tuple[RunRef, ...]) -> TaskSpec:
+    def _jobs(self, session: SparkSession, batch: DataFrame | None, specs: dict[str, TaskSpec], phases: dict[str, float]) -> Jobs:
+        only = self.flow.only_reader is not None
+        sources = {} if batch is None or only else self.flow.rows_of_sources(batch)
+        selected = batch if only else None
+        return Jobs(self.flow, session, self.checkpoint.directory, specs, sources, selected, self.combining, self.direct, phases)
+
+    def _process_specs(self, version: int, late_ms: int, now_ms: int, states: dict[str, tuple[RunRef, ...]]) -> dict[str, TaskSpec]:
+        """Operators that get rows: from sources, or from others that give results at once."""
+        specs: dict[str, TaskSpec] = {}
+        for op in self.flow.ops:
+            fed = any(b.source in self.flow.sources for b in op.branches)
+            fed = fed or any(up.id in specs and up.plan.operator.emits_at_once(up.mode) for up in self.flow.upstream(op))
+            if fed:
+                specs[op.id] = self._spec(op, version, late_ms, now_ms, states)
+        return {name: self._passing(self.flow.by_id[name], spec, specs) for name, spec in specs.items()}
+
+    def _flush_specs(
+        self, version: int, late_ms: int, reached_ms: int, now_ms: int, states: dict[str, tuple[RunRef, ...]]
+    ) -> dict[str, TaskSpec]:
+        """Operators of which something falls due, and those behind them."""
+        specs: dict[str, TaskSpec] = {}
+        for op in self.flow.ops:
+            due = op.mode is OutputMode.APPEND and self._is_due(op, late_ms, reached_ms, states)
+            if due or any(up.id in specs for up in self.flow.upstream(op)):
+                spec = self._spec(op, version, late_ms, now_ms, states)
+                specs[op.id] = replace(spec, until_ms=_held(reached_ms, op))
+        return {name: self._passing(self.flow.by_id[name], spec, specs) for name, spec in specs.items()}
+
+    def _is_due(self, op: Op, late_ms: int, reached_ms: int, states: dict[str, tuple[RunRef, ...]]) -> bool:
+        after_ms, until_ms = _held(late_ms, op), _held(reached_ms, op)
+        stores = op.plan.operator.stores.items()
+        return any(store.is_due(ref, after_ms, until_ms) for name, store in stores for ref in states.get(store_id(op.id, name), ()))
+
+    def _passing(self, op: Op, spec: TaskSpec, specs: dict[str, TaskSpec]) -> TaskSpec:
+        """Whether results stay in the job. A flush that starts here is mostly small, and then staged: see ``Jobs``."""
+        following = self.flow.next_op(op)
+        goes_on = following is not None and following.id in specs
+        if spec.until_ms is None:
+            goes_on = goes_on and op.plan.operator.emits_at_once(op.mode)
+        elif not any(up.id in specs for up in self.flow.upstream(op)):
+            goes_on = False
+        return replace(spec, passes_on=goes_on or op.id in self.direct)
+
+    def _spec(self, op: Op, version: int, late_ms: int, now_ms: int, states: dict[str, tuple[RunRef, ...]]) -> TaskSpec:
+        plan, config = op.plan, self.config
         return TaskSpec(
             directory=str(self.checkpoint.directory),
-            operator=self.plan.operator,
-            operator_id=self.plan.operator_id,
+            operator=plan.operator,
+            operator_id=op.id,
             version=version,
             epoch=self.epoch,
-            moment=moment,
-            refs=refs,
+            moment=Moment(op.mode, _held(late_ms, op), now_ms),
+            refs={name: states.get(store_id(op.id, name), ()) for name in plan.operator.stores},
             routing=even_ranges(self.instances),
-            ones=self.plan.ones,
-            counts_rows=self.plan.counts_rows,
-            sync=self.config.durable,
-            depth_max=self.config.depthMax,
-            compact_rows=self.config.compactRows,
-            compact_factor=self.config.compactFactor,
-            direct=self.sink.direct,
+            ones=plan.ones,
+            counts_rows=plan.counts_rows,
+            sync=config.durable,
+            depth_max=config.depthMax,
+            compact_rows=config.compactRows,
+            compact_factor=config.compactFactor,
+            passes_on=False,
         )
 
-    def _job(self, batch: DataFrame, spec: TaskSpec, phases: dict[str, float]) -> list[InstanceReport]:
-        """Combine, route, and run the instances."""
-        with Phase(phases, "plan"):
-            wanted = {"always": True, "never": False}.get(self.config.combine, self.combining)
-            combining = wanted and self.plan.many is not None
-            rows = self.plan.combined(batch) if combining else self.plan.projected(batch)
-            routed = route(rows, spec.routing)
-        with Phase(phases, "job"):
-            reports = self._run_instances(routed, spec)
-        self._learn(reports, combining, batch)
-        return reports
+    def _states(self, states: dict[str, tuple[RunRef, ...]], reached_ms: int) -> dict[str, OperatorState]:
+        """What the manifest says of every store; whole runs that hold nothing but closed panes are gone."""
+        found = {}
+        for op in self.flow.ops:
+            for name, store in op.plan.operator.stores.items():
+                refs = states.get(store_id(op.id, name), ())
+                live_from = None if op.mode is OutputMode.COMPLETE else store.live_from(_held(reached_ms, op))
+                if live_from is not None:
+                    refs = tuple(ref for ref in refs if ref.sub_max is None or ref.sub_max >= live_from)
+                found[store_id(op.id, name)] = OperatorState(refs, reached_ms)
+        return found
 
-    def _run_instances(self, routed: DataFrame, spec: TaskSpec) -> list[InstanceReport]:
-        if not spec.direct:
-            texts = [row[0] for row in routed.mapInArrow(InstanceTask(spec), f"{REPORT} string").collect()]
-        else:
-            self.sink.deliver(spec.version, self._finished(routed.mapInArrow(InstanceTask(spec), self.plan.kernel_schema)))
-            texts = reports_left(spec)
-        reports = sorted((from_text(text) for text in texts), key=lambda r: r.instance)
-        # A task that ran twice may report twice; either attempt's files are complete, and one of them is enough.
-        one_each = {report.instance: report for report in reports}
-        require(sorted(one_each) == list(range(self.instances)), f"every instance reports; these did: {sorted(one_each)}")
-        return list(one_each.values())
-
-    def _flush(self, session: SparkSession, spec: TaskSpec, reached_ms: int, phases: dict[str, float]) -> tuple[StagedFile, ...]:
-        """Close what falls due at the new watermark, so that no result waits for another batch."""
-        after_ms = spec.moment.watermark_ms
-        operator = self.plan.operator
-        if self.mode is not OutputMode.APPEND or reached_ms <= after_ms:
-            return ()
-        if not any(operator.is_due(ref, after_ms, reached_ms) for ref in spec.refs):
-            return ()
-        spec = replace(spec, until_ms=reached_ms)
-        with Phase(phases, "flush"):
-            if sum(ref.rows for ref in spec.refs) <= FLUSH_ROWS_HERE and not spec.direct:
-                reports = [InstanceTask(spec).run(iter(()), instance, FLUSHED_HERE)[1] for instance in range(self.instances)]
-            else:
-                reports = self._run_instances(session.range(0, self.instances, 1, self.instances), spec)
-        return tuple(s for report in reports for s in report.staged)
-
-    def _alive(self, runs: tuple[RunRef, ...], reached_ms: int) -> tuple[RunRef, ...]:
-        """Whole runs that hold nothing but closed panes are gone."""
-        live_from = None if self.mode is OutputMode.COMPLETE else self.plan.operator.live_from(reached_ms)
-        if live_from is None:
-            return runs
-        return tuple(ref for ref in runs if ref.sub_max is None or ref.sub_max >= live_from)
-
-    def _deliver(self, session: SparkSession, manifest: Manifest, replayed: bool) -> None:
-        if self.sink.direct:
-            return
-        rows = staged_frame(session, self.checkpoint.directory, manifest.staged, self.plan.kernel_schema)
-        try:
-            self.sink.deliver(manifest.version, None if rows is None else self._finished(rows))
-        except Exception:
-            # A damaged file shows in a Spark task, as a failure of Spark; say what it really is.
-            check_staged(self.checkpoint.directory, manifest.staged)
-            raise
-
-    def _finished(self, rows: DataFrame) -> DataFrame:
-        rows = self.plan.finish(rows)
-        for step in self.suffix:
-            rows = step.apply(rows)
-        return rows
-
-    def _learn(self, reports: list[InstanceReport], combining: bool, batch: DataFrame) -> None:
-        """Whether combining pays, from what it did to this batch, or would have done."""
-        rows = sum(r.rows for r in reports)
-        if rows < 1000:
-            return
-        if combining:
-            self.combining = sum(r.rows_shuffled for r in reports) < COMBINE_BELOW * rows
-        else:
-            maps = max(1, self.instances)
-            self.combining = sum(r.keys for r in reports) * maps < COMBINE_BELOW * rows / 2
+    def _deliver(self, batch: DataFrame, manifest: Manifest) -> None:
+        sources = {} if self.flow.only_reader is not None else self.flow.rows_of_sources(batch)
+        directory = self.checkpoint.directory
+        for port, sink in zip(self.flow.outlets, self.sinks, strict=True):
+            if len(port) == 1 and port[0].source in self.direct:
+                continue
+            rows = outlet_rows(self.flow, port, batch.sparkSession, directory, manifest.staged, sources)
+            try:
+                sink.deliver(manifest.version, rows)
+            except Exception:
+                # A damaged file shows in a Spark task, as a failure of Spark; say what it really is.
+                check_staged(directory, manifest.staged)
+                raise
 
 
-def _counters(before: Manifest | None, reports: list[InstanceReport]) -> dict[str, int]:
-    """What a version adds up; ``keys`` only where the operator looks up every key it touches."""
-    counters = {"rows": sum(r.rows for r in reports), "rows_late": sum(r.rows_late for r in reports)}
-    if all(r.keys_new is not None for r in reports):
-        counters["keys"] = (before.counters.get("keys", 0) if before else 0) + sum(r.keys_new or 0 for r in reports)
+def store_id(op: str, store: str) -> str:
+    """What a manifest calls a store: an operator's only one has the operator's name."""
+    return op if store == MAIN else f"{op}.{store}"
+
+
+def _held(watermark_ms: int, op: Op) -> int:
+    """The watermark as an operator sees it."""
+    return max(0, watermark_ms - op.hold_ms)
+
+
+def _stores(reports: Reports) -> dict[str, tuple[RunRef, ...]]:
+    found: dict[str, list[RunRef]] = {}
+    for op, each in reports.items():
+        for report in each:
+            for store, refs in report.runs.items():
+                found.setdefault(store_id(op, store), []).extend(refs)
+    return {name: tuple(join(refs)) for name, refs in found.items()}
+
+
+def _counters(before: Manifest | None, reports: Reports) -> dict[str, int]:
+    """What a version adds up; keys only where the operator looks up every key it touches."""
+    counters = dict(before.counters) if before else {}
+    for op, each in reports.items():
+        if all(r.keys_new is not None for r in each):
+            counters[f"keys.{op}"] = counters.get(f"keys.{op}", 0) + sum(r.keys_new or 0 for r in each)
+    counters["rows"] = sum(r.rows for each in reports.values() for r in each)
+    counters["rows_late"] = sum(r.rows_late for each in reports.values() for r in each)
     return counters

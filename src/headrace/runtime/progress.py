@@ -20,20 +20,34 @@ class BatchProgress:
     replayed: bool
     instances: int
     phases_ms: dict[str, float]
-    reports: list[InstanceReport]
+    reports: dict[str, list[InstanceReport]]
+    """By operator."""
     manifest: Manifest
     backlog: dict[str, Any]
+    readers: tuple[str, ...]
+    """Operators that read sources."""
 
-    def operator(self) -> dict[str, Any]:
+    @property
+    def rows(self) -> int:
+        """Rows that came in from the sources."""
+        return max((sum(r.rows for r in self.reports.get(op, [])) for op in self.readers), default=0)
+
+    def operators(self) -> list[dict[str, Any]]:
         """In the form of Spark's ``stateOperators``."""
-        runs = [ref for state in self.manifest.operators.values() for ref in state.runs]
+        names = dict.fromkeys(store.split(".")[0] for store in self.manifest.operators)
+        return [self._operator(name) for name in names]
+
+    def _operator(self, name: str) -> dict[str, Any]:
+        stores = [state for store, state in self.manifest.operators.items() if store.split(".")[0] == name]
+        runs = [ref for state in stores for ref in state.runs]
+        reports = self.reports.get(name, [])
         return {
-            "operatorName": next(iter(self.manifest.operators)),
+            "operatorName": name,
             # Where keys are not counted, rows of one key and pane in several runs count several times.
-            "numRowsTotal": self.manifest.counters.get("keys", sum(ref.rows for ref in runs)),
-            "numRowsUpdated": sum(r.keys for r in self.reports),
+            "numRowsTotal": self.manifest.counters.get(f"keys.{name}", sum(ref.rows for ref in runs)),
+            "numRowsUpdated": sum(r.keys for r in reports),
             "numRowsRemoved": 0,
-            "numRowsDroppedByWatermark": sum(r.rows_late for r in self.reports),
+            "numRowsDroppedByWatermark": sum(r.rows_late for r in reports),
             "memoryUsedBytes": sum({ref.file: ref.bytes for ref in runs}.values()),
             "numShufflePartitions": self.instances,
             "numStateStoreInstances": self.instances,
@@ -42,18 +56,19 @@ class BatchProgress:
 
     def headrace(self) -> dict[str, Any]:
         """What Spark's progress does not have."""
+        reports = [r for each in self.reports.values() for r in each]
         staged = sum(s.rows for s in self.manifest.staged)
-        rows = sum(r.rows for r in self.reports)
+        late = sum(r.rows_late for op in self.readers for r in self.reports.get(op, []))
         begin_s, end_s, _ = self.times_s
         return {
             "version": self.version,
             "replayed": self.replayed,
-            "instances": [_instance(r) for r in self.reports],
+            "instances": [_instance(r) for r in reports],
             "phasesMs": {k: round(v, 2) for k, v in self.phases_ms.items()},
             "batchMs": round((end_s - begin_s) * 1000, 2),
-            "rows": rows,
-            "rowsOut": max(staged, sum(r.rows_out for r in self.reports)),
-            "shareDelivered": 1.0 if not rows else 1.0 - sum(r.rows_late for r in self.reports) / rows,
+            "rows": self.rows,
+            "rowsOut": max(staged, sum(r.rows_out for r in reports)),
+            "shareDelivered": 1.0 if not self.rows else 1.0 - late / self.rows,
             "backlog": self.backlog,
             "watermarkMs": self.manifest.watermark_ms,
         }
@@ -83,6 +98,7 @@ class BatchProgress:
 
 def _instance(report: InstanceReport) -> dict[str, Any]:
     return {
+        "operator": report.operator,
         "instance": report.instance,
         "rows": report.rows,
         "rowsShuffled": report.rows_shuffled,
@@ -94,7 +110,7 @@ def _instance(report: InstanceReport) -> dict[str, Any]:
         "phasesMs": {k: round(v, 2) for k, v in report.phases_ms.items()},
         "stateRows": report.state_rows,
         "stateBytes": report.state_bytes,
-        "runs": len(report.runs),
+        "runs": len(report.refs),
         "rowsCompacted": report.rows_compacted,
         "privateBytes": report.private_bytes,
         "rowsPerSlot": dict(report.rows_per_slot),

@@ -8,27 +8,29 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.compile import StatefulPlan, compile_node
 from headrace.compile.aggregates import check_mode
 from headrace.compile.catalyst import first_line
+from headrace.compile.dataflow import Dataflow, compile_flow
 from headrace.compile.explain import explain
 from headrace.config import Config
 from headrace.errors import HeadraceError, QueryError
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.loop import BatchLoop, Stopping
+from headrace.runtime.loop import BatchLoop, Stopping, store_id
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.session import check_session
 from headrace.runtime.sinks import Sink
 from headrace.runtime.state_frame import state_frame
+from headrace.state.layout import Layout
 
 if TYPE_CHECKING:
     from headrace.graph.stream import Stream
@@ -59,9 +61,9 @@ class Progress(dict[str, Any]):
 class HeadraceQuery:
     """A running query."""
 
-    def __init__(self, loop: BatchLoop, stream: Stream) -> None:
+    def __init__(self, loop: BatchLoop, session: SparkSession) -> None:
         self._loop = loop
-        self._stream = stream
+        self._session = session
         self._started = threading.Event()
         self._query: StreamingQuery | None = None
         self._ours: deque[BatchProgress] = deque(maxlen=RECENT)
@@ -126,7 +128,7 @@ class HeadraceQuery:
 
     def _merged(self, ours: BatchProgress, spark: dict[str, Any] | None) -> Progress:
         base = Progress(spark or {"id": self.id, "runId": self.runId, "name": self.name, "batchId": ours.version})
-        base["stateOperators"] = [ours.operator()]
+        base["stateOperators"] = ours.operators()
         if ours.event_time():
             base["eventTime"] = {**base.get("eventTime", {}), **ours.event_time()}
         base["headrace"] = ours.headrace() | {"latencyMs": ours.latency(base.get("eventTime", {}))}
@@ -158,15 +160,19 @@ class HeadraceQuery:
 
     def explain(self, extended: bool = False) -> None:
         """Print the plan: what runs where, how rows are routed."""
-        print(explain(self._loop.plan, self._stream.suffix, self._loop.instances, str(self._loop.mode), self._loop.sink.guarantee))
+        print(explain(self._loop.flow, self._loop.instances, [sink.guarantee for sink in self._loop.sinks]))
         if extended:
             self._spark.explain(extended)
 
     def state(self, operator: str | None = None, version: int | None = None) -> DataFrame:
         """The operator's state as a DataFrame, at the newest or any kept version. It stays readable, and so do
         DataFrames made from it, until 16 more were asked for, the process ends or an hour has passed."""
-        if operator is not None and operator != self._loop.plan.operator_id:
-            raise QueryError(where="state", wanted=f"the operator {self._loop.plan.operator_id!r}", found=repr(operator))
+        stores = {store_id(op.id, name): (op, name) for op in self._loop.flow.ops for name in op.plan.operator.stores}
+        if operator is None and len(stores) == 1:
+            operator = next(iter(stores))
+        if operator not in stores:
+            raise QueryError(where="state", wanted=f"an operator's state: {', '.join(stores)}", found=repr(operator))
+        op, store = stores[operator]
         checkpoint = self._loop.checkpoint
         kept = checkpoint.manifests.versions()
         if not kept and version is None:
@@ -174,7 +180,8 @@ class HeadraceQuery:
         chosen = kept[-1] if version is None else version
         lease = checkpoint.lease(chosen)
         try:
-            frame = state_frame(self._stream.sparkSession, checkpoint, self._loop.plan, chosen)
+            kernel, reader = op.plan.operator.stores[store], op.plan.readers[store]
+            frame = state_frame(self._session, checkpoint, operator, kernel, reader, chosen, op.hold_ms)
         except HeadraceError:
             lease.unlink(missing_ok=True)
             raise
@@ -197,69 +204,80 @@ class HeadraceQuery:
         return result
 
 
-def start_query(
-    stream: Stream,
-    make_sink: Callable[[], Sink],
-    mode: OutputMode,
-    options: dict[str, str],
-    name: str | None,
-    trigger: dict[str, Any],
-    where: str,
-) -> HeadraceQuery:
+@dataclass(frozen=True)
+class Output:
+    """One sink's part of a query: what it is to get, and how it is made."""
+
+    stream: Stream
+    mode: OutputMode
+    where: str
+    make_sink: Callable[[], Sink]
+
+
+def start_query(outputs: list[Output], options: dict[str, str], name: str | None, trigger: dict[str, Any], where: str) -> HeadraceQuery:
     """Check everything that can be checked, then start Spark's query."""
-    assert stream.stateful is not None
-    session = stream.sparkSession
+    session = outputs[0].stream.sparkSession
     check_session(session)
     config = Config.read(_session_options(session), options)
-    plan = compile_node(stream.stateful, config)
-    check_mode(plan, mode, where)
-    sink = make_sink()
-    location = options.get("checkpointLocation") or _default_location(session, name, where, sink)
+    flow = compile_flow([(o.stream, o.mode, o.where) for o in outputs], config)
+    for output, port in zip(outputs, flow.outlets, strict=True):
+        for branch in port:
+            if branch.source in flow.by_id:
+                check_mode(flow.by_id[branch.source].plan, output.mode, output.where)
+    sinks = tuple(output.make_sink() for output in outputs)
+    location = options.get("checkpointLocation") or _default_location(session, name, where, sinks)
     checkpoint = Checkpoint(location)
-    checkpoint.open(plan.operator_id, plan.operator.layout, plan.description)
+    checkpoint.open(_stores(flow))
     checkpoint.claim()
     try:
         # Only the owner may sweep: what no manifest names yet may be the next version of a query that runs.
         checkpoint.sweep()
         if not checkpoint.manifests.versions():
-            sink.check_new_query()
-        return _start(stream, plan, sink, checkpoint, config, mode, name, trigger, where)
+            for sink in sinks:
+                sink.check_new_query()
+        return _start(flow, sinks, checkpoint, config, session, name, trigger, where)
     except BaseException:
         checkpoint.release()
         raise
 
 
+def _stores(flow: Dataflow) -> dict[str, tuple[Layout, dict[str, object]]]:
+    """What the checkpoint must know of every store."""
+    return {
+        store_id(op.id, name): (store.layout, {**op.plan.description, "kernel": op.plan.kernels[name]})
+        for op in flow.ops
+        for name, store in op.plan.operator.stores.items()
+    }
+
+
 def _start(
-    stream: Stream,
-    plan: StatefulPlan,
-    sink: Sink,
+    flow: Dataflow,
+    sinks: tuple[Sink, ...],
     checkpoint: Checkpoint,
     config: Config,
-    mode: OutputMode,
+    session: SparkSession,
     name: str | None,
     trigger: dict[str, Any],
     where: str,
 ) -> HeadraceQuery:
-    session = stream.sparkSession
     instances = config.instances or session.sparkContext.defaultParallelism
     holder: list[HeadraceQuery] = []
+    streaming = flow.streaming
     loop = BatchLoop(
-        plan,
-        stream.suffix,
-        sink,
+        flow,
+        sinks,
         checkpoint,
         config,
-        mode,
         instances,
         lambda: holder[0]._executed_plan(),
         lambda p: holder[0]._ours.append(p),
-        Backlog(plan.selected, checkpoint.location),
+        Backlog(streaming, checkpoint.location),
         lambda: holder[0].isActive,
         str(session.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")),
     )
-    query = HeadraceQuery(loop, stream)
+    query = HeadraceQuery(loop, session)
     holder.append(query)
-    writer = plan.selected.writeStream.foreachBatch(loop).option("checkpointLocation", str(checkpoint.location))
+    writer = streaming.writeStream.foreachBatch(loop).option("checkpointLocation", str(checkpoint.location))
     if name:
         writer = writer.queryName(name)
     if trigger:
@@ -276,11 +294,11 @@ def _session_options(session: Any) -> dict[str, str]:
     return {k: v for k, v in session.conf.getAll.items() if k.startswith("headrace.")} if hasattr(session.conf, "getAll") else {}
 
 
-def _default_location(session: Any, name: str | None, where: str, sink: Sink) -> str:
+def _default_location(session: Any, name: str | None, where: str, sinks: tuple[Sink, ...]) -> str:
     base = session.conf.get("spark.sql.streaming.checkpointLocation", None)
     if base:
         return f"{base}/{name}" if name else tempfile.mkdtemp(dir=base)
-    if sink.request.format.lower() in ("memory", "console", "noop") and sink.request.foreach_batch is None:
+    if all(sink.request.format.lower() in ("memory", "console", "noop") and sink.request.foreach_batch is None for sink in sinks):
         return tempfile.mkdtemp(prefix="headrace-")
     raise QueryError(
         where=where, wanted="a place for the query's state and offsets", found="none", hint="give option('checkpointLocation', ...)"

@@ -17,8 +17,9 @@ class InstanceReport:
     """One instance's part of a batch."""
 
     instance: int
-    runs: tuple[RunRef, ...]
-    """The instance's state after the batch."""
+    operator: str
+    runs: dict[str, tuple[RunRef, ...]]
+    """The instance's state after the batch, by store."""
     staged: tuple[StagedFile, ...] = ()
     rows: int = 0
     rows_shuffled: int = 0
@@ -37,12 +38,16 @@ class InstanceReport:
 
     @property
     def state_rows(self) -> int:
-        return sum(ref.rows for ref in self.runs)
+        return sum(ref.rows for ref in self.refs)
+
+    @property
+    def refs(self) -> list[RunRef]:
+        return [ref for refs in self.runs.values() for ref in refs]
 
     @property
     def state_bytes(self) -> int:
         """Of whole files: a file whose other slots belong to another instance counts here too."""
-        return sum({ref.file: ref.bytes for ref in self.runs}.values())
+        return sum({ref.file: ref.bytes for ref in self.refs}.values())
 
 
 def to_text(report: InstanceReport) -> str:
@@ -58,7 +63,7 @@ def from_text(text: str) -> InstanceReport:
     data: dict[str, Any] = json.loads(text)
     if "error" in data:
         raise _rebuild(data)
-    data["runs"] = tuple(RunRef.from_json(r) for r in data["runs"])
+    data["runs"] = {store: tuple(RunRef.from_json(r) for r in refs) for store, refs in data["runs"].items()}
     data["staged"] = tuple(StagedFile(**s) for s in data["staged"])
     data["rows_per_slot"] = tuple((int(s), int(n)) for s, n in data["rows_per_slot"])
     return InstanceReport(**data)

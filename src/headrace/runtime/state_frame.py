@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.compile import StatefulPlan
-from headrace.operators.kernel import Operator, View
+from headrace.compile.plan import StoreReader
+from headrace.operators.kernel import Store, View
 from headrace.operators.windowed import WINDOW
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.layout import SUB
@@ -25,33 +25,35 @@ class StateReader:
     """Merges and reads the state of some slots in a Spark task."""
 
     directory: str
-    operator: Operator
+    store: Store
     refs: tuple[RunRef, ...]
     ranges: tuple[SlotRanges, ...]
     live_from: int | None
     columns: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        layout = self.operator.layout
+        layout = self.store.layout
         reader = RunReader(Path(self.directory), layout)
         for batch in batches:
             for at in batch.column(0).to_pylist():
                 view = View(reader, clip(self.refs, self.ranges[at]), self.ranges[at])
-                for rows in view.scan(layout, self.operator.combine, sub_min=self.live_from):
+                for rows in view.scan(layout, self.store.combine, sub_min=self.live_from):
                     columns = [rows.column(SUB if name == WINDOW else name) for name in self.columns]
                     yield pa.RecordBatch.from_arrays(columns, names=list(self.columns))
 
 
-def state_frame(session: SparkSession, checkpoint: Checkpoint, plan: StatefulPlan, version: int) -> DataFrame:
-    """The state of a version: its keys, its pane where it has one, and the aggregates' values so far."""
+def state_frame(
+    session: SparkSession, checkpoint: Checkpoint, store_id: str, store: Store, reader: StoreReader, version: int, hold_ms: int
+) -> DataFrame:
+    """A store's rows at a version: its keys, its pane or time where it has one, and its values."""
     manifest = checkpoint.manifests.read(version)
-    state = manifest.operators[plan.operator_id]
-    reader = StateReader(
+    timed = store.layout.has_sub and manifest.watermark_nodes_ms
+    task = StateReader(
         str(checkpoint.runs),
-        plan.operator,
-        state.runs,
+        store,
+        manifest.operators[store_id].runs,
         even_ranges(READERS),
-        plan.operator.live_from(manifest.watermark_ms) if plan.event_time_in_key else None,
-        tuple(plan.state_schema.names),
+        store.live_from(max(0, manifest.watermark_ms - hold_ms)) if timed else None,
+        tuple(reader.schema.names),
     )
-    return plan.state_finish(session.range(0, READERS, 1, READERS).mapInArrow(reader, plan.state_schema))
+    return reader.finish(session.range(0, READERS, 1, READERS).mapInArrow(task, reader.schema))

@@ -11,7 +11,7 @@ import resource
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +20,13 @@ import pyarrow as pa
 from headrace.errors import HeadraceError
 from headrace.ids import SLOTS, slot_of
 from headrace.operators.aggregate import ROWS
-from headrace.operators.kernel import Applied, Moment, Operator, OutputMode, View
+from headrace.operators.kernel import MAIN, Applied, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.state.compact import Compactor
 from headrace.state.layout import HASH, hashes
 from headrace.state.manifest import StagedFile
-from headrace.state.run import RunReader, RunRef, write_arrow, write_run
+from headrace.state.run import RunReader, RunRef, Step, run_seq, write_arrow, write_run
 from headrace.state.slots import SlotRanges, clip, join
 
 REPORT = "report"
@@ -42,7 +42,8 @@ class TaskSpec:
     version: int
     epoch: str
     moment: Moment
-    refs: tuple[RunRef, ...]
+    refs: dict[str, tuple[RunRef, ...]]
+    """Per store."""
     routing: tuple[SlotRanges, ...]
     ones: tuple[str, ...]
     counts_rows: str | None
@@ -50,10 +51,14 @@ class TaskSpec:
     depth_max: int
     compact_rows: int
     compact_factor: float
-    direct: bool
-    """Results go straight on to the sink instead of being staged (only for a sink that keeps nothing)."""
+    passes_on: bool
+    """Results go straight on to the next operator of the job, or to a sink that keeps nothing, instead of being staged."""
     until_ms: int | None = None
-    """Set for the flush: no input, close what falls due up to this watermark."""
+    """Set for the flush: close what falls due up to this watermark. Rows come only from other operators' flush."""
+
+    @property
+    def step(self) -> Step:
+        return Step.PROCESS if self.until_ms is None else Step.FLUSH
 
 
 @dataclass
@@ -76,7 +81,7 @@ class InstanceTask:
             results, text = [], error_text(error)
         else:
             text = to_text(report)
-        if not self.spec.direct:
+        if not self.spec.passes_on:
             yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], names=[REPORT])
             return
         yield from results
@@ -90,24 +95,29 @@ class InstanceTask:
         began, cpu_began = time.perf_counter(), time.process_time()
         names = Names(spec, instance, attempt)
         ranges = spec.routing[instance]
-        reader = RunReader(Path(spec.directory) / "runs", spec.operator.layout)
         rows = self._read(batches)
         with self._phase("clip"):
-            view = View(reader, clip(spec.refs, ranges, reader), ranges)
+            views = self._views(ranges)
         with self._phase("kernel"):
-            applied = self._apply(rows, view)
+            applied = spec.operator.apply(rows, views, spec.moment)
         with self._phase("write"):
             fail_point("run-before", spec.version)
-            new = self._write_changed(applied, names, ranges, reader)
+            new = self._write_changed(applied, names, views, spec.step)
             fail_point("run-after", spec.version)
+        if spec.until_ms is not None:
+            applied = self._close(applied, names, views)
+        with self._phase("write"):
             staged, results = self._stage(applied, new, names)
             fail_point("staged-after", spec.version)
-        with self._phase("compact"):
-            refs, compacted = self._compact([*new, *view.refs], reader, ranges, applied, names)
+        compacted = 0
+        if spec.until_ms is None:
+            with self._phase("compact"):
+                compacted = sum(self._compact(name, view, applied, names) for name, view in views.items())
         fail_point("task-end", spec.version)
         report = InstanceReport(
             instance=instance,
-            runs=tuple(join(refs)),
+            operator=spec.operator_id,
+            runs={name: tuple(join(view.refs)) for name, view in views.items()},
             staged=tuple(staged),
             rows=applied.rows,
             rows_shuffled=rows.num_rows,
@@ -128,10 +138,11 @@ class InstanceTask:
     def _read(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         """All rows of the batch for this instance, in the kernel's types."""
         with self._phase("read"):
-            parts = [b for b in batches if b.num_rows and self.spec.until_ms is None]
-            schema = self.spec.operator.layout.schema
+            schema = self.spec.operator.input_schema
+            # What a flush without input is fed is only there to start its tasks.
+            parts = [b for b in batches if b.num_rows and HASH in b.schema.names]
             if not parts:
-                return self.spec.operator.layout.empty()
+                return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
             table = pa.Table.from_batches(parts).combine_chunks()
             columns = {name: table.column(name).chunk(0) for name in table.schema.names}
             for name in self.spec.ones:
@@ -145,53 +156,66 @@ class InstanceTask:
                     columns[field_.name] = columns[field_.name].cast(field_.type)
             return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
-    def _apply(self, rows: pa.RecordBatch, view: View) -> Applied:
-        spec = self.spec
-        if spec.until_ms is None:
-            return spec.operator.apply(rows, view, spec.moment)
-        return Applied(emitted=list(spec.operator.close(view, spec.moment, spec.until_ms)))
+    def _views(self, ranges: SlotRanges) -> Views:
+        views = {}
+        for name, store in self.spec.operator.stores.items():
+            reader = RunReader(Path(self.spec.directory) / "runs", store.layout)
+            views[name] = View(reader, clip(self.spec.refs.get(name, ()), ranges, reader), ranges)
+        return views
 
-    def _write_changed(self, applied: Applied, names: Names, ranges: SlotRanges, reader: RunReader) -> list[RunRef]:
-        spec = self.spec
-        if applied.changed is None or not applied.changed.num_rows:
-            return []
-        ref = write_run(
-            reader.directory, names.run(), applied.changed, spec.operator.layout, seq=spec.version, lo=0, hi=SLOTS, sync=spec.sync
-        )
-        # The rows all lie in the instance's own slots; a reference may only claim those.
-        return clip([ref], ranges, reader if len(ranges) > 1 else None) if len(ranges) > 1 else [_claim(ref, ranges)]
+    def _close(self, applied: Applied, names: Names, views: Views) -> Applied:
+        """Close on top of what this task has just written; both are its results."""
+        assert self.spec.until_ms is not None
+        with self._phase("kernel"):
+            closed = self.spec.operator.close(views, self.spec.moment, self.spec.until_ms)
+        with self._phase("write"):
+            self._write_changed(closed, names, views, Step.CLOSE)
+        return replace(applied, emitted=[*applied.emitted, *closed.emitted])
+
+    def _write_changed(self, applied: Applied, names: Names, views: Views, step: Step) -> list[RunRef]:
+        """Write what changed as one run per store, and put it on top of the store's view; returns the main store's."""
+        spec, new = self.spec, []
+        for name, rows in applied.changed.items():
+            if not rows.num_rows:
+                continue
+            view = views[name]
+            directory, layout = view.reader.directory, spec.operator.stores[name].layout
+            ref = write_run(directory, names.run(name), rows, layout, seq=run_seq(spec.version, step), lo=0, hi=SLOTS, sync=spec.sync)
+            # The rows all lie in the instance's own slots; a reference may only claim those.
+            claimed = clip([ref], view.ranges, view.reader) if len(view.ranges) > 1 else [_claim(ref, view.ranges)]
+            views[name] = replace(view, refs=[*claimed, *view.refs])
+            if name == MAIN:
+                new = claimed
+        return new
 
     def _stage(self, applied: Applied, new: list[RunRef], names: Names) -> tuple[list[StagedFile], list[pa.RecordBatch]]:
         spec = self.spec
         names_out = spec.operator.output_schema.names
-        if spec.direct:
+        if spec.passes_on:
             if applied.emits_changed:
-                return [], [] if applied.changed is None else [applied.changed.select(names_out)]
-            return [], applied.emitted
+                return [], [applied.changed[MAIN].select(names_out)] if MAIN in applied.changed else []
+            return [], [rows for rows in applied.emitted if rows.num_rows]
         if applied.emits_changed:
-            rows = 0 if applied.changed is None else applied.changed.num_rows
-            return [StagedFile(r.file, "runs", r.bytes, r.crc, rows) for r in new[:1]], []
+            return [StagedFile(r.file, "runs", r.bytes, r.crc, applied.changed[MAIN].num_rows, spec.operator_id) for r in new[:1]], []
         emitted = [rows for rows in applied.emitted if rows.num_rows]
         if not emitted:
             return [], []
         rows = pa.concat_batches(emitted)
         file = names.staged()
         length, crc = write_arrow(Path(spec.directory) / "staged" / file, rows, sync=spec.sync)
-        return [StagedFile(file, "staged", length, crc, rows.num_rows)], []
+        return [StagedFile(file, "staged", length, crc, rows.num_rows, spec.operator_id)], []
 
-    def _compact(
-        self, refs: list[RunRef], reader: RunReader, ranges: SlotRanges, applied: Applied, names: Names
-    ) -> tuple[list[RunRef], int]:
-        spec = self.spec
-        if spec.until_ms is not None:
-            return refs, 0
-        live_from = None if spec.moment.mode is OutputMode.COMPLETE else spec.operator.live_from(spec.moment.watermark_ms)
-        changed = applied.changed.num_rows if applied.changed is not None else 0
+    def _compact(self, name: str, view: View, applied: Applied, names: Names) -> int:
+        """Compact a store in place of its view's references; returns the rows merged."""
+        spec, store = self.spec, self.spec.operator.stores[name]
+        live_from = None if spec.moment.mode is OutputMode.COMPLETE else store.live_from(spec.moment.watermark_ms)
+        changed = applied.changed[name].num_rows if name in applied.changed else 0
         budget = max(spec.compact_rows, int(spec.compact_factor * changed))
-        compactor = Compactor(
-            reader.directory, spec.operator.layout, spec.operator.combine, reader, spec.depth_max, spec.sync, names.compacted, spec.version
-        )
-        return compactor.compact(refs, ranges, budget, live_from)
+        directory = view.reader.directory
+        seq = run_seq(spec.version, spec.step)
+        compactor = Compactor(directory, store.layout, store.combine, view.reader, spec.depth_max, spec.sync, names.compacted, seq)
+        view.refs[:], compacted = compactor.compact(view.refs, view.ranges, budget, live_from)
+        return compacted
 
     def _phase(self, name: str) -> Phase:
         return Phase(self.phases_ms, name)
@@ -205,9 +229,11 @@ class Names:
     instance: int
     attempt: int
     compactions: int = 0
+    runs: int = 0
 
-    def run(self) -> str:
-        return self._name("run")
+    def run(self, store: str) -> str:
+        self.runs += 1
+        return self._name(f"{'flush-' if self.spec.until_ms is not None else ''}run{self.runs}{'-' if store else ''}{store}")
 
     def staged(self) -> str:
         return self._name("flush" if self.spec.until_ms is not None else "out")
@@ -240,8 +266,6 @@ class Phase:
 
 
 def _claim(ref: RunRef, ranges: SlotRanges) -> RunRef:
-    from dataclasses import replace
-
     ((lo, hi),) = ranges
     return replace(ref, lo=lo, hi=hi)
 

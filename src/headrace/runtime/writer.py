@@ -12,7 +12,7 @@ from headrace.errors import QueryError, SinkError, UnsupportedError
 from headrace.graph.origin import user_line
 from headrace.graph.stream import Stream, provide_writer
 from headrace.operators.kernel import OutputMode
-from headrace.runtime.query import HeadraceQuery, start_query
+from headrace.runtime.query import HeadraceQuery, Output, start_query
 from headrace.runtime.sinks import SinkRequest, make_sink
 from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
 
@@ -83,26 +83,28 @@ class StreamWriter:
         where = user_line("start")
         if path is not None:
             self._options["path"] = path
-        stream = self._stream
-        if stream.stateful is None:
+        if self._stream.origin is None:
             raise UnsupportedError(
                 "Headrace runs stateful queries",
                 where=where,
                 found="a stream without an aggregate or dropDuplicates",
                 hint="for a stateless query use Spark's own writeStream",
             )
+        return start_query([self._output(where)], self._options, self._name, self._trigger, where)
+
+    def _output(self, where: str) -> Output:
         request = SinkRequest(
-            stream.sparkSession,
+            self._stream.sparkSession,
             self._format,
             dict(self._options),
             self._partition_by,
             self._mode,
-            stream.schema,
+            self._stream.schema,
             self._name,
             where,
             self._foreach_batch,
         )
-        return start_query(stream, lambda: make_sink(request), self._mode, self._options, self._name, self._trigger, where)
+        return Output(self._stream, self._mode, where, lambda: make_sink(request))
 
     def toTable(self, tableName: str) -> HeadraceQuery:
         """Append to a table, created if it does not exist; its files are written exactly once."""
@@ -126,6 +128,28 @@ class StreamWriter:
         if provider.lower() != self._format.lower():
             raise SinkError(where=where, wanted=f"a table of format {self._format}", found=f"{tableName} of format {provider}")
         return self.start(str(table.location().toString()))
+
+
+def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None = None, **trigger: Any) -> HeadraceQuery:
+    """Start one query with several sinks: sources are read once, and every batch is committed to all sinks together.
+
+    ``trigger`` is that of the writers' ``trigger``: ``processingTime="1 second"`` or ``availableNow=True``. Output modes, formats and
+    options are each writer's own.
+    """
+    where = user_line("start")
+    if not writers or not all(isinstance(w, StreamWriter) for w in writers):
+        raise QueryError(where=where, wanted="writers: stream.writeStream.format(...)", found=repr(writers))
+    chosen = trigger and {"trigger": writers[0].trigger(**trigger)._trigger}
+    paths = [w._options["path"] for w in writers if "path" in w._options]
+    if len(set(paths)) < len(paths):
+        raise SinkError(where=where, wanted="a path of its own for every sink", found=str(paths))
+    options = {k: v for w in writers for k, v in w._options.items() if k.lower().startswith("headrace.")}
+    options["checkpointLocation"] = checkpointLocation
+    triggers = [w._trigger for w in writers if w._trigger]
+    used = chosen["trigger"] if chosen else (triggers[0] if triggers else {})
+    if any(each != used for each in triggers):
+        raise QueryError(where=where, wanted="one trigger", found=str(triggers))
+    return start_query([w._output(where) for w in writers], options, queryName, used, where)
 
 
 provide_writer(StreamWriter)

@@ -38,6 +38,8 @@ class Policy(StrEnum):
     """The newer row is the state; the older is history."""
     COMBINE = "combine"
     """Each row is a part of the state; the whole is what the operator's merge makes of them."""
+    KEEP = "keep"
+    """Each row stands for itself, also beside another of the same key and sub-key: a buffer of rows."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any
 from headrace.errors import CheckpointError, CorruptStateError, VersionNotFoundError
 from headrace.state.run import RunRef
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class StagedFile:
     bytes: int
     crc: int
     rows: int
+    operator: str = ""
+    """Whose output it is."""
 
 
 @dataclass(frozen=True)

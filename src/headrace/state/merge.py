@@ -11,7 +11,7 @@ from headrace.state.segments import segment_order
 
 
 def merge_rows(newest_first: list[pa.RecordBatch], layout: Layout, combine: Combine, *, keep_deleted: bool = False) -> pa.RecordBatch:
-    """One row per (key, sub): the newest, or what the operator's merge makes of all of them.
+    """One row per (key, sub): the newest, or what the operator's merge makes of all of them; or every row, where rows are kept.
 
     ``keep_deleted`` leaves tombstones in, for a merge that does not reach down to the oldest run.
     """
@@ -30,6 +30,8 @@ def merge_rows(newest_first: list[pa.RecordBatch], layout: Layout, combine: Comb
         if layout.policy is Policy.REPLACE:
             # The newest lies first, since the sort keeps the order of equal keys.
             merged = rows.take(pa.array(order[starts]))
+        elif layout.policy is Policy.KEEP:
+            merged = rows.take(pa.array(order))
         else:
             merged = reduce_segments(rows.take(pa.array(order)), starts, layout, combine)
     if deletions and not keep_deleted:

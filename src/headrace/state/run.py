@@ -16,6 +16,7 @@ import os
 import zlib
 from collections import OrderedDict
 from dataclasses import asdict, dataclass, replace
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,7 +42,7 @@ class RunRef:
     rows: int
     """Rows in the slots that count."""
     seq: int
-    """Age: the newest version whose rows are in the run. In any slot, the runs' ages are disjoint."""
+    """Age, see ``run_seq``: the newest rows in the run. In any slot, the runs' ages are disjoint."""
     lo: int = 0
     hi: int = SLOTS
     sub_min: int | None = None
@@ -84,6 +85,24 @@ def row_range(h: Hashes, lo: int, hi: int) -> tuple[int, int]:
 def slot_counts(h: Hashes) -> np.ndarray[Any, np.dtype[np.int64]]:
     """How many rows each slot has."""
     return np.bincount((h >> np.uint64(52)).astype(np.int64), minlength=SLOTS)
+
+
+class Step(IntEnum):
+    """What a run was written by, in the order of time within a version."""
+
+    PROCESS = 0
+    FLUSH = 1
+    CLOSE = 2
+
+
+def run_seq(version: int, step: Step) -> int:
+    """The age of a run."""
+    return len(Step) * version + step
+
+
+def run_version(seq: int) -> int:
+    """The version that wrote a run of this age."""
+    return seq // len(Step)
 
 
 def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, *, seq: int, lo: int, hi: int, sync: bool) -> RunRef:

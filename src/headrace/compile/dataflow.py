@@ -1,0 +1,197 @@
+"""The dataflow: a user's graph, with everything in it compiled, in the order in which it runs.
+
+Sources of all branches become one streaming DataFrame, so that one Structured Streaming query keeps all offsets in one log. Where a
+single operator reads it, that DataFrame is just what the operator needs. Where several do, it is the union of the sources, each as a
+struct column of its own beside a tag, and every reader takes its part of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headrace.compile.nodes import compile_node
+from headrace.compile.plan import StatefulPlan
+from headrace.config import Config
+from headrace.errors import QueryError
+from headrace.graph.nodes import SharedNode, StatefulNode, Step, UnionNode
+from headrace.operators.kernel import OutputMode
+
+if TYPE_CHECKING:
+    from headrace.graph.stream import Stream
+
+TAG = "__headrace_source"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Rows of a source or of an operator, after some stateless steps."""
+
+    source: str
+    steps: tuple[Step, ...] = ()
+
+    def apply(self, rows: DataFrame) -> DataFrame:
+        for step in self.steps:
+            rows = step.apply(rows)
+        return rows
+
+
+Port = tuple[Branch, ...]
+"""What one input of an operator, or a sink, takes in: the rows of all its branches together."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """A stateful operator of a dataflow."""
+
+    id: str
+    plan: StatefulPlan
+    ports: tuple[Port, ...]
+    where: str
+    hold_ms: int = 0
+    """By how much its rows may be older than the watermark: what comes out of a join is."""
+    mode: OutputMode = OutputMode.APPEND
+
+    @property
+    def branches(self) -> Iterator[Branch]:
+        return (branch for port in self.ports for branch in port)
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """What a query runs."""
+
+    sources: dict[str, DataFrame]
+    """Streaming DataFrames by id."""
+    ops: tuple[Op, ...]
+    """Each after those that it reads from."""
+    outlets: tuple[Port, ...]
+    """What each sink takes in, in the order of the writers."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_id", {op.id: op for op in self.ops})
+
+    by_id: dict[str, Op] = field(init=False, repr=False, compare=False)
+
+    @property
+    def only_reader(self) -> Op | None:
+        """The operator that alone reads all sources, if there is one: its columns are then selected in the streaming plan itself."""
+        readers = [op for op in self.ops if any(b.source in self.sources for b in op.branches)]
+        if len(readers) != 1 or any(b.source in self.sources for port in self.outlets for b in port):
+            return None
+        own = list(readers[0].branches)
+        plain = all(len(port) == 1 and not port[0].steps and port[0].source in self.sources for port in readers[0].ports)
+        return readers[0] if plain and len({b.source for b in own}) == len(own) else None
+
+    @property
+    def streaming(self) -> DataFrame:
+        """The one streaming DataFrame that Spark runs."""
+        if self.only_reader is not None:
+            return self.only_reader.plan.selected
+        if len(self.sources) == 1:
+            return next(iter(self.sources.values()))
+        tagged = [self._tagged(at, name) for at, name in enumerate(self.sources)]
+        whole = tagged[0]
+        for more in tagged[1:]:
+            whole = whole.unionByName(more)
+        return whole
+
+    def _tagged(self, at: int, name: str) -> DataFrame:
+        structs = []
+        for other, frame in self.sources.items():
+            own = F.struct(*[F.col(f"`{c}`") for c in frame.columns]) if other == name else F.lit(None)
+            structs.append(own.cast(frame.schema).alias(other))
+        return self.sources[name].select(F.lit(at).alias(TAG), *structs)
+
+    def rows_of_sources(self, batch: DataFrame) -> dict[str, DataFrame]:
+        """A batch's rows, source by source."""
+        if len(self.sources) == 1:
+            return dict.fromkeys(self.sources, batch)
+        return {name: batch.filter(F.col(TAG) == at).select(f"{name}.*") for at, name in enumerate(self.sources)}
+
+    def consumers(self, name: str) -> int:
+        """How many branches read a source or an operator."""
+        ports = [port for op in self.ops for port in op.ports] + list(self.outlets)
+        return sum(branch.source == name for port in ports for branch in port)
+
+    def next_op(self, op: Op) -> Op | None:
+        """The operator that alone reads this one's results."""
+        readers = [other for other in self.ops if any(b.source == op.id for b in other.branches)]
+        return readers[0] if len(readers) == 1 and self.consumers(op.id) == 1 else None
+
+    def upstream(self, op: Op) -> list[Op]:
+        return [self.by_id[b.source] for b in op.branches if b.source in self.by_id]
+
+
+def compile_flow(outlets: list[tuple[Stream, OutputMode, str]], config: Config) -> Dataflow:
+    """From what each sink is to get: the stream, the output mode, and where the user wrote it."""
+    builder = _Builder(config)
+    ports = [builder.port(stream) for stream, _, _ in outlets]
+    flow = Dataflow(builder.sources, tuple(builder.ops), tuple(ports))
+    modes: dict[str, OutputMode] = {}
+    for port, (_, mode, where) in zip(ports, outlets, strict=True):
+        for branch in port:
+            known = modes.setdefault(branch.source, mode)
+            if known is not mode:
+                raise QueryError(where=where, wanted=f"output mode {known}, as the other sink of {branch.source} has", found=str(mode))
+    ops = []
+    for op in flow.ops:
+        inner = any(b.source == op.id for other in flow.ops for b in other.branches)
+        mode = modes.get(op.id, OutputMode.APPEND)
+        if inner and mode is not OutputMode.APPEND:
+            raise QueryError(
+                where=next(where for _, m, where in outlets if m is mode),
+                wanted=f"output mode append for {op.id}, whose results another operator reads too",
+                found=str(mode),
+            )
+        ops.append(replace(op, mode=mode))
+    return Dataflow(flow.sources, tuple(ops), flow.outlets)
+
+
+class _Builder:
+    """Walks the graph from its sinks to its sources."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.sources: dict[str, DataFrame] = {}
+        self.ops: list[Op] = []
+        self._ids: dict[int, str] = {}
+        self._keep: list[object] = []
+
+    def port(self, stream: Stream) -> Port:
+        node = stream.origin
+        if node is None:
+            return (Branch(self._source(stream)),)
+        if isinstance(node, SharedNode):
+            return (Branch(self._source(node.input), stream.steps),)
+        if isinstance(node, UnionNode):
+            inner = [branch for each in node.inputs for branch in self.port(each)]
+            return tuple(Branch(branch.source, (*branch.steps, *stream.steps)) for branch in inner)
+        return (Branch(self._op(node), stream.steps),)
+
+    def _source(self, stream: Stream) -> str:
+        key = id(stream.frame)
+        if key not in self._ids:
+            self._ids[key] = f"source{len(self.sources)}"
+            self.sources[self._ids[key]] = stream.frame
+        return self._ids[key]
+
+    def _op(self, node: StatefulNode) -> str:
+        key = id(node)
+        if key in self._ids:
+            return self._ids[key]
+        ports = tuple(self.port(stream) for stream in node.inputs)
+        plan = compile_node(node, self.config)
+        number = sum(op.plan.operator_id == plan.operator_id for op in self.ops)
+        name = f"{plan.operator_id}-{number + 1}" if number else plan.operator_id
+        above = [op for op in self.ops if any(b.source == op.id for port in ports for b in port)]
+        hold_ms = max((op.hold_ms + op.plan.hold_ms for op in above), default=0)
+        self.ops.append(Op(name, plan, ports, node.where, hold_ms))
+        # The id of an object is only its own while it lives.
+        self._keep.append(node)
+        self._ids[key] = name
+        return name

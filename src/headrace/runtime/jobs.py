@@ -1,0 +1,208 @@
+"""The Spark jobs of one version: which operators run together, on what rows.
+
+An operator whose results only one other operator reads passes them on inside the same job. Results that several read, or a sink, are
+staged in files. So a chain of operators is one job, with one shuffle in front of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.compile.dataflow import Branch, Dataflow, Op, Port
+from headrace.compile.routing import route
+from headrace.config import Config
+from headrace.errors import require
+from headrace.runtime.reports import InstanceReport, from_text
+from headrace.runtime.sinks import Sink
+from headrace.runtime.staged import staged_frame
+from headrace.runtime.task import REPORT, InstanceTask, Phase, TaskSpec, reports_left
+from headrace.state.manifest import StagedFile
+
+FLUSH_ROWS_HERE = 2_000_000
+"""Up to so many rows of state the driver closes windows itself: a Spark job would take longer to start than that takes."""
+FLUSHED_HERE = 0
+"""... under the number of a task attempt, of which there can be only one."""
+
+COMBINE_BELOW = 0.7
+"""Combine before the shuffle while it leaves less than this share of the rows."""
+
+
+@dataclass
+class Combining:
+    """Whether to combine before the shuffle, learned for each operator from what it did to the last batch."""
+
+    config: Config
+    pays: dict[str, bool] = field(default_factory=dict)
+
+    def wanted(self, op: Op) -> bool:
+        choice = {"always": True, "never": False}.get(self.config.combine, self.pays.get(op.id, True))
+        return choice and op.plan.many is not None
+
+    def learn(self, op: Op, reports: list[InstanceReport]) -> None:
+        rows = sum(r.rows for r in reports)
+        if rows < 1000:
+            return
+        if self.wanted(op):
+            self.pays[op.id] = sum(r.rows_shuffled for r in reports) < COMBINE_BELOW * rows
+        else:
+            self.pays[op.id] = sum(r.keys for r in reports) * max(1, len(reports)) < COMBINE_BELOW * rows / 2
+
+
+@dataclass
+class Jobs:
+    """Runs the operators of one step of a version: its rows, or its flush."""
+
+    flow: Dataflow
+    session: SparkSession
+    directory: Path
+    specs: dict[str, TaskSpec]
+    """What each operator's tasks are told; only those of operators that run in this step."""
+    sources: dict[str, DataFrame]
+    """The batch's rows by source; none in a flush."""
+    selected: DataFrame | None
+    """The batch itself, where it is already what the only reader needs."""
+    combining: Combining
+    direct: dict[str, Sink]
+    """Operators whose results go straight to a sink that keeps nothing."""
+    phases: dict[str, float] = field(default_factory=dict)
+    reports: dict[str, list[InstanceReport]] = field(default_factory=dict)
+
+    def run(self) -> dict[str, list[InstanceReport]]:
+        for op in self.flow.ops:
+            if op.id in self.specs and not self._joins_another_job(op):
+                self._run(op)
+        for op in self.flow.ops:
+            if op.id in self.specs and op.id not in self.reports:
+                self.reports[op.id] = self._checked(op, reports_left(self.specs[op.id]))
+            if op.id in self.specs and self.specs[op.id].until_ms is None:
+                self.combining.learn(op, self.reports[op.id])
+        return self.reports
+
+    def _joins_another_job(self, op: Op) -> bool:
+        """Whether the next operator's job computes this one as well."""
+        following = self.flow.next_op(op)
+        return following is not None and following.id in self.specs and self.specs[op.id].passes_on
+
+    def _run(self, op: Op) -> None:
+        spec = self.specs[op.id]
+        with Phase(self.phases, "plan"):
+            rows = self._input(op)
+            small = spec.until_ms is not None and not spec.passes_on and _state_rows(spec) <= FLUSH_ROWS_HERE
+            routed = None if rows is None and small else self._routed(op, rows)
+        with Phase(self.phases, "job"):
+            if routed is None:
+                self.reports[op.id] = [InstanceTask(spec).run(iter(()), at, FLUSHED_HERE)[1] for at in range(len(spec.routing))]
+                return
+            if op.id in self.direct:
+                sink = self.direct[op.id]
+                sink.deliver(spec.version, self.results(op, routed.mapInArrow(InstanceTask(spec), op.plan.kernel_schema)))
+                texts = reports_left(spec)
+            else:
+                texts = [row[0] for row in routed.mapInArrow(InstanceTask(spec), f"{REPORT} string").collect()]
+        self.reports[op.id] = self._checked(op, texts)
+
+    def results(self, op: Op, rows: DataFrame) -> DataFrame:
+        """What a sink that alone takes this operator's results gets of the kernel's rows."""
+        ((branch,),) = [port for port in self.flow.outlets if any(b.source == op.id for b in port)]
+        return branch.apply(op.plan.finish(rows))
+
+    def _input(self, op: Op) -> DataFrame | None:
+        """What the operator's rows in this step are, before they are routed; None if there are none."""
+        if self.selected is not None and self.flow.only_reader is op:
+            return self.selected
+        frames = [self._rows(port) for port in op.ports]
+        if all(frame is None for frame in frames):
+            return None
+        known = zip(frames, op.plan.inputs, strict=True)
+        nothing = self.session.createDataFrame
+        return op.plan.select(tuple(nothing([], template.schema) if frame is None else frame for frame, template in known))
+
+    def _routed(self, op: Op, rows: DataFrame | None) -> DataFrame:
+        """The operator's rows, partition i those of instance i."""
+        routing = self.specs[op.id].routing
+        if rows is None:
+            return self.session.range(0, len(routing), 1, len(routing))
+        return route(op.plan.combined(rows) if self.combining.wanted(op) else op.plan.projected(rows), routing)
+
+    def _rows(self, port: Port) -> DataFrame | None:
+        """The rows of a port in this step; None if there are none."""
+        parts = [frame for branch in port if (frame := self._branch(branch)) is not None]
+        if not parts:
+            return None
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole.union(part)
+        return whole
+
+    def _branch(self, branch: Branch) -> DataFrame | None:
+        if branch.source in self.flow.sources:
+            rows = self.sources.get(branch.source)
+            return None if rows is None else branch.apply(rows)
+        op = self.flow.by_id[branch.source]
+        if op.id not in self.specs:
+            return None
+        if op.id in self.reports:
+            staged = tuple(s for report in self.reports[op.id] for s in report.staged)
+            rows = staged_frame(self.session, self.directory, staged, op.plan.kernel_schema)
+        elif self.specs[op.id].passes_on:
+            rows = self._routed(op, self._input(op)).mapInArrow(InstanceTask(self.specs[op.id]), op.plan.kernel_schema)
+        else:
+            rows = None
+        return None if rows is None else branch.apply(op.plan.finish(rows))
+
+    def _checked(self, op: Op, texts: list[str]) -> list[InstanceReport]:
+        reports = sorted((from_text(text) for text in texts), key=lambda r: r.instance)
+        # A task that ran twice may report twice; either attempt's files are complete, and one of them is enough.
+        one_each = {report.instance: report for report in reports}
+        expected = list(range(len(self.specs[op.id].routing)))
+        require(sorted(one_each) == expected, f"every instance of {op.id} reports; these did: {sorted(one_each)}")
+        return list(one_each.values())
+
+
+def outlet_rows(
+    flow: Dataflow, port: Port, session: SparkSession, directory: Path, staged: tuple[StagedFile, ...], sources: dict[str, DataFrame]
+) -> DataFrame | None:
+    """What a sink is to get of a committed version; None if that is nothing."""
+    whole: DataFrame | None = None
+    for branch in port:
+        if branch.source in flow.sources:
+            part = branch.apply(sources[branch.source])
+        else:
+            op = flow.by_id[branch.source]
+            own = tuple(s for s in staged if s.operator == op.id)
+            rows = staged_frame(session, directory, own, op.plan.kernel_schema)
+            if rows is None:
+                continue
+            part = branch.apply(op.plan.finish(rows))
+        whole = part if whole is None else whole.union(part)
+    return whole
+
+
+def merged(first: list[InstanceReport], then: list[InstanceReport]) -> list[InstanceReport]:
+    """Both steps of a version in one report per instance."""
+    later = {r.instance: r for r in then}
+    return [_together(r, later[r.instance]) if r.instance in later else r for r in first] if first else then
+
+
+def _together(a: InstanceReport, b: InstanceReport) -> InstanceReport:
+    return replace(
+        a,
+        runs=b.runs,
+        staged=(*a.staged, *b.staged),
+        rows=a.rows + b.rows,
+        rows_shuffled=a.rows_shuffled + b.rows_shuffled,
+        rows_late=a.rows_late + b.rows_late,
+        rows_out=a.rows_out + b.rows_out,
+        keys=a.keys + b.keys,
+        keys_new=None if a.keys_new is None or b.keys_new is None else a.keys_new + b.keys_new,
+        cpu_s=a.cpu_s + b.cpu_s,
+        wall_s=a.wall_s + b.wall_s,
+        phases_ms={name: a.phases_ms.get(name, 0.0) + b.phases_ms.get(name, 0.0) for name in {**a.phases_ms, **b.phases_ms}},
+    )
+
+
+def _state_rows(spec: TaskSpec) -> int:
+    return sum(ref.rows for refs in spec.refs.values() for ref in refs)

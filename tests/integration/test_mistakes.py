@@ -105,10 +105,9 @@ BUILDING: dict[str, tuple[type[HeadraceError], Callable[[Any], Any], tuple[str, 
         ("results change", "F.window"),
     ),
     "duplicates of results": (UnsupportedError, lambda s: counted(s).dropDuplicates(), ("results change",)),
-    "an aggregate hidden in select": (UnsupportedError, lambda s: counted(s).select(F.sum("count")), ("one stateful operator",)),
-    "union of results": (UnsupportedError, lambda s: counted(s).union(counted(s)), ("one stateful operator",)),
+    "an aggregate hidden in select": (UnsupportedError, lambda s: counted(s).select(F.sum("count")), ("several rows", "groupBy")),
     "union of other columns": (QueryError, lambda s: s.union(s.select("k")), ("union at",)),
-    "watermark too late": (UnsupportedError, lambda s: counted(s).withWatermark("k", "1 hour"), ("stateful",)),
+    "watermark too late": (UnsupportedError, lambda s: counted(s).withWatermark("k", "1 hour"), ("belongs to the source",)),
 }
 
 

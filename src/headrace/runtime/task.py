@@ -180,7 +180,7 @@ class InstanceTask:
                 continue
             view = views[name]
             directory, layout = view.reader.directory, spec.operator.stores[name].layout
-            ref = write_run(directory, names.run(name), rows, layout, seq=run_seq(spec.version, step), lo=0, hi=SLOTS, sync=spec.sync)
+            ref = write_run(directory, names.run(name, step), rows, layout, seq=run_seq(spec.version, step), lo=0, hi=SLOTS, sync=spec.sync)
             # The rows all lie in the instance's own slots; a reference may only claim those.
             claimed = clip([ref], view.ranges, view.reader) if len(view.ranges) > 1 else [_claim(ref, view.ranges)]
             views[name] = replace(view, refs=[*claimed, *view.refs])
@@ -221,6 +221,9 @@ class InstanceTask:
         return Phase(self.phases_ms, name)
 
 
+_STEP_NAMES: dict[Step, tuple[str, ...]] = {Step.PROCESS: (), Step.FLUSH: ("flush",), Step.CLOSE: ("close",)}
+
+
 @dataclass
 class Names:
     """File names that nobody else can give."""
@@ -229,11 +232,9 @@ class Names:
     instance: int
     attempt: int
     compactions: int = 0
-    runs: int = 0
 
-    def run(self, store: str) -> str:
-        self.runs += 1
-        return self._name(f"{'flush-' if self.spec.until_ms is not None else ''}run{self.runs}{'-' if store else ''}{store}")
+    def run(self, store: str, step: Step) -> str:
+        return self._name("-".join([*_STEP_NAMES[step], "run", *([store] if store else [])]))
 
     def staged(self) -> str:
         return self._name("flush" if self.spec.until_ms is not None else "out")

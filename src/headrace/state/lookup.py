@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.state import keys
-from headrace.state.layout import DELETED, Indices, Layout, hashes
+from headrace.state.layout import DELETED, Hashes, Indices, Layout, hashes
 from headrace.state.run import Run, row_range
 
 
@@ -43,15 +43,16 @@ def newest(runs: Iterable[Run], needles: pa.RecordBatch, layout: Layout) -> tupl
 def all_rows(runs: Iterable[Run], needles: pa.RecordBatch) -> pa.RecordBatch | None:
     """Every row, in any run, whose hash is that of a needle: the parts of those keys' state, not yet merged."""
     h = np.unique(hashes(needles))
-    pieces = []
-    for run in runs:
-        begin = np.searchsorted(run.h, h, "left")
-        count = np.searchsorted(run.h, h, "right") - begin
-        total = int(count.sum())
-        if total:
-            ahead = np.concatenate([[0], np.cumsum(count)[:-1]])
-            pieces.append(run.rows.take(pa.array(np.repeat(begin - ahead, count) + np.arange(total))))
+    pieces = [part for run in runs if (part := rows_of_hashes(run.rows, h)).num_rows]
     return _concatenate(pieces) if pieces else None
+
+
+def rows_of_hashes(rows: pa.RecordBatch, h: Hashes) -> pa.RecordBatch:
+    """The sorted rows that have one of these (sorted, distinct) hashes."""
+    begin = np.searchsorted(hashes(rows), h, "left")
+    count = np.searchsorted(hashes(rows), h, "right") - begin
+    ahead = np.concatenate([[0], np.cumsum(count)[:-1]]).astype(np.int64)
+    return rows.take(pa.array(np.repeat(begin - ahead, count) + np.arange(int(count.sum()))))
 
 
 def _match(run: Run, needles: pa.RecordBatch, candidates: Indices, layout: Layout) -> tuple[Indices, Indices]:

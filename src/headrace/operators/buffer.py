@@ -14,7 +14,7 @@ NEVER = 2**62
 
 
 @dataclass(frozen=True)
-class Buffer:
+class RowBuffer:
     """Rows stay for a while after the watermark has passed them. The sub-key is the event time in microseconds."""
 
     layout: Layout

@@ -76,7 +76,8 @@ class Candidates:
         ours, theirs = pa.array(which), pa.array(where)
         columns = [[rows.column(n).take(at) for n in self.key_names] for rows, at in ((self.needles, ours), (self.table, theirs))]
         near = np.abs(subs(self.needles)[which] - subs(self.table)[where]) <= self.within_us
-        return near & keys.equal(columns[0], columns[1], len(which))
+        same: Mask = near & keys.equal(columns[0], columns[1], len(which))
+        return same
 
 
 def candidates(needles: Needles, table: pa.RecordBatch, layout: Layout, within_us: int) -> Candidates:

@@ -1,0 +1,132 @@
+"""Compiling ``join`` of two streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from headrace.compile.plan import StatefulPlan, hash_of
+from headrace.compile.sides import Joined, SideColumns, joined, share_places, side_columns, text_of, travelling
+from headrace.compile.types import check_key
+from headrace.config import Config
+from headrace.errors import QueryError, UnsupportedError
+from headrace.graph.nodes import JoinNode
+from headrace.operators.buffer import NEVER
+from headrace.operators.description import describe_rows
+from headrace.operators.expressions import Expr
+from headrace.operators.join import WindowedJoin
+from headrace.operators.kernel import OutputMode
+from headrace.operators.pairing import LEFT, RIGHT, SIDE, Pairing
+from headrace.state.layout import SUB
+
+Finish = Callable[[DataFrame], DataFrame]
+
+OUTER = {"inner": (False, False), "left": (True, False), "right": (False, True), "full": (True, True)}
+
+
+def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
+    frames = tuple(stream.frame for stream in node.inputs)
+    one_input = len(frames) == 1
+    sides = side_columns(frames[0], node.on[LEFT], node.where), side_columns(frames[-1], node.on[RIGHT], node.where)
+    _check_keys(sides, node.where)
+    outer = OUTER[node.how]
+    columns = joined(sides, outer, node.suffixes, node.where)
+    condition, leaves_to_spark = _condition(node, columns)
+    places, kinds = share_places(sides)
+    pairing = Pairing((sides[LEFT].layout(), sides[RIGHT].layout()), places, one_input, condition, node.where)
+    operator = WindowedJoin(pairing, node.within_us, outer)
+    finish = columns.finish()
+    if leaves_to_spark:
+        finish = _filtered(finish, node.condition)
+    return StatefulPlan(
+        operator_id="join",
+        operator=operator,
+        inputs=frames,
+        selected=_selected(sides, outer, places, kinds, one_input),
+        keyed=(*(f"k{i}" for i in range(len(sides[LEFT].keys))), SUB),
+        hashed=hash_of([f"k{i}" for i in range(len(sides[LEFT].keys))], config.hashBits),
+        row=tuple(F.col(name) for name in [*([] if one_input else [SIDE]), *(f"v{i}" for i in range(len(kinds)))]),
+        ones=(),
+        counts_rows=None,
+        many=None,
+        kernel_schema=columns.kernel_schema(),
+        finish=finish,
+        schema=columns.schema,
+        readers={name: side.reader() for name, side in zip(operator.store_names, sides, strict=True)},
+        event_time_in_key=True,
+        modes=(OutputMode.APPEND,) if any(outer) else (OutputMode.APPEND, OutputMode.UPDATE),
+        hold_ms=-(-node.within_us // 1000),
+        description=_description(node, sides, columns, leaves_to_spark),
+        kernels={
+            name: describe_rows(buffer, keys=list(side.on), sub=side.time.name, values=[f.name for f in side.rest])
+            for name, buffer, side in zip(operator.store_names, operator.buffers, sides, strict=True)
+        },
+    )
+
+
+def _filtered(finish: Finish, condition: Column | None) -> Finish:
+    return finish if condition is None else lambda frame: finish(frame).filter(condition)
+
+
+def _check_keys(sides: tuple[SideColumns, SideColumns], where: str) -> None:
+    for left, right in zip(sides[LEFT].keys, sides[RIGHT].keys, strict=True):
+        check_key(left.dataType, f"{where}, key {left.name!r}")
+        if left.dataType != right.dataType:
+            found = f"{left.name} as {left.dataType.simpleString()} on the left and {right.dataType.simpleString()} on the right"
+            raise QueryError(where=where, wanted="keys of one type on both sides", found=found, hint="cast one of them before the join")
+
+
+def _condition(node: JoinNode, columns: Joined) -> tuple[Expr | None, bool]:
+    """The condition for the kernel, or whether Spark evaluates it on the results."""
+    if node.condition is None:
+        return None, False
+    columns.check(node.condition, node.where)
+    try:
+        return columns.translated(node.condition, node.where), False
+    except UnsupportedError as refused:
+        if node.how == "inner":
+            return None, True
+        raise UnsupportedError(
+            "whether a row has a partner is decided by the condition, and this one cannot be evaluated on pairs of rows",
+            where=node.where,
+            found=f"{refused.found} in {refused.where}",
+            hint="write the condition with comparisons, arithmetic and mathematical functions, or use how='inner'",
+        ) from None
+
+
+def _selected(
+    sides: tuple[SideColumns, SideColumns],
+    outer: tuple[bool, bool],
+    places: tuple[tuple[str, ...], tuple[str, ...]],
+    kinds: list[DataType],
+    one_input: bool,
+) -> DataFrame:
+    """Both sides' rows in one DataFrame. Rows that can have no partner stay behind, unless they are wanted without one."""
+    parts = []
+    for which, side in enumerate(sides[:1] if one_input else sides):
+        part = side.frame.select(*travelling(side, None if one_input else which, places[which], kinds))
+        if not (any(outer) if one_input else outer[which]):
+            part = part.filter(F.col(SUB) != NEVER).dropna(subset=[f"k{i}" for i in range(len(side.keys))])
+        parts.append(part)
+    return parts[0] if one_input else parts[0].union(parts[1])
+
+
+def _description(node: JoinNode, sides: tuple[SideColumns, SideColumns], columns: Joined, leaves_to_spark: bool) -> dict[str, object]:
+    times = [sides[LEFT].time.name, sides[RIGHT].time.name]
+    return {
+        "operator": "join",
+        "how": node.how,
+        "with": "itself" if len(node.inputs) == 1 else "another stream",
+        "keys": [f"{f.name}: {f.dataType.simpleString()}" for f in sides[LEFT].keys],
+        "within": f"{node.within_us} microseconds between {times[0]} and {times[1]}",
+        "condition": text_of(node.condition),
+        "evaluated": None
+        if node.condition is None
+        else "by Spark, on the results"
+        if leaves_to_spark
+        else "on pairs, before they are built",
+        "columns": columns.schema.names,
+    }

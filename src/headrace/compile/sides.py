@@ -1,0 +1,225 @@
+"""The columns of two streams that are put side by side: how they travel, what they are called, and conditions over both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headrace.compile import catalyst, event_time
+from headrace.compile.plan import StoreReader
+from headrace.compile.types import arrow_type, decode, encode, normalize, transport_type
+from headrace.compile.vectorise import vectorise
+from headrace.errors import QueryError, UnsupportedError
+from headrace.operators.buffer import NEVER
+from headrace.operators.expressions import Expr
+from headrace.operators.pairing import NAMES, SIDE, TIMES
+from headrace.state.layout import SUB, Layout, Policy
+
+_NO_WATERMARK = "call withWatermark(column, delay) on both streams before joining them: without it no row could ever be forgotten"
+
+
+@dataclass(frozen=True)
+class SideColumns:
+    """One side: its key, its event time, and the rest."""
+
+    frame: DataFrame
+    on: tuple[str, ...]
+    time: T.StructField
+    rest: tuple[T.StructField, ...]
+    """What is carried as it is: all but the key and the event time, and keys whose equal values may differ (0.0 and -0.0)."""
+
+    @property
+    def keys(self) -> list[T.StructField]:
+        return [field_of(self.frame, name) for name in self.on]
+
+    def layout(self) -> Layout:
+        return Layout(
+            keys=tuple((f"k{i}", arrow_type(f.dataType)) for i, f in enumerate(self.keys)),
+            values=tuple((f"p{i}", arrow_type(f.dataType)) for i, f in enumerate(self.rest)),
+            has_sub=True,
+            policy=Policy.KEEP,
+        )
+
+    def fixed(self) -> list[Column]:
+        """Key and event time as they travel."""
+        keys = [encode(normalize(column(f.name), f.dataType), f.dataType).alias(f"k{i}") for i, f in enumerate(self.keys)]
+        micros = event_time.micros(column(self.time.name), self.time.dataType)
+        return [*keys, F.coalesce(micros, F.lit(NEVER)).cast("long").alias(SUB)]
+
+    def internal(self, name: str) -> str:
+        """Where the kernel keeps a column of the user's."""
+        if name in (kept := [f.name for f in self.rest]):
+            return f"p{kept.index(name)}"
+        return SUB if name == self.time.name else f"k{self.on.index(name)}"
+
+    def reader(self) -> StoreReader:
+        kinds = [transport_type(f.dataType) for f in self.keys]
+        fields = [T.StructField(f"k{i}", kind) for i, kind in enumerate(kinds)]
+        fields += [T.StructField(SUB, T.LongType()), *(T.StructField(f"p{i}", transport_type(f.dataType)) for i, f in enumerate(self.rest))]
+        shown = [decode(F.col(f"k{i}"), f.dataType).alias(f.name) for i, f in enumerate(self.keys) if f not in self.rest]
+        if self.time.name not in self.on:
+            shown.append(event_time.from_micros(F.col(SUB), self.time.dataType).alias(self.time.name))
+        shown += [decode(F.col(f"p{i}"), f.dataType).alias(f.name) for i, f in enumerate(self.rest)]
+        return StoreReader(T.StructType(fields), lambda frame: frame.select(*shown))
+
+
+def side_columns(frame: DataFrame, on: tuple[str, ...], where: str) -> SideColumns:
+    time = the_event_time(frame, where)
+    key_fields = [field_of(frame, name) for name in on]
+    raw = {f.name for f in key_fields if _has_floats(f.dataType)}
+    rest = tuple(f for f in frame.schema.fields if f.name in raw or (f.name not in on and f.name != time.name))
+    return SideColumns(frame, on, time, rest)
+
+
+def the_event_time(frame: DataFrame, where: str) -> T.StructField:
+    timed = [f for f in frame.schema.fields if catalyst.WATERMARK_KEY in f.metadata]
+    if not timed:
+        raise QueryError(where=where, wanted="an event time with a watermark on each side", found="none", hint=_NO_WATERMARK)
+    if len(timed) > 1:
+        names = ", ".join(f.name for f in timed)
+        raise QueryError(where=where, wanted="one event time on each side", found=names, hint="drop the one that is not meant")
+    if not isinstance(timed[0].dataType, T.TimestampType | T.TimestampNTZType):
+        found = f"{timed[0].name}, a {timed[0].dataType.simpleString()}"
+        raise UnsupportedError(where=where, wanted="an event time that is a timestamp", found=found)
+    return timed[0]
+
+
+def field_of(frame: DataFrame, name: str) -> T.StructField:
+    return next(f for f in frame.schema.fields if f.name == name)
+
+
+def column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def share_places(sides: tuple[SideColumns, SideColumns]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], list[T.DataType]]:
+    """Per side and value a column to travel in; values of one type, of either side, share one. And the columns' types."""
+    kinds: list[T.DataType] = []
+    places = []
+    for side in sides:
+        taken: set[int] = set()
+        own = []
+        for f in side.rest:
+            kind = transport_type(f.dataType)
+            at = next((i for i, known in enumerate(kinds) if i not in taken and known == kind), None)
+            if at is None:
+                at = len(kinds)
+                kinds.append(kind)
+            taken.add(at)
+            own.append(f"v{at}")
+        places.append(tuple(own))
+    return (places[0], places[1]), kinds
+
+
+def travelling(side: SideColumns, which: int | None, places: tuple[str, ...], kinds: list[T.DataType]) -> list[Column]:
+    """A side's rows in the columns of both; ``which`` says of which side they are."""
+    own = {place: encode(column(f.name), f.dataType) for place, f in zip(places, side.rest, strict=True)}
+    values = [own.get(f"v{i}", F.lit(None)).cast(kind).alias(f"v{i}") for i, kind in enumerate(kinds)]
+    return [*side.fixed(), *([] if which is None else [F.lit(which).cast("byte").alias(SIDE)]), *values]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The columns of a pair, in the user's order and under the user's names."""
+
+    sides: tuple[SideColumns, SideColumns]
+    outer: tuple[bool, bool]
+    fields: tuple[tuple[T.StructField, int | None, str], ...]
+    """Per column: what it looks like, its side (None for a key), and its name there."""
+
+    @property
+    def schema(self) -> T.StructType:
+        return T.StructType([f for f, _, _ in self.fields])
+
+    def kernel_schema(self) -> T.StructType:
+        keys = [T.StructField(f"k{i}", transport_type(f.dataType)) for i, f in enumerate(self.sides[0].keys)]
+        values = [
+            T.StructField(f"{letter}{i}", transport_type(f.dataType))
+            for letter, side in zip("lr", self.sides, strict=True)
+            for i, f in enumerate(side.rest)
+        ]
+        return T.StructType([*keys, *(T.StructField(name, T.LongType()) for name in TIMES), *values])
+
+    def finish(self) -> Callable[[DataFrame], DataFrame]:
+        shown = [self._value(f, side, name).alias(f.name) for f, side, name in self.fields]
+        return lambda frame: frame.select(*shown)
+
+    def _value(self, f: T.StructField, side: int | None, name: str) -> Column:
+        if side is None:
+            if name not in [kept.name for kept in self.sides[0].rest]:
+                return decode(F.col(f"k{self.sides[0].on.index(name)}"), f.dataType)
+            # A pair has the left side's value, as in Spark; in a right outer join the right side's.
+            at = self.sides[0].on.index(name)
+            both = [self._value(f, each, side.on[at]) for each, side in enumerate(self.sides)]
+            return both[1] if self.outer == (False, True) else F.coalesce(*both) if self.outer == (True, True) else both[0]
+        internal = self.sides[side].internal(name)
+        if internal == SUB:
+            return event_time.from_micros(F.col(TIMES[side]), f.dataType)
+        return decode(F.col(f"{'lr'[side]}{internal[1:]}"), f.dataType)
+
+    def translated(self, condition: Column, where: str) -> Expr:
+        """The condition for numpy; ``UnsupportedError`` if it has no exact counterpart."""
+        nothing = self.sides[0].frame.sparkSession.createDataFrame([], self.schema)
+        filtered = catalyst.analyzed(catalyst.checked(where, lambda: nothing.filter(condition)))
+        if catalyst.class_name(filtered) != "Filter":
+            raise UnsupportedError(where=where, found="a condition that is more than an expression over the joined columns")
+        ids = [output.exprId().toString() for output in catalyst.items(filtered.output())]
+        known = dict(zip(ids, self.fields, strict=True))
+
+        def resolve(expr_id: str) -> tuple[str, str] | None:
+            if expr_id not in known:
+                return None
+            _, side, name = known[expr_id]
+            return NAMES[side or 0], self.sides[side or 0].internal(name)
+
+        return vectorise(filtered.condition(), resolve)
+
+    def check(self, condition: Column, where: str) -> None:
+        """The condition is one over the joined columns, and can be true or false."""
+        nothing = self.sides[0].frame.sparkSession.createDataFrame([], self.schema)
+        catalyst.checked(where, lambda: nothing.filter(condition))
+
+
+def joined(sides: tuple[SideColumns, SideColumns], outer: tuple[bool, bool], suffixes: tuple[str, str], where: str) -> Joined:
+    """Keys once, then the left side's other columns, then the right side's; names that both sides have get a suffix."""
+    keys = {name.lower() for name in sides[0].on}
+    names = [{name.lower() for name in side.frame.columns} for side in sides]
+    fields: list[tuple[T.StructField, int | None, str]] = []
+    for name in sides[0].on:
+        f = field_of(sides[0].frame, name)
+        fields.append((_field(name, f, nullable=outer != (False, False)), None, name))
+    for which, side in enumerate(sides):
+        for f in side.frame.schema.fields:
+            if f.name.lower() in keys:
+                continue
+            named = f.name + (suffixes[which] if f.name.lower() in names[1 - which] else "")
+            fields.append((_field(named, f, nullable=outer[1 - which]), which, f.name))
+    lower = [f.name.lower() for f, _, _ in fields]
+    double = sorted({f.name for f, _, _ in fields if lower.count(f.name.lower()) > 1})
+    if double:
+        hint = "give suffixes=('_a', '_b') that tell them apart, or rename them before"
+        raise QueryError(where=where, wanted="a name of its own for every column", found=f"{', '.join(double)} twice", hint=hint)
+    return Joined(sides, outer, tuple(fields))
+
+
+def _field(name: str, f: T.StructField, nullable: bool) -> T.StructField:
+    return T.StructField(name, f.dataType, f.nullable or nullable, f.metadata)
+
+
+def _has_floats(kind: T.DataType) -> bool:
+    if isinstance(kind, T.StructType):
+        return any(_has_floats(f.dataType) for f in kind.fields)
+    return isinstance(kind, T.FloatType | T.DoubleType)
+
+
+def text_of(condition: Column | None) -> str | None:
+    """A condition as a person would write it."""
+    if condition is None:
+        return None
+    text: Any = str(condition)
+    return str(text).removeprefix("Column<'").removesuffix("'>")

@@ -1,0 +1,149 @@
+"""Building joins: what the user may ask for, and what is refused at the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headrace.compile.catalyst import checked
+from headrace.compile.sides import the_event_time
+from headrace.errors import QueryError, UnsupportedError
+from headrace.graph.nodes import Call, JoinNode
+from headrace.graph.window_column import duration_us
+
+if TYPE_CHECKING:
+    from headrace.graph.stream import Stream
+
+_HOW = {
+    **dict.fromkeys(("inner",), "inner"),
+    **dict.fromkeys(("left", "leftouter"), "left"),
+    **dict.fromkeys(("right", "rightouter"), "right"),
+    **dict.fromkeys(("full", "outer", "fullouter"), "full"),
+}
+"""Spark's spellings; it ignores case and underscores."""
+_BOUND = "write within='60 seconds', so that rows older than that can be forgotten"
+
+
+def join_node(
+    stream: Stream,
+    other: Stream,
+    on: Any,
+    how: str,
+    within: str | timedelta | None,
+    condition: Column | str | None,
+    suffixes: tuple[str, str],
+    where: str,
+) -> JoinNode:
+    """The node for two streams."""
+    kind = _kind(how, where, tuple(dict.fromkeys(_HOW.values())))
+    names = _names(stream, other, on, where)
+    times = tuple(the_event_time(each.frame, where).name for each in (stream, other))
+    if within is None and any(pair == times for pair in zip(*names, strict=True)):
+        # Equal event times are the narrowest bound that there is.
+        within = timedelta(0)
+    if within is None:
+        raise QueryError("a join of two streams needs a bound on the time between the rows of a pair", where=where, hint=_BOUND)
+    inputs = (stream,) if same_stream(stream, other) else (stream, other)
+    within_us = within_microseconds(stream, within, where)
+    return JoinNode(inputs, names, within_us, kind, as_column(condition), check_suffixes(suffixes, where), where)
+
+
+def with_static(stream: Stream, other: DataFrame, on: Any, how: str, unwanted: dict[str, Any], where: str) -> Stream:
+    """A stream joined with a DataFrame that does not change: Spark's own join, the DataFrame sent to every task."""
+    given = [name for name, value in unwanted.items() if value is not None]
+    if given:
+        hint = "filter the result instead" if given == ["where"] else "leave it out: every row of the DataFrame is always there"
+        raise UnsupportedError(where=where, found=f"{given[0]} in a join with a DataFrame that is no stream", hint=hint)
+    kind = _kind(how, where, ("inner", "left"))
+    if kind not in ("inner", "left"):
+        raise UnsupportedError(
+            "a row of the DataFrame has no partner only once the stream has ended",
+            where=where,
+            found=f"how={how!r} with a DataFrame that is no stream",
+            supported=("inner", "left"),
+        )
+    if on is None:
+        raise QueryError(where=where, wanted="on='column', a list of columns, or a condition", found="none")
+
+    def step(rows: DataFrame) -> DataFrame:
+        return rows.join(F.broadcast(other), on, kind)
+
+    frame = checked(where, lambda: step(stream.frame))
+    if stream.origin is None:
+        return replace(stream, frame=frame)
+    return replace(stream, frame=frame, steps=(*stream.steps, Call("join with a DataFrame", step, where)))
+
+
+def check_other(stream: Stream, other: Any, where: str) -> None:
+    if isinstance(other, DataFrame) and other.isStreaming:
+        raise QueryError(where=where, wanted="a stream", found="a streaming DataFrame", hint="wrap it: hr.stream(...)")
+    if not isinstance(other, DataFrame | type(stream)):
+        raise QueryError(where=where, wanted="another stream or a DataFrame", found=type(other).__name__)
+
+
+def same_stream(one: Stream, other: Stream) -> bool:
+    """Whether both are the same rows, after the same steps."""
+    if one is other:
+        return True
+    if one.origin is None and other.origin is None:
+        return one.frame is other.frame
+    same = one.origin is other.origin and len(one.steps) == len(other.steps)
+    return same and all(a is b for a, b in zip(one.steps, other.steps, strict=True))
+
+
+def within_microseconds(stream: Stream, within: str | timedelta, where: str) -> int:
+    if isinstance(within, timedelta):
+        us = within // timedelta(microseconds=1)
+    elif isinstance(within, str):
+        us = duration_us(stream.sparkSession, within, where)
+    else:
+        raise QueryError(where=where, wanted="a duration such as within='60 seconds'", found=repr(within))
+    if not 0 <= us < 2**60:
+        raise QueryError(where=where, wanted="a duration that is not negative", found=repr(within))
+    return us
+
+
+def as_column(condition: Column | str | None) -> Column | None:
+    return F.expr(condition) if isinstance(condition, str) else condition
+
+
+def check_suffixes(suffixes: Any, where: str) -> tuple[str, str]:
+    if not (isinstance(suffixes, tuple | list) and len(suffixes) == 2 and all(isinstance(s, str) for s in suffixes)):
+        raise QueryError(where=where, wanted="two suffixes, such as ('', '_right')", found=repr(suffixes))
+    return suffixes[0], suffixes[1]
+
+
+def _kind(how: str, where: str, supported: Sequence[str]) -> str:
+    kind = _HOW.get(str(how).lower().replace("_", ""))
+    if kind is None:
+        raise UnsupportedError(where=where, found=f"how={how!r}", supported=supported)
+    return kind
+
+
+def _names(stream: Stream, other: Stream, on: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The key columns as each side spells them."""
+    if on is None:
+        hint = "write on='column'; for pairs of any rows use crossJoin"
+        raise QueryError(where=where, wanted="the columns that must be equal", found="none", hint=hint)
+    names = [on] if isinstance(on, str) else list(on) if isinstance(on, list | tuple) else [on]
+    if not names or not all(isinstance(name, str) for name in names):
+        hint = "rename columns so that both streams have them under one name; other conditions go into where="
+        raise UnsupportedError(where=where, wanted="on as a column name or a list of names", found=repr(on), hint=hint)
+    found = []
+    for which, each in (("left", stream), ("right", other)):
+        by_lower = {column.lower(): column for column in each.columns}
+        missing = [name for name in names if name.lower() not in by_lower]
+        if missing:
+            raise QueryError(
+                where=where,
+                wanted=f"a column {missing[0]!r} on the {which} side",
+                found=", ".join(each.columns),
+                hint="use one of these, or rename columns before the join",
+            )
+        found.append(tuple(dict.fromkeys(by_lower[name.lower()] for name in names)))
+    return found[0], found[1]

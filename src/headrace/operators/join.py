@@ -1,0 +1,146 @@
+"""The windowed equijoin: rows of two streams with one key, whose event times lie within a bound of each other.
+
+A batch's rows look for partners in the state of the other side and among themselves; a pair is found when its later row comes. For outer
+joins the rows whose time the watermark has passed by the bound look once more, and those that find no partner are emitted alone. Since
+partners may lie the bound before them, the other side is kept for twice the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.operators.buffer import RowBuffer
+from headrace.operators.kernel import Applied, Moment, OutputMode, Store, Views
+from headrace.operators.matching import Candidates, Needles, candidates
+from headrace.operators.pairing import LEFT, NAMES, RIGHT, Pairing, in_time
+from headrace.state.keys import Mask
+from headrace.state.layout import Indices, subs
+from headrace.state.segments import sort_into_segments
+
+BOTH = "rows"
+"""The store of a stream that is joined with itself."""
+
+
+@dataclass(frozen=True)
+class WindowedJoin:
+    """``join(..., within=...)``."""
+
+    pairing: Pairing
+    within_us: int
+    outer: tuple[bool, bool] = (False, False)
+    """Whether rows of a side are emitted even without a partner."""
+
+    @property
+    def buffers(self) -> tuple[RowBuffer, RowBuffer]:
+        return tuple(  # type: ignore[return-value]
+            RowBuffer(
+                self.pairing.layouts[side],
+                keep_us=self.within_us * (2 if self.outer[1 - side] or (self.pairing.one_input and self.outer[side]) else 1),
+                due_us=self.within_us if self.outer[side] or (self.pairing.one_input and self.outer[1 - side]) else None,
+            )
+            for side in (LEFT, RIGHT)
+        )
+
+    @property
+    def store_names(self) -> tuple[str, str]:
+        return (BOTH, BOTH) if self.pairing.one_input else (NAMES[LEFT], NAMES[RIGHT])
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        return dict(zip(self.store_names, self.buffers, strict=True))
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        return self.pairing.input_schema
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.pairing.output_schema
+
+    def emits_at_once(self, mode: OutputMode) -> bool:
+        return True
+
+    def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
+        result = Applied(rows=rows.num_rows)
+        rows = in_time(rows, moment.watermark_us)
+        result.rows_late = result.rows - rows.num_rows
+        if not rows.num_rows:
+            return result
+        new = [self._sorted(side, part, result) for side, part in enumerate(self.pairing.split(rows))]
+        if self.pairing.one_input:
+            new[RIGHT] = new[LEFT]
+        needles = [Needles.of(part, layout) for part, layout in zip(new, self.pairing.layouts, strict=True)]
+        result.keys = len(needles[LEFT].firsts) + (0 if self.pairing.one_input else len(needles[RIGHT].firsts))
+        result.emitted.extend(self._pairs(self._candidates(needles[LEFT], new[RIGHT], RIGHT), LEFT))
+        for side in (LEFT, RIGHT):
+            other = 1 - side
+            if not new[side].num_rows:
+                continue
+            for run in views[self.store_names[other]].runs(self.buffers[other].live_from(moment.watermark_ms)):
+                result.emitted.extend(self._pairs(self._candidates(needles[side], run.rows, other), side))
+            result.changed[self.store_names[side]] = new[side]
+        return result
+
+    def _sorted(self, side: int, rows: pa.RecordBatch, result: Applied) -> pa.RecordBatch:
+        """A side's new rows in the order of the state; those that can have no partner are dealt with at once."""
+        alone = self.pairing.partnerless(rows, side)
+        if alone.any():
+            if self.outer[side]:
+                result.emitted.append(self.pairing.alone(rows.filter(pa.array(alone)), side))
+            rows = rows.filter(pa.array(~alone))
+        return sort_into_segments(rows, self.pairing.layouts[side])[0]
+
+    def _candidates(self, needles: Needles, table: pa.RecordBatch, side: int) -> Candidates:
+        return candidates(needles, table, self.pairing.layouts[side], self.within_us)
+
+    def _pairs(self, found: Candidates, side: int) -> Iterator[pa.RecordBatch]:
+        """Pairs as they are emitted; the needles are of this side."""
+        for at, partner in self._holding(found, side):
+            if side == LEFT:
+                yield self.pairing.output(found.needles, found.table, at, partner)
+            else:
+                yield self.pairing.output(found.table, found.needles, partner, at)
+
+    def _holding(self, found: Candidates, side: int) -> Iterator[tuple[Indices, Indices]]:
+        """Places of needles and partners that meet the condition."""
+        for at, partner in found.pairs():
+            if side == LEFT:
+                good = self.pairing.holding(found.needles, found.table, at, partner)
+            else:
+                good = self.pairing.holding(found.table, found.needles, partner, at)
+            yield (at, partner) if good is None else (at[good], partner[good])
+
+    def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
+        result = Applied()
+        for side in (LEFT, RIGHT):
+            if self.outer[side]:
+                result.emitted.extend(self._left_alone(side, views, moment.watermark_us, until_ms * 1000))
+        return result
+
+    def _left_alone(self, side: int, views: Views, after_us: int, until_us: int) -> Iterator[pa.RecordBatch]:
+        """Rows whose last chance for a partner has passed, and that have had none."""
+        layout, other = self.pairing.layouts[side], 1 - side
+        theirs = views[self.store_names[other]].runs()
+        for run in views[self.store_names[side]].runs(after_us - self.within_us + 1):
+            last_chance = subs(run.rows) + self.within_us
+            due = np.flatnonzero((last_chance > after_us) & (last_chance <= until_us))
+            if not len(due):
+                continue
+            needles = Needles.of(run.rows.take(pa.array(due)), layout)
+            matched = np.zeros(len(due), dtype=np.bool_)
+            for each in theirs:
+                matched |= self._matched(self._candidates(needles, each.rows, other), side)
+            if not matched.all():
+                yield self.pairing.alone(needles.rows.filter(pa.array(~matched)), side)
+
+    def _matched(self, found: Candidates, side: int) -> Mask:
+        if self.pairing.condition is None:
+            return found.found()
+        matched = np.zeros(found.needles.num_rows, dtype=np.bool_)
+        for at, _ in self._holding(found, side):
+            matched[at] = True
+        return matched

@@ -1,0 +1,120 @@
+"""Two streams side by side: how their rows come in, and what a pair of them looks like.
+
+in     h | k0 .. | sub | side | v0 v1 ..     both streams in one; columns of one type share a place
+kept   h | k0 .. | sub | p0 p1 ..            each side by itself
+out    k0 .. | lt rt | l0 .. | r0 ..         the key, both event times, both sides' values
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.operators import expressions as E
+from headrace.operators.buffer import NEVER
+from headrace.operators.expressions import Expr
+from headrace.operators.grid import holds_pairs
+from headrace.operators.vectors import columns_from_arrow
+from headrace.state.keys import Mask
+from headrace.state.layout import HASH, SUB, Indices, Layout, subs
+
+SIDE = "side"
+LEFT, RIGHT = 0, 1
+NAMES = ("left", "right")
+TIMES = ("lt", "rt")
+
+Sides = tuple[pa.RecordBatch, pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """The columns of both sides, and the condition that a pair must meet."""
+
+    layouts: tuple[Layout, Layout]
+    places: tuple[tuple[str, ...], tuple[str, ...]]
+    """Per side and value the column that it comes in."""
+    one_input: bool
+    """One stream is both sides: its rows come in once."""
+    condition: Expr | None = None
+    where: str = ""
+    """Where the user wrote it."""
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        fixed = [(HASH, pa.uint64()), *self.layouts[LEFT].keys, (SUB, pa.int64())]
+        side = [] if self.one_input else [(SIDE, pa.int8())]
+        typed = zip((*self.places[LEFT], *self.places[RIGHT]), (*self.layouts[LEFT].values, *self.layouts[RIGHT].values), strict=True)
+        return pa.schema([*fixed, *side, *{place: kind for place, (_, kind) in typed}.items()])
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        values = [(f"{side}{i}", kind) for side, each in zip("lr", self.layouts, strict=True) for i, (_, kind) in enumerate(each.values)]
+        return pa.schema([*self.layouts[LEFT].keys, *((name, pa.int64()) for name in TIMES), *values])
+
+    def split(self, rows: pa.RecordBatch) -> Sides:
+        """Each side's rows as they are kept; the same twice, where one stream is both."""
+        if self.one_input:
+            left = self._kept(rows, LEFT)
+            return left, left
+        side = np.asarray(rows.column(SIDE).to_numpy())
+        left, right = (self._kept(rows.filter(pa.array(side == which)), which) for which in (LEFT, RIGHT))
+        return left, right
+
+    def _kept(self, rows: pa.RecordBatch, side: int) -> pa.RecordBatch:
+        layout = self.layouts[side]
+        fixed = [rows.column(name) for name in (HASH, *layout.key_names, SUB)]
+        return pa.RecordBatch.from_arrays([*fixed, *(rows.column(place) for place in self.places[side])], schema=layout.schema)
+
+    def partnerless(self, rows: pa.RecordBatch, side: int) -> Mask:
+        """Rows that can have no partner: without a time, or with a key that is null, which equals nothing."""
+        alone = subs(rows) == NEVER
+        for name in self.layouts[side].key_names:
+            column = rows.column(name)
+            # The key itself: a null inside a struct is a value like any other.
+            if column.null_count:
+                alone |= column.is_null().to_numpy(zero_copy_only=False)
+        return np.asarray(alone, dtype=np.bool_)
+
+    def holding(self, left: pa.RecordBatch, right: pa.RecordBatch, at_left: Indices, at_right: Indices) -> Mask | None:
+        """Which of these pairs meet the condition; None: all."""
+        if self.condition is None:
+            return None
+        sides = []
+        places = []
+        for name, rows, at in ((NAMES[LEFT], left, at_left), (NAMES[RIGHT], right, at_right)):
+            wanted = sorted({c.name for c in E.columns(self.condition) if c.side == name})
+            # Only rows that are in a pair are brought into form, and each of them once.
+            used = np.zeros(rows.num_rows, dtype=np.bool_)
+            used[at] = True
+            place = np.cumsum(used) - 1
+            sides.append(columns_from_arrow(rows.select(wanted).take(pa.array(np.flatnonzero(used))), wanted) if wanted else {})
+            places.append(place[at])
+        return np.asarray(holds_pairs(self.condition, sides[0], sides[1], places[0], places[1], where=self.where), dtype=np.bool_)
+
+    def output(self, left: pa.RecordBatch, right: pa.RecordBatch, at_left: Indices, at_right: Indices) -> pa.RecordBatch:
+        """Pairs of rows."""
+        taken = [(left, pa.array(at_left)), (right, pa.array(at_right))]
+        keys = [left.column(name).take(taken[LEFT][1]) for name in self.layouts[LEFT].key_names]
+        times = [rows.column(SUB).take(at) for rows, at in taken]
+        values = [rows.column(name).take(at) for (rows, at), each in zip(taken, self.layouts, strict=True) for name in each.value_names]
+        return pa.RecordBatch.from_arrays([*keys, *times, *values], schema=self.output_schema)
+
+    def alone(self, rows: pa.RecordBatch, side: int) -> pa.RecordBatch:
+        """Rows of one side without a partner."""
+        time = subs(rows)
+        times = [pa.array(time, mask=time == NEVER) if which == side else pa.nulls(len(time), pa.int64()) for which in (LEFT, RIGHT)]
+        keys = [rows.column(name) for name in self.layouts[side].key_names]
+        values = [
+            rows.column(name) if which == side else pa.nulls(len(time), kind)
+            for which, each in enumerate(self.layouts)
+            for name, kind in each.values
+        ]
+        return pa.RecordBatch.from_arrays([*keys, *times, *values], schema=self.output_schema)
+
+
+def in_time(rows: pa.RecordBatch, watermark_us: int) -> pa.RecordBatch:
+    """Rows that the watermark has not passed."""
+    good = subs(rows) > watermark_us
+    return rows if bool(good.all()) else rows.filter(pa.array(good))

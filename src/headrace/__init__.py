@@ -13,19 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
-    from headrace.graph.stream import GroupedStream, Stream, stream
+    from headrace.graph.grouped import GroupedStream
+    from headrace.graph.stream import Stream, stream
+    from headrace.graph.window_column import count_window
     from headrace.runtime.query import HeadraceQuery
     from headrace.runtime.session import session
     from headrace.runtime.writer import start
 
-__all__ = ["GroupedStream", "HeadraceError", "HeadraceQuery", "Stream", "session", "start", "stream"]
+__all__ = ["GroupedStream", "HeadraceError", "HeadraceQuery", "Stream", "count_window", "session", "start", "stream"]
 __version__ = "0.1.0"
 
 _HOMES = {
-    "GroupedStream": "headrace.graph.stream",
+    "GroupedStream": "headrace.graph.grouped",
     "HeadraceError": "headrace.errors",
     "HeadraceQuery": "headrace.runtime.query",
     "Stream": "headrace.graph.stream",
+    "count_window": "headrace.graph.window_column",
     "session": "headrace.runtime.session",
     "start": "headrace.runtime.writer",
     "stream": "headrace.graph.stream",

@@ -9,37 +9,26 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_type
 
 from headrace.compile import catalyst, event_time
 from headrace.compile.functions import REPLACED, Context, Piece, take_apart
 from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
+from headrace.compile.windowing import NEVER, TIME, Key, Windowing, windowing
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
-from headrace.graph.nodes import AggregateNode
-from headrace.operators.aggregate import RunningAggregate
+from headrace.graph.nodes import AggregateNode, CountSpec, SessionSpec, WindowSpec
+from headrace.operators.counted import CountAggregate
 from headrace.operators.description import describe
-from headrace.operators.kernel import MAIN, Operator, OutputMode
-from headrace.operators.windowed import WINDOW, WindowedAggregate
-from headrace.operators.windows import TimeWindow
-from headrace.state.layout import SUB, Layout, Policy
+from headrace.operators.kernel import Operator, OutputMode
+from headrace.operators.windowed import WINDOW
+from headrace.state.layout import HASH, SUB
 
 _KEY = "__headrace_key{}"
-_TIME = "__headrace_time"
 _WINDOW_HINT = "write F.window(time, ...) itself among the grouping columns, not as SQL text and not in a select before"
 _NO_KEY = "k0"
 """An aggregate of the whole stream has a key that is always the same, so that nothing else is special about it."""
-
-
-@dataclass(frozen=True)
-class _Key:
-    """A grouping column."""
-
-    name: str
-    """As the user sees it."""
-    internal: str
-    type: T.DataType
-    is_event_time: bool
 
 
 def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
@@ -55,72 +44,62 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     context = Context(session, *_event_time(staged), ansi=session.conf.get("spark.sql.ansi.enabled") == "true")
     pieces = {text: take_apart(call, context) for text, call in calls.items()}
 
-    window, sub, time_type = _window(node, staged, keys, config)
-    stored = [k for k in keys if not (k.is_event_time and node.window is None)] if sub is not None and node.window is None else keys
+    kind = windowing(node, staged, keys)
+    stored = [k for k in keys if k.internal != kind.time_key]
     names = [f"k{i}" for i in range(len(stored))] or [_NO_KEY]
     key_types = [k.type for k in stored] or [T.ByteType()]
     key_columns = [encode(normalize(F.col(k.internal), k.type), k.type) for k in stored] or [F.lit(0).cast("byte")]
-    value_types = [kind for piece in pieces.values() for kind in piece.partial.types]
-    layout = Layout(
-        keys=tuple((name, arrow_type(kind)) for name, kind in zip(names, key_types, strict=True)),
-        values=tuple((f"p{i}", kind) for i, kind in enumerate(value_types)),
-        has_sub=sub is not None,
-        policy=Policy.REPLACE if sub is None else Policy.COMBINE,
+    value_types = [each for piece in pieces.values() for each in piece.partial.types]
+    operator = kind.make(
+        tuple((name, arrow_type(each)) for name, each in zip(names, key_types, strict=True)),
+        tuple((f"p{i}", each) for i, each in enumerate(value_types)),
+        tuple(piece.partial for piece in pieces.values()),
     )
-    partials = tuple(piece.partial for piece in pieces.values())
-    operator: Operator = RunningAggregate(layout, partials, not keys) if window is None else WindowedAggregate(layout, partials, window)
 
     inputs, row, ones, many = _columns(list(pieces.values()))
-    subs = [] if sub is None else [sub.alias(SUB)]
-    source = staged if node.window is None else staged.filter(F.col(_TIME).isNotNull())
-    selected = source.select(*[c.alias(name) for c, name in zip(key_columns, names, strict=True)], *subs, *inputs)
+    subs = [] if kind.sub is None else [kind.sub.alias(SUB)]
+    source = staged.filter(F.col(TIME).isNotNull()) if TIME in staged.columns else staged
+    extra = kind.extra
+    selected = source.select(*[c.alias(name) for c, name in zip(key_columns, names, strict=True)], *subs, *extra, *inputs)
 
-    finish = _finisher(session, node, keys, names, stored, window, time_type, results, groups, calls, pieces)
-    shown = _finisher(session, node, keys, names, stored, window, time_type, results, groups, calls, pieces, pane_only=True)
+    finisher = _Finisher(session, node, keys, stored, names, kind, results, groups, calls, pieces)
     texts = [str(call.sql()) for call in calls.values()]
-    schema = _result_schema(node)
-    kernel_schema = _kernel_schema(names, stored, window, list(pieces.values()))
+    transported = [transport_type(each) for each in key_types]
+    kernel_schema = kind.schema(names, transported, [each for piece in pieces.values() for each in piece.types])
     return StatefulPlan(
         operator_id="aggregate",
         operator=operator,
         inputs=(node.source,),
         selected=selected,
-        keyed=(*names, *([SUB] if sub is not None else [])),
+        keyed=(*names, *([SUB] if kind.sub is not None else [])),
         hashed=hash_of(names if stored else [], config.hashBits),
-        row=tuple(row),
+        row=(*(F.col(name) for name in selected.columns[len(names) + len(subs) :][: len(extra)]), *row),
         ones=tuple(ones),
-        counts_rows=ones[0] if ones else None,
-        many=None if many is None else tuple(many),
+        counts_rows=ones[0] if ones and kind.combines else None,
+        many=None if many is None or not kind.combines else tuple(many),
         kernel_schema=kernel_schema,
-        finish=finish,
-        schema=schema,
-        readers={MAIN: StoreReader(kernel_schema, shown)},
-        event_time_in_key=_has_watermark(node, staged, keys),
-        modes=_modes(node, staged, keys),
+        finish=finisher.columns(),
+        schema=_result_schema(node, kind),
+        readers=_readers(operator, finisher, kernel_schema, stored, kind),
+        event_time_in_key=kind.timed,
+        modes=kind.modes,
         description={
             "operator": "aggregate",
             "keys": [f"{k.name}: {k.type.simpleString()}" for k in keys],
-            "window": None if window is None else str(window),
+            "window": kind.text,
             "aggregates": [str(e.name()) for e in results],
             "calls": texts,
         },
-        kernels={MAIN: describe(operator, keys=[k.name for k in stored], sub=_sub_name(node, keys), calls=texts)},
+        kernels={name: describe(operator, name, keys=[k.name for k in stored], sub=kind.sub_name, calls=texts) for name in operator.stores},
     )
 
 
-def _sub_name(node: AggregateNode, keys: list[_Key]) -> str | None:
-    """What the sub-key is to the user: where a pane starts, or the event time among the keys."""
-    if node.window is not None:
-        return "window.start" if node.window.size_us == node.window.advance_us else "pane"
-    return next((k.name for k in keys if k.is_event_time), None)
-
-
-def _with_keys(node: AggregateNode) -> tuple[DataFrame, list[_Key]]:
+def _with_keys(node: AggregateNode) -> tuple[DataFrame, list[Key]]:
     """The source with its grouping columns computed under names of ours."""
     columns = list(node.keys)
     named = catalyst.checked(node.where, lambda: node.source.select(*columns)) if columns else None
     internal = [c.alias(_KEY.format(i)) for i, c in enumerate(columns)]
-    times = [] if node.window is None else [node.window.time.alias(_TIME)]
+    times = [node.window.time.alias(TIME)] if isinstance(node.window, WindowSpec | SessionSpec) else []
     staged = catalyst.checked(node.where, lambda: node.source.select("*", *internal, *times))
     keys = []
     if named is not None:
@@ -128,9 +107,9 @@ def _with_keys(node: AggregateNode) -> tuple[DataFrame, list[_Key]]:
             check_key(f.dataType, f"{node.where}, key {f.name!r}")
             name = _KEY.format(i)
             timed = catalyst.watermark_delay_ms(staged, name) is not None
-            if timed and isinstance(f.dataType, T.StructType):
+            if timed and isinstance(f.dataType, T.StructType) and node.input.origin is None:
                 raise UnsupportedError(where=node.where, found=f"a window computed beforehand, {f.name!r}", hint=_WINDOW_HINT)
-            keys.append(_Key(f.name, name, f.dataType, timed))
+            keys.append(Key(f.name, name, f.dataType, timed))
     return staged, keys
 
 
@@ -161,25 +140,6 @@ def _event_time(frame: DataFrame) -> tuple[Column | None, T.DataType]:
     return None, T.TimestampType()
 
 
-def _window(
-    node: AggregateNode, staged: DataFrame, keys: list[_Key], config: Config
-) -> tuple[TimeWindow | None, Column | None, T.DataType | None]:
-    """The kernel's window, the sub-key column, and the type of the time."""
-    if node.window is not None:
-        kind = staged.schema[_TIME].dataType
-        window = TimeWindow(node.window.size_us, node.window.advance_us, node.window.offset_us)
-        return window, event_time.pane(event_time.micros(F.col(_TIME), kind), window), kind
-    timed = [k for k in keys if k.is_event_time]
-    if not timed:
-        return None, None, None
-    if len(timed) > 1:
-        raise UnsupportedError(where=node.where, found=f"several event times among the keys: {[k.name for k in timed]}")
-    window = TimeWindow(size_us=0, advance_us=1)
-    # A row without a time is never late and never due.
-    never = F.lit(2**62).cast("long")
-    return window, F.coalesce(event_time.micros(F.col(timed[0].internal), timed[0].type), never), timed[0].type
-
-
 def _columns(pieces: list[Piece]) -> tuple[list[Column], list[Column], list[str], list[Column] | None]:
     """Inputs, partials of a row, names of partials that are 1, partials of many rows; named i0.. and p0.."""
     inputs: list[Column] = []
@@ -205,57 +165,72 @@ def _columns(pieces: list[Piece]) -> tuple[list[Column], list[Column], list[str]
     return inputs, row, ones, many
 
 
-def _finisher(
-    session: SparkSession,
-    node: AggregateNode,
-    keys: list[_Key],
-    names: list[str],
-    stored: list[_Key],
-    window: TimeWindow | None,
-    time_type: T.DataType | None,
-    results: list[Any],
-    groups: list[Any],
-    calls: dict[str, Any],
-    pieces: dict[str, Piece],
-    pane_only: bool = False,
-) -> Callable[[DataFrame], DataFrame]:
-    """From kernel rows (k0.., w, p0..) to the user's columns, in the user's order."""
-    finished: dict[str, Column] = {}
-    at = 0
-    for text, piece in pieces.items():
-        columns = [F.col(f"p{at + j}") for j in range(len(piece.types))]
-        at += len(columns)
-        finished[text] = _evaluate(session, calls[text], piece, columns)
+@dataclass(frozen=True)
+class _Finisher:
+    """From kernel rows (k0.., the window's columns, p0..) to the user's columns, in the user's order."""
 
-    outputs: list[Column] = []
-    by_internal = {k.internal: F.col(name) for k, name in zip(stored, names, strict=False)}
-    for key in keys:
-        if key.internal in by_internal:
-            value = decode(by_internal[key.internal], key.type)
+    session: SparkSession
+    node: AggregateNode
+    keys: list[Key]
+    stored: list[Key]
+    names: list[str]
+    kind: Windowing
+    results: list[Any]
+    groups: list[Any]
+    calls: dict[str, Any]
+    pieces: dict[str, Piece]
+
+    def columns(self, state: bool = False) -> Callable[[DataFrame], DataFrame]:
+        """With the window as results show it, or as state does."""
+        finished: dict[str, Column] = {}
+        at = 0
+        for text, piece in self.pieces.items():
+            columns = [F.col(f"p{at + j}") for j in range(len(piece.types))]
+            at += len(columns)
+            finished[text] = _evaluate(self.session, self.calls[text], piece, columns)
+        outputs = [self._key(key).alias(key.name) for key in self.keys]
+        to_expression: Any = self.session._jvm.org.apache.spark.sql.classic.ExpressionUtils.expression  # type: ignore[union-attr]
+        shown_keys = [_without_alias(to_expression(c._jc)) for c in outputs]
+
+        def replaced(expression: Any) -> Any | None:
+            """An aggregate by its result; a grouping column, which a result may use too, by the key."""
+            if catalyst.class_name(expression) == "AggregateExpression":
+                return to_expression(finished[_text(expression)]._jc)
+            return next((key for group, key in zip(self.groups, shown_keys, strict=True) if group.semanticEquals(expression)), None)
+
+        if self.node.window is not None and self.kind.shown is not None:
+            shown, name = (self.kind.shown_state if state else None) or (self.kind.shown, self.node.window.name)
+            outputs.insert(self.node.window_at, shown.alias(name))
+        for result in self.results:
+            rewritten = catalyst.rewrite(self.session, _without_alias(result), replaced)
+            outputs.append(catalyst.column(self.session, rewritten).alias(result.name()))
+        return lambda frame: frame.select(*outputs)
+
+    def _key(self, key: Key) -> Column:
+        if key.internal == self.kind.time_key:
+            assert self.kind.time_type is not None
+            return F.when(F.col(WINDOW) != NEVER, event_time.from_micros(F.col(WINDOW), self.kind.time_type)).cast(key.type)
+        return decode(F.col(self.names[self.stored.index(key)]), key.type)
+
+
+def _readers(
+    operator: Operator, finisher: _Finisher, kernel_schema: T.StructType, stored: list[Key], kind: Windowing
+) -> dict[str, StoreReader]:
+    """How each store is shown: as results are, where it holds partials by key, else as it is."""
+    readers = {}
+    for name, store in operator.stores.items():
+        if isinstance(operator, CountAggregate):
+            schema = T.StructType([T.StructField(f.name, from_arrow_type(f.type)) for f in store.layout.schema if f.name != HASH])
+            keys = [decode(F.col(k), key.type).alias(key.name) for k, key in zip(finisher.names, stored, strict=False)]
+            others = [c for c in schema.names if c not in finisher.names]
+            readers[name] = StoreReader(schema, _selecting([*keys, *(F.col(c) for c in others)]))
         else:
-            assert time_type is not None
-            value = F.when(F.col(WINDOW) != 2**62, event_time.from_micros(F.col(WINDOW), time_type)).cast(key.type)
-        outputs.append(value.alias(key.name))
-    to_expression: Any = session._jvm.org.apache.spark.sql.classic.ExpressionUtils.expression  # type: ignore[union-attr]
-    shown_keys = [_without_alias(to_expression(c._jc)) for c in outputs]
+            readers[name] = StoreReader(kernel_schema, finisher.columns(state=True))
+    return readers
 
-    def replaced(expression: Any) -> Any | None:
-        """An aggregate by its result; a grouping column, which a result may use too, by the key."""
-        if catalyst.class_name(expression) == "AggregateExpression":
-            return to_expression(finished[_text(expression)]._jc)
-        return next((key for group, key in zip(groups, shown_keys, strict=True) if group.semanticEquals(expression)), None)
 
-    if node.window is not None:
-        assert window is not None
-        assert time_type is not None
-        start = event_time.from_micros(F.col(WINDOW), time_type).alias("start")
-        # State is kept by pane; where panes are parts of windows, only their start is certain.
-        end = event_time.from_micros(F.col(WINDOW) + F.lit(window.size_us), time_type).alias("end")
-        shown = F.struct(start, end) if window.one_pane_each or not pane_only else F.struct(start)
-        outputs.insert(node.window_at, shown.alias(node.window.name if window.one_pane_each or not pane_only else "pane"))
-    for result in results:
-        outputs.append(catalyst.column(session, catalyst.rewrite(session, _without_alias(result), replaced)).alias(result.name()))
-    return lambda frame: frame.select(*outputs)
+def _selecting(columns: list[Column]) -> Callable[[DataFrame], DataFrame]:
+    return lambda frame: frame.select(*columns)
 
 
 def _evaluate(session: SparkSession, call: Any, piece: Piece, columns: list[Column]) -> Column:
@@ -279,27 +254,25 @@ def _evaluate(session: SparkSession, call: Any, piece: Piece, columns: list[Colu
     return catalyst.column(session, catalyst.rewrite(session, function.evaluateExpression(), replaced))
 
 
-def _result_schema(node: AggregateNode) -> T.StructType:
+def _result_schema(node: AggregateNode, kind: Windowing) -> T.StructType:
     """What Spark itself says the result looks like."""
     grouping: list[Column] = list(node.keys)
-    if node.window is not None:
-        w = node.window
-        micro = "{} microseconds".format
-        column = F.window(w.time, micro(w.size_us), micro(w.advance_us), micro(w.offset_us)).alias(w.name)
-        grouping.insert(node.window_at, column)
-    return catalyst.checked(node.where, lambda: node.source.groupBy(*grouping).agg(*node.aggregates)).schema
-
-
-def _has_watermark(node: AggregateNode, staged: DataFrame, keys: list[_Key]) -> bool:
-    if node.window is not None:
-        return catalyst.watermark_delay_ms(staged, _TIME) is not None
-    return any(k.is_event_time for k in keys)
-
-
-def _modes(node: AggregateNode, staged: DataFrame, keys: list[_Key]) -> tuple[OutputMode, ...]:
-    if _has_watermark(node, staged, keys):
-        return (OutputMode.APPEND, OutputMode.UPDATE, OutputMode.COMPLETE)
-    return (OutputMode.UPDATE, OutputMode.COMPLETE)
+    micro = "{} microseconds".format
+    w = node.window
+    if isinstance(w, WindowSpec):
+        grouping.insert(node.window_at, F.window(w.time, micro(w.size_us), micro(w.advance_us), micro(w.offset_us)).alias(w.name))
+    elif isinstance(w, SessionSpec):
+        grouping.insert(node.window_at, F.session_window(w.time, micro(w.gap_us)).alias(w.name))
+    schema: T.StructType = catalyst.checked(node.where, lambda: node.source.groupBy(*grouping).agg(*node.aggregates)).schema
+    if isinstance(w, CountSpec):
+        time = [T.StructField(name, kind.time_type or T.TimestampType()) for name in ("start", "end")] if kind.timed else []
+        struct = T.StructType([*time, T.StructField("number", T.LongType(), False)])
+        # Marked as Spark marks its windows, so that F.window_time works on it.
+        marks = {catalyst.WATERMARK_KEY: 0, "spark.timeWindow": True} if kind.timed else {}
+        fields = list(schema.fields)
+        fields.insert(node.window_at, T.StructField(w.name, struct, False, marks))
+        schema = T.StructType(fields)
+    return schema
 
 
 def check_mode(plan: StatefulPlan, mode: OutputMode, where: str) -> None:
@@ -313,12 +286,3 @@ def check_mode(plan: StatefulPlan, mode: OutputMode, where: str) -> None:
             hint="call withWatermark(column, delay) before groupBy and group by F.window(column, ...), or use outputMode('update')",
         )
     raise QueryError(where=where, wanted=" or ".join(plan.modes), found=f"output mode {mode}")
-
-
-def _kernel_schema(names: list[str], stored: list[_Key], window: TimeWindow | None, pieces: list[Piece]) -> T.StructType:
-    kinds = [transport_type(key.type) for key in stored] or [T.ByteType()]
-    fields = [T.StructField(name, kind) for name, kind in zip(names, kinds, strict=True)]
-    if window is not None:
-        fields.append(T.StructField(WINDOW, T.LongType()))
-    types = [kind for piece in pieces for kind in piece.types]
-    return T.StructType(fields + [T.StructField(f"p{i}", kind) for i, kind in enumerate(types)])

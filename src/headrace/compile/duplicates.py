@@ -72,7 +72,7 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
             "keys": [f"{n}: {fields[n].dataType.simpleString()}" for n in node.subset],
         },
         # The event time is among the keys, so its sub-key needs no name.
-        kernels={MAIN: describe(operator, keys=list(node.subset), sub=None, calls=[])},
+        kernels={MAIN: describe(operator, MAIN, keys=list(node.subset), sub=None, calls=[])},
     )
 
 

@@ -7,7 +7,7 @@ DataFrames with a stateless prefix, which is Spark's own plan.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import Column, DataFrame
@@ -25,6 +25,32 @@ class WindowSpec:
     size_us: int
     advance_us: int
     offset_us: int
+
+
+@dataclass(frozen=True)
+class SessionSpec:
+    """A session window: rows that follow one another within a gap."""
+
+    name: str
+    time: Column
+    gap_us: int
+
+
+@dataclass(frozen=True)
+class CountSpec:
+    """A tuple-count window: ``size`` rows of a key, beginning at every ``advance``-th."""
+
+    name: str
+    size: int
+    advance: int
+    by_arrival: bool
+
+    def alias(self, name: str) -> CountSpec:
+        """Under another name in the result."""
+        return replace(self, name=name)
+
+
+Windows = WindowSpec | SessionSpec | CountSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +74,7 @@ class AggregateNode(OneInput):
     """``groupBy(...).agg(...)``."""
 
     keys: tuple[Column, ...]
-    window: WindowSpec | None
+    window: Windows | None
     window_at: int
     """Where among the grouping columns the window stands."""
     aggregates: tuple[Column, ...]
@@ -60,6 +86,21 @@ class DedupNode(OneInput):
     """``dropDuplicates(subset)``."""
 
     subset: tuple[str, ...]
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
+class JoinNode:
+    """``join`` of two streams, or of one with itself."""
+
+    inputs: tuple[Stream, ...]
+    """One, where the stream is joined with itself."""
+    on: tuple[tuple[str, ...], tuple[str, ...]]
+    """Per side, the names of the key columns."""
+    within_us: int
+    how: str
+    condition: Column | None
+    suffixes: tuple[str, str]
     where: str
 
 
@@ -78,7 +119,7 @@ class UnionNode:
     where: str
 
 
-StatefulNode = AggregateNode | DedupNode
+StatefulNode = AggregateNode | DedupNode | JoinNode
 Node = StatefulNode | SharedNode | UnionNode
 
 

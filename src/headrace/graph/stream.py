@@ -6,8 +6,9 @@ an empty DataFrame of the same columns (so that a mistake is reported at the use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,9 +19,10 @@ from headrace.compile.catalyst import analyzed, checked, class_name, walk
 from headrace.compile.nodes import compile_node
 from headrace.config import Config
 from headrace.errors import QueryError, SessionError, SourceError, UnsupportedError, require
-from headrace.graph.nodes import AggregateNode, Call, DedupNode, Method, Node, SharedNode, StatefulNode, Step, UnionNode, WindowSpec
+from headrace.graph import joins
+from headrace.graph.grouped import GroupedStream, grouped
+from headrace.graph.nodes import Call, DedupNode, Method, Node, SharedNode, StatefulNode, Step, UnionNode
 from headrace.graph.origin import user_line
-from headrace.graph.window_column import as_window
 from headrace.operators.kernel import OutputMode
 
 if TYPE_CHECKING:
@@ -124,6 +126,38 @@ class Stream:
     def unionByName(self, other: Stream, allowMissingColumns: bool = False) -> Stream:
         return self._union("unionByName", other, lambda a, b: a.unionByName(b, allowMissingColumns))
 
+    def join(
+        self,
+        other: Stream | DataFrame,
+        on: str | Sequence[str] | None = None,
+        how: str = "inner",
+        *,
+        within: str | timedelta | None = None,
+        where: ColumnOrName | None = None,
+        suffixes: tuple[str, str] = ("", "_right"),
+    ) -> Stream:
+        """Pairs of rows with equal ``on`` columns whose event times differ by at most ``within``. Both streams need a watermark.
+
+        The result has the key columns once, then the left columns, then the right ones; names that both have get a suffix. ``where``
+        is a further condition, on the columns of the result. It belongs to the join: in an outer join (``how`` as in Spark) a row whose
+        partners all fail it has none. A row without a partner is emitted when the watermark says that none can come.
+
+        >>> timed = calls.withWatermark("ts", "10 seconds")
+        >>> timed.join(timed, on="src", within="60 seconds", where="seconds < seconds_right").columns
+        ['src', 'ts', 'seconds', 'ts_right', 'seconds_right']
+
+        With a DataFrame that is no stream it is Spark's own join:
+
+        >>> tariffs = spark.createDataFrame([("ada", 0.25)], "src string, price double")
+        >>> calls.join(tariffs, "src", "left").columns
+        ['src', 'ts', 'seconds', 'price']
+        """
+        line = user_line("join")
+        joins.check_other(self, other, line)
+        if not isinstance(other, Stream):
+            return joins.with_static(self, other, on, how, {"within": within, "where": where}, line)
+        return self._after(joins.join_node(self, other, on, how, within, where, suffixes, line))
+
     def split(self, *, otherwise: str | None = None, **conditions: ColumnOrName) -> Branches:
         """Several streams out of one: each row goes to the first branch whose condition holds, or to ``otherwise``, or nowhere.
 
@@ -188,23 +222,7 @@ class Stream:
         <BLANKLINE>
         """
         where = user_line("groupBy")
-        flat = list(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else list(cols)
-        keys: list[Column] = []
-        window: WindowSpec | None = None
-        window_at = 0
-        for at, each in enumerate(flat):
-            column = F.col(each) if isinstance(each, str) else each
-            if not isinstance(column, Column):
-                raise QueryError(where=where, wanted="column names and columns", found=repr(each))
-            found = as_window(self.sparkSession, self.frame, column, where)
-            if found is None:
-                keys.append(column)
-            elif window is None:
-                window, window_at = found, at
-            else:
-                raise UnsupportedError(where=where, found="two windows", hint="group by one window")
-        checked(where, lambda: self.frame.select(*keys))
-        return GroupedStream(self, tuple(keys), window, window_at, where)
+        return grouped(self, cols, where)
 
     groupby = groupBy
 
@@ -301,51 +319,9 @@ class Branches(dict[str, Stream]):
             raise AttributeError(f"no branch {name!r}; there are {', '.join(self)}") from None
 
 
-@dataclass(frozen=True)
-class GroupedStream:
-    """A stream grouped by keys, waiting for its aggregates."""
-
-    stream: Stream
-    keys: tuple[Column, ...]
-    window: WindowSpec | None
-    window_at: int
-    where: str
-
-    def agg(self, *exprs: Any) -> Stream:
-        """Aggregates by Spark's own functions; a dict of column to function name works too, as in Spark."""
-        where = user_line("agg")
-        columns = [_from_dict(exprs[0])] if len(exprs) == 1 and isinstance(exprs[0], dict) else [list(exprs)]
-        flat = columns[0]
-        if not flat or not all(isinstance(c, Column) for c in flat):
-            raise QueryError(where=where, wanted="at least one aggregate, such as F.count('*')", found=repr(exprs))
-        return self.stream._after(AggregateNode(self.stream, self.keys, self.window, self.window_at, tuple(flat), where))
-
-    def count(self) -> Stream:
-        return self.agg(F.count("*").alias("count"))
-
-    def sum(self, *cols: str) -> Stream:
-        return self.agg(*[F.sum(c) for c in cols])
-
-    def avg(self, *cols: str) -> Stream:
-        return self.agg(*[F.avg(c) for c in cols])
-
-    mean = avg
-
-    def min(self, *cols: str) -> Stream:
-        return self.agg(*[F.min(c) for c in cols])
-
-    def max(self, *cols: str) -> Stream:
-        return self.agg(*[F.max(c) for c in cols])
-
-
 def _template(frame: DataFrame) -> DataFrame:
     """An empty DataFrame of the same columns, event times marked as such."""
     return frame.sparkSession.createDataFrame([], frame.schema)
-
-
-def _from_dict(wanted: dict[str, str]) -> list[Column]:
-    quoted = {column: "*" if column == "*" else f"`{column}`" for column in wanted}
-    return [F.expr(f"{function}({quoted[column]})").alias(f"{function}({column})") for column, function in wanted.items()]
 
 
 def stream(frame: DataFrame) -> Stream:

@@ -1,4 +1,4 @@
-"""Recognising ``F.window(...)`` among grouping columns, by reading the column's tree."""
+"""Windows among grouping columns: ``F.window(...)`` and ``F.session_window(...)``, recognised by reading the column's tree, and our own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 from headrace.compile.catalyst import checked, class_name, items
 from headrace.errors import QueryError, UnsupportedError
-from headrace.graph.nodes import WindowSpec
+from headrace.graph.nodes import CountSpec, SessionSpec, WindowSpec
+from headrace.graph.origin import user_line
 
 
-def as_window(session: SparkSession, source: DataFrame, column: Column, where: str) -> WindowSpec | None:
+def as_window(session: SparkSession, source: DataFrame, column: Column, where: str) -> WindowSpec | SessionSpec | None:
     """The window that a grouping column asks for, or None if it is a column like any other."""
     node: Any = column._jc.node()  # type: ignore[operator]
     name = "window"
@@ -22,17 +23,42 @@ def as_window(session: SparkSession, source: DataFrame, column: Column, where: s
     if class_name(node) != "UnresolvedFunction":
         return None
     function = node.functionName()
-    if function == "session_window":
-        raise UnsupportedError(where=where, found="session_window", supported=("window (tumbling and sliding)",))
-    if function != "window":
+    if function not in ("window", "session_window"):
         return None
     arguments = list(items(node.arguments()))
     time = _column(session, arguments[0])
+    if function == "session_window":
+        if class_name(arguments[1]) != "Literal":
+            raise UnsupportedError(where=where, found="a gap that differs from row to row", supported=("a duration such as '5 minutes'",))
+        gap_us = _microseconds(session, arguments[1], where)
+        checked(where, lambda: source.groupBy(column).count())
+        return SessionSpec(name if name != "window" else "session_window", time, gap_us)
     size, *rest = [_microseconds(session, argument, where) for argument in arguments[1:]]
     advance = rest[0] if rest else size
     offset = rest[1] if len(rest) > 1 else 0
     checked(where, lambda: source.groupBy(column).count())
     return WindowSpec(name, time, size, advance, offset % advance)
+
+
+def count_window(size: int, advance: int | None = None, order: str = "event time") -> CountSpec:
+    """Windows of ``size`` rows of each key, one beginning at every ``advance``-th row (by default, one after another); for ``groupBy``.
+
+    Rows are counted in the order of their event time, so the result does not depend on how they arrive, and a window is emitted when
+    the watermark has passed its last row. With ``order="arrival"`` rows count as they come, without waiting; which rows fall into one
+    window then depends on the batches.
+
+    >>> last_two = calls.withWatermark("ts", "0 seconds").groupBy("src", hr.count_window(2, 1)).agg(F.avg("seconds").alias("mean"))
+    >>> last_two.columns
+    ['src', 'count_window', 'mean']
+    """
+    where = user_line("count_window")
+    advance = size if advance is None else advance
+    for name, value in (("size", size), ("advance", advance)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise QueryError(where=where, wanted=f"a whole number of rows above 0 as {name}", found=repr(value))
+    if order not in ("event time", "arrival"):
+        raise QueryError(where=where, wanted="order='event time' or order='arrival'", found=repr(order))
+    return CountSpec("count_window", size, advance, order == "arrival")
 
 
 def _column(session: SparkSession, node: Any) -> Column:
@@ -43,8 +69,12 @@ def _column(session: SparkSession, node: Any) -> Column:
 def _microseconds(session: SparkSession, node: Any, where: str) -> int:
     if class_name(node) != "Literal":
         raise QueryError(where=where, wanted="a duration such as '1 hour'", found=node.toString())
+    return duration_us(session, str(node.value()), where)
+
+
+def duration_us(session: SparkSession, text: str, where: str) -> int:
+    """A duration in Spark's words, in microseconds."""
     jvm: Any = session._jvm
-    text = str(node.value())
     utils = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
     try:
         interval = utils.stringToInterval(jvm.org.apache.spark.unsafe.types.UTF8String.fromString(text))

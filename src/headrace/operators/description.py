@@ -21,9 +21,12 @@ import pyarrow as pa
 from headrace.errors import CheckpointError
 from headrace.operators import partials as P
 from headrace.operators.aggregate import RunningAggregate
+from headrace.operators.buffer import RowBuffer
+from headrace.operators.counted import Buffer, CountAggregate, OpenWindows
 from headrace.operators.dedup import DropDuplicates
-from headrace.operators.kernel import MAIN, Operator, Store
+from headrace.operators.kernel import Operator, Store
 from headrace.operators.partials import Partial
+from headrace.operators.session import SessionAggregate
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
 from headrace.state.layout import Layout, Policy
@@ -55,14 +58,21 @@ _COLUMNS: dict[type[Any], tuple[str, ...]] = {
 }
 
 
-def describe(operator: Operator, *, keys: list[str], sub: str | None, calls: list[str]) -> Json:
-    """The operator's kernel, with all that is needed to merge its state and to show it.
+def describe(operator: Operator, store: str, *, keys: list[str], sub: str | None, calls: list[str]) -> Json:
+    """A store of an operator, with all that is needed to merge its state and to show it.
 
     `keys` are the user's names of the key columns, `sub` that of the sub-key (None hides it), `calls` the texts of the aggregate calls.
     """
     partials = getattr(operator, "partials", ())
     labels = [label for partial, call in zip(partials, calls, strict=True) for label in column_labels(partial, call)]
-    about: Json = {"layout": _describe_layout(operator.stores[MAIN].layout), "names": {"keys": keys, "sub": sub, "values": labels}}
+    layout = operator.stores[store].layout
+    # In front of the partials some stores have columns of their own, which are called what they are.
+    own = layout.value_names[: len(layout.value_names) - len(labels)]
+    about: Json = {"layout": _describe_layout(layout), "names": {"keys": keys, "sub": sub, "values": [*own, *labels]}}
+    if isinstance(operator, CountAggregate):
+        return {"kind": "buffer" if store else "newest", **about, "names": about["names"] | {"sub": "time" if store else None}}
+    if isinstance(operator, SessionAggregate):
+        return {"kind": "session", **about, "partials": [describe_partial(p) for p in partials], "gap_us": operator.gap_us}
     if isinstance(operator, DropDuplicates):
         return {
             "kind": "dropDuplicates",
@@ -78,16 +88,28 @@ def describe(operator: Operator, *, keys: list[str], sub: str | None, calls: lis
     raise TypeError(f"no description for {type(operator).__name__}")
 
 
+def describe_rows(store: RowBuffer, *, keys: list[str], sub: str, values: list[str]) -> Json:
+    """A store of rows as they came: `keys`, `sub` and `values` are the user's names of their columns."""
+    names = {"keys": keys, "sub": sub, "values": values}
+    return {"kind": "rows", "layout": _describe_layout(store.layout), "names": names, "keep_us": store.keep_us, "due_us": store.due_us}
+
+
 def from_description(about: Json) -> Store:
     """The store again. Unknown names come from a newer Headrace, and are refused."""
     layout = _layout_from(about["layout"])
     kind = about["kind"]
+    if kind == "rows":
+        return RowBuffer(layout, int(about["keep_us"]), about["due_us"])
     if kind == "dropDuplicates":
         payload = pa.schema([(name, type_from(t)) for name, t in about["payload"]])
         return DropDuplicates(layout, payload, bool(about["late"]))
-    if kind not in ("windowed", "running"):
+    if kind in ("buffer", "newest"):
+        return Buffer(layout) if kind == "buffer" else OpenWindows(layout)
+    if kind not in ("windowed", "running", "session"):
         raise _unknown("operator", kind)
     partials = tuple(partial_from(p) for p in about["partials"])
+    if kind == "session":
+        return SessionAggregate(layout, partials, int(about["gap_us"]))
     return WindowedAggregate(layout, partials, TimeWindow(**about["window"])) if kind == "windowed" else RunningAggregate(layout, partials)
 
 

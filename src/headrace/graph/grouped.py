@@ -1,0 +1,81 @@
+"""A stream grouped by keys, and what can be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headrace.compile.catalyst import checked
+from headrace.errors import QueryError, UnsupportedError
+from headrace.graph.nodes import AggregateNode, CountSpec, Windows
+from headrace.graph.origin import user_line
+from headrace.graph.window_column import as_window
+
+if TYPE_CHECKING:
+    from headrace.graph.stream import Stream
+
+
+@dataclass(frozen=True)
+class GroupedStream:
+    """A stream grouped by keys, waiting for its aggregates."""
+
+    stream: Stream
+    keys: tuple[Column, ...]
+    window: Windows | None
+    window_at: int
+    where: str
+
+    def agg(self, *exprs: Any) -> Stream:
+        """Aggregates by Spark's own functions; a dict of column to function name works too, as in Spark."""
+        where = user_line("agg")
+        columns = [_from_dict(exprs[0])] if len(exprs) == 1 and isinstance(exprs[0], dict) else [list(exprs)]
+        flat = columns[0]
+        if not flat or not all(isinstance(c, Column) for c in flat):
+            raise QueryError(where=where, wanted="at least one aggregate, such as F.count('*')", found=repr(exprs))
+        return self.stream._after(AggregateNode(self.stream, self.keys, self.window, self.window_at, tuple(flat), where))
+
+    def count(self) -> Stream:
+        return self.agg(F.count("*").alias("count"))
+
+    def sum(self, *cols: str) -> Stream:
+        return self.agg(*[F.sum(c) for c in cols])
+
+    def avg(self, *cols: str) -> Stream:
+        return self.agg(*[F.avg(c) for c in cols])
+
+    mean = avg
+
+    def min(self, *cols: str) -> Stream:
+        return self.agg(*[F.min(c) for c in cols])
+
+    def max(self, *cols: str) -> Stream:
+        return self.agg(*[F.max(c) for c in cols])
+
+
+def grouped(stream: Stream, cols: tuple[Any, ...], where: str) -> GroupedStream:
+    """Tell the window, if there is one, from the other grouping columns."""
+    flat = list(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else list(cols)
+    keys: list[Column] = []
+    window: Windows | None = None
+    window_at = 0
+    for at, each in enumerate(flat):
+        column = F.col(each) if isinstance(each, str) else each
+        if not isinstance(column, Column | CountSpec):
+            raise QueryError(where=where, wanted="column names and columns", found=repr(each))
+        found = column if isinstance(column, CountSpec) else as_window(stream.sparkSession, stream.frame, column, where)
+        if found is None and isinstance(column, Column):
+            keys.append(column)
+        elif window is None:
+            window, window_at = found, at
+        else:
+            raise UnsupportedError(where=where, found="two windows", hint="group by one window")
+    checked(where, lambda: stream.frame.select(*keys))
+    return GroupedStream(stream, tuple(keys), window, window_at, where)
+
+
+def _from_dict(wanted: dict[str, str]) -> list[Column]:
+    quoted = {column: "*" if column == "*" else f"`{column}`" for column in wanted}
+    return [F.expr(f"{function}({quoted[column]})").alias(f"{function}({column})") for column, function in wanted.items()]

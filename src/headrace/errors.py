@@ -65,6 +65,10 @@ class UnsupportedError(QueryError):
         return f"{text}; supported: {', '.join(self.supported)}" if self.supported else text
 
 
+class ProcessorError(QueryError):
+    """A user's own operator raised an exception, or gave back something that does not fit its schema."""
+
+
 class SessionError(HeadraceError):
     """The Spark session cannot carry a Headrace query: Spark Connect, no Java, settings that do not fit."""
 

@@ -1,0 +1,296 @@
+"""The state as a processor sees it that is called for one key at a time: values as attributes, maps as dicts.
+
+Columns become lists of Python values once for all keys of the call, and lists become columns again at its end, so that a key costs
+little more than the user's own code.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import ProcessorError
+from headrace.operators.arrow_fit import python_column
+from headrace.operators.instance_state import Cells, InstanceState
+from headrace.operators.keyed_state import check_timers, micros, moment
+from headrace.operators.processor import KeyProcessor, MapShape, Shape, user_code
+from headrace.state.layout import Indices
+
+Values = tuple[Any, ...]
+
+
+class KeyState:
+    """The state of one key. Its values are attributes, None while there is nothing; its maps are attributes that behave as dicts.
+    A key whose values are all None has no state."""
+
+    __slots__ = ("_calls", "_owner")
+    _calls: KeyCalls
+    _owner: int
+
+    @property
+    def exists(self) -> bool:
+        """Whether the key has any value."""
+        return any(value is not None for value in self._calls.values_of(self))
+
+    @property
+    def watermark(self) -> datetime:
+        return moment(self._calls.state.watermark_us)
+
+    @property
+    def now(self) -> datetime:
+        """When the batch began."""
+        return moment(self._calls.state.now_us)
+
+    def delete(self) -> None:
+        """Forget the values of the key."""
+        for name in self._calls.names:
+            setattr(self, name, None)
+
+    def set_timer(self, at: datetime) -> None:
+        """Ask for a call of ``on_timer`` for this key at a moment."""
+        self._calls.change_timer(self._owner, at, True)
+
+    def delete_timer(self, at: datetime | None = None) -> None:
+        """Take a timer back; without a moment all of this key."""
+        for each in self.timers() if at is None else [at]:
+            self._calls.change_timer(self._owner, each, False)
+
+    def timers(self) -> list[datetime]:
+        """The timers of this key that have not fired, earliest first."""
+        check_timers(self._calls.shape)
+        _, at_us = self._calls.state.timers.of(np.array([self._owner]))
+        return [moment(us) for us in at_us.tolist()]
+
+
+RESERVED = frozenset(name for name in vars(KeyState) if not name.startswith("_"))
+"""Names that a value or a map cannot have."""
+
+
+def state_class(shape: Shape) -> type[KeyState]:
+    """A class with the user's values as slots, so that a mistyped name is an error, and the maps as properties."""
+    members: dict[str, Any] = {"__slots__": tuple(shape.values.names)}
+    for each in shape.maps:
+        members[each.name] = _map_property(each.name)
+    return type("KeyState", (KeyState,), members)
+
+
+def _map_property(name: str) -> property:
+    return property(lambda self: self._calls.map_of(name, self._owner))
+
+
+class KeyCalls:
+    """Calls a processor for key after key, and keeps what it changes until ``store`` writes it back."""
+
+    def __init__(self, processor: KeyProcessor, state: InstanceState) -> None:
+        self.processor = processor
+        self.state = state
+        self.shape = state.shape
+        self.names = list(self.shape.values.names)
+        self._get = _getter(self.names)
+        columns = [as_list(column) for column in state.main.values] if self.names else []
+        self._values: list[Values] = list(zip(*columns, strict=True)) if columns else [()] * state.keys.num_rows
+        self._changed: dict[int, Values] = {}
+        self._maps: dict[str, MapOfKeys] = {}
+        self._one = state_class(self.shape)()
+        self._one._calls = self
+        self._keys = _keys(state)
+        # Lists and structs can be changed in place, which shows in no comparison; a state that expires is written to stay.
+        self._always = self.shape.ttl_us is not None or any(pa.types.is_nested(f.type) for f in self.shape.values)
+
+    def process(self, owners: Iterable[int], groups: Iterable[list[Any]]) -> list[Any]:
+        """Rows to emit for keys and each key's rows."""
+        out: list[Any] = []
+        with user_code(self.shape, "process"):
+            for owner, rows in zip(owners, groups, strict=True):
+                self._call(self.processor.process, owner, rows, out)
+        return out
+
+    def on_timer(self, owners: Indices, at_us: Indices) -> list[Any]:
+        out: list[Any] = []
+        with user_code(self.shape, "on_timer"):
+            for owner, us in zip(owners.tolist(), at_us.tolist(), strict=True):
+                self._call(self.processor.on_timer, owner, moment(us), out)
+        return out
+
+    def _call(self, method: Callable[[Any, Any, KeyState], Any], owner: int, about: Any, out: list[Any]) -> None:
+        one, before = self._one, self._values[owner]
+        one._owner = owner
+        for name, value in zip(self.names, before, strict=True):
+            setattr(one, name, value)
+        result = method(self._keys[owner], about, one)
+        if result is not None:
+            # A generator runs here, so the state is looked at afterwards.
+            out.extend(result)
+        after = self._get(one)
+        if self._always or after != before:
+            self._values[owner] = self._changed[owner] = after
+
+    def values_of(self, one: KeyState) -> Values:
+        return self._get(one)
+
+    def change_timer(self, owner: int, at: datetime, alive: bool) -> None:
+        check_timers(self.shape)
+        if not isinstance(at, datetime):
+            raise ProcessorError(f"{self.shape.name}: a timer", where=self.shape.where, wanted="a datetime", found=repr(at))
+        self.state.timers.change_one(owner, micros(at), alive)
+
+    def map_of(self, name: str, owner: int) -> MapOfKey:
+        if name not in self._maps:
+            shape = next(m for m in self.shape.maps if m.name == name)
+            self._maps[name] = MapOfKeys(self.state.map(name), shape)
+        return self._maps[name].of(owner)
+
+    def store(self) -> None:
+        """Put what the calls changed into the columns of the state."""
+        gone = [owner for owner, values in self._changed.items() if all(v is None for v in values)]
+        there = [owner for owner in self._changed if any(v is not None for v in self._changed[owner])]
+        if self.names and gone:
+            self.state.main.remove(np.array(gone))
+        if there:
+            columns = list(zip(*(self._changed[owner] for owner in there), strict=True))
+            fields = list(self.shape.values)
+            arrays = [python_column(list(c), f, self.shape, "a value of the state") for c, f in zip(columns, fields, strict=True)]
+            self.state.main.write(np.array(there), arrays)
+        for each in self._maps.values():
+            each.store(self.shape)
+
+
+class MapOfKeys:
+    """A map of all keys of the call as dicts."""
+
+    def __init__(self, cells: Cells, shape: MapShape) -> None:
+        self._cells = cells
+        self._shape = shape
+        self._dicts: dict[int, dict[Any, Any]] = {}
+        self.changed: dict[tuple[int, Any], None] = {}
+        owners, *columns = [as_list(column) for column in cells.keys]
+        keys = single_or_tuples(columns, shape.keys)
+        values = single_or_tuples([as_list(column) for column in cells.values], shape.values)
+        for owner, key, value in zip(owners, keys, values, strict=True):
+            self._dicts.setdefault(owner, {})[key] = value
+
+    def of(self, owner: int) -> MapOfKey:
+        return MapOfKey(self, owner, self._dicts.setdefault(owner, {}))
+
+    def store(self, shape: Shape) -> None:
+        puts: list[tuple[int, Any]] = []
+        removed: list[tuple[int, Any]] = []
+        for owner, key in self.changed:
+            (puts if key in self._dicts[owner] else removed).append((owner, key))
+        what = f"the map {self._shape.name!r}"
+        if removed:
+            self._cells.remove(self._cells.find(self._key_columns(removed, shape, what)))
+        if puts:
+            values = _as_columns([self._dicts[owner][key] for owner, key in puts], self._shape.values, shape, what)
+            self._cells.put(self._key_columns(puts, shape, what), values)
+
+    def _key_columns(self, entries: list[tuple[int, Any]], shape: Shape, what: str) -> list[pa.Array]:
+        owners = pa.array([owner for owner, _ in entries], pa.int64())
+        return [owners, *_as_columns([key for _, key in entries], self._shape.keys, shape, what)]
+
+
+class MapOfKey(MutableMapping[Any, Any]):
+    """A map of one key, as a dict: of single values, or of tuples where the map has several key or value columns."""
+
+    __slots__ = ("_all", "_entries", "_owner")
+
+    def __init__(self, all_: MapOfKeys, owner: int, entries: dict[Any, Any]) -> None:
+        self._all = all_
+        self._owner = owner
+        self._entries = entries
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._entries[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._entries[key] = value
+        self._all.changed[self._owner, key] = None
+
+    def __delitem__(self, key: Any) -> None:
+        del self._entries[key]
+        self._all.changed[self._owner, key] = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return repr(self._entries)
+
+
+def emitted(rows: list[Any], shape: Shape) -> list[pa.Array]:
+    """Rows that a processor gave, as columns of its output."""
+    names = shape.output.names
+    tuples = [_as_tuple(row, names, shape, "a row to emit") for row in rows]
+    columns = list(zip(*tuples, strict=True)) if tuples else [()] * len(names)
+    fields = list(shape.output)
+    return [python_column(list(column), field, shape, "a row to emit") for column, field in zip(columns, fields, strict=True)]
+
+
+def row_class(name: str, schema: pa.Schema) -> Any:
+    """A named tuple of the columns; names that Python does not allow can only be reached by place."""
+    return namedtuple(name, schema.names, rename=True)
+
+
+def as_list(column: pa.Array) -> list[Any]:
+    """A column's values in Python; numpy is several times as quick where it gives the same."""
+    kind = column.type
+    if not column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return list(column.to_numpy(zero_copy_only=False).tolist())
+    return list(column.to_pylist())
+
+
+def single_or_tuples(columns: list[list[Any]], schema: pa.Schema) -> list[Any]:
+    """One value a row where there is one column, else a named tuple."""
+    if len(columns) == 1:
+        return columns[0]
+    return list(map(row_class("Entry", schema)._make, zip(*columns, strict=True)))
+
+
+def _as_columns(values: list[Any], schema: pa.Schema, shape: Shape, what: str) -> list[pa.Array]:
+    if len(schema) == 1:
+        return [python_column(values, schema.field(0), shape, what)]
+    tuples = [_as_tuple(value, schema.names, shape, what) for value in values]
+    columns = list(zip(*tuples, strict=True)) if tuples else [()] * len(schema)
+    return [python_column(list(column), field, shape, what) for column, field in zip(columns, schema, strict=True)]
+
+
+def _as_tuple(row: Any, names: list[str], shape: Shape, what: str) -> Values:
+    if isinstance(row, tuple) and len(row) == len(names):
+        return row
+    if isinstance(row, list) and len(row) == len(names):
+        return tuple(row)
+    if isinstance(row, dict) and row.keys() == set(names):
+        return tuple(row[name] for name in names)
+    raise ProcessorError(
+        f"{shape.name}: {what}",
+        where=shape.where,
+        wanted=f"a tuple or a dict of {', '.join(names)}",
+        found=repr(row),
+        hint="process gives back a list of rows, or yields them" if what == "a row to emit" else "",
+    )
+
+
+def _getter(names: list[str]) -> Callable[[Any], Values]:
+    if not names:
+        return lambda one: ()
+    if len(names) == 1:
+        single = attrgetter(names[0])
+        return lambda one: (single(one),)
+    return attrgetter(*names)
+
+
+def _keys(state: InstanceState) -> list[Any]:
+    """What the user sees as each key: a value, or a named tuple of several."""
+    columns = [as_list(column) for column in state.key_columns]
+    if len(columns) == 1:
+        return columns[0]
+    return list(map(row_class("Key", state.shape.keys)._make, zip(*columns, strict=True)))

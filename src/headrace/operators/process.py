@@ -1,0 +1,247 @@
+"""The kernel of ``process``: a user's own stateful operator.
+
+Rows come in no order; the processor gets them ordered by event time, where there is one, and by a hash of the row, so that what it does
+does not depend on the shuffle. Its state is one row per key, one per key and entry of a map, and one per timer, each in a store of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.operators.arrow_fit import fitted, python_column
+from headrace.operators.buffer import NEVER
+from headrace.operators.instance_state import WRITTEN, Clocks, InstanceState, Part, distinct_keys, due_rows
+from headrace.operators.kernel import MAIN, Applied, Moment, OutputMode, Store, View, Views
+from headrace.operators.keyed_state import KeyedState
+from headrace.operators.per_key import KeyCalls, _as_tuple, as_list, emitted, row_class
+from headrace.operators.processor import TIMERS, AnyProcessor, Clock, KeyProcessor, Processor, Shape, defines, user_code
+from headrace.state.layout import HASH, Indices, Layout, Policy
+from headrace.state.merge import merge_rows
+from headrace.state.run import RunReader
+from headrace.state.segments import hash_order, segment_order
+
+TIME = "t"
+"""Input column: the event time in microseconds."""
+ORDER = "o"
+"""Input column: a hash of the row, the order of rows of one event time."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """``groupBy(keys).process(...)``."""
+
+    processor: AnyProcessor
+    shape: Shape
+    timed: bool
+    """Rows have an event time, and are late once the watermark has passed it."""
+    parts: dict[str, Part] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", parts_of(self.shape))
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        return dict(self.parts)
+
+    @property
+    def layout(self) -> Layout:
+        return self.parts[MAIN].layout
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        payload = [pa.field(f"c{i}", f.type) for i, f in enumerate(self.shape.payload)]
+        time = [pa.field(TIME, pa.int64())] if self.timed else []
+        return pa.schema([(HASH, pa.uint64()), *self.layout.keys, *payload, *time, (ORDER, pa.int64())])
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return pa.schema([(f"c{i}", f.type) for i, f in enumerate(self.shape.output)])
+
+    def emits_at_once(self, mode: OutputMode) -> bool:
+        return True
+
+    def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
+        kept = self._in_time(rows, moment)
+        now_us, by_clock = moment.now_ms * 1000, self.shape.timers is Clock.PROCESSING
+        due = due_rows(views[TIMERS], self.parts[TIMERS].layout, None, now_us) if by_clock else None
+        clocks = Clocks(moment.watermark_us, now_us, moment.watermark_us, now_us if by_clock else moment.watermark_us)
+        return replace(self._run(kept, due, views, clocks), rows=rows.num_rows, rows_late=rows.num_rows - kept.num_rows)
+
+    def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
+        if self.shape.timers is not Clock.EVENT:
+            return Applied()
+        clocks = Clocks(until_ms * 1000, moment.now_ms * 1000, moment.watermark_us, until_ms * 1000)
+        due = due_rows(views[TIMERS], self.parts[TIMERS].layout, clocks.after_us, clocks.until_us)
+        return self._run(self._no_rows(), due, views, clocks)
+
+    def trial(self) -> None:
+        """Run a vectorised processor on no rows, to see that what it gives has the right columns."""
+        if isinstance(self.processor, Processor):
+            nothing = View(RunReader(Path(), self.layout), [], ())
+            keys = self._no_rows().select([HASH, *self.layout.key_names])
+            state = InstanceState(self.shape, self.parts, keys, dict.fromkeys(self.parts, nothing), Clocks(0, 0, 0, 0))
+            self._process_all(self.processor, self.shape.rows.empty_table(), state)
+            if self.shape.timers is not None:
+                self._on_timers(self.processor, self.shape.due.empty_table(), state)
+            if defines(self.processor, "merge"):
+                self._merge_all(self.processor, *[self.shape.values.empty_table()] * 2)
+
+    def merge(self, a: pa.RecordBatch, b: pa.RecordBatch) -> pa.RecordBatch:
+        """Two sorted batches of partial states as one: keys that are in both are merged by the processor."""
+        layout = Layout(self.layout.keys, (*self.layout.values, ("origin", pa.int8())), policy=Policy.KEEP)
+        both = merge_rows(
+            [rows.append_column("origin", pa.array(np.full(rows.num_rows, i, np.int8))) for i, rows in enumerate((a, b))],
+            layout,
+            lambda columns, starts: columns,
+        )
+        _, starts = segment_order(both, self.layout, presorted=True)
+        twice = starts[np.diff(np.append(starts, both.num_rows)) == 2]
+        first, second = both.take(pa.array(twice)), both.take(pa.array(twice + 1))
+        values = self._merged_values(self._user_values(first), self._user_values(second))
+        if self.shape.ttl_us is not None:
+            values.append(pa.array(np.maximum(first.column(WRITTEN).to_numpy(), second.column(WRITTEN).to_numpy())))
+        names = [HASH, *self.layout.key_names]
+        merged = pa.RecordBatch.from_arrays([*first.select(names).columns, *values], schema=self.layout.schema)
+        alone = np.setdiff1d(np.arange(both.num_rows), np.concatenate([twice, twice + 1]))
+        return merge_rows([merged, both.take(pa.array(alone)).select(self.layout.schema.names)], self.layout, lambda columns, _: columns)
+
+    def _merged_values(self, a: pa.Table, b: pa.Table) -> list[pa.Array]:
+        if isinstance(self.processor, Processor):
+            return self._merge_all(self.processor, a, b)
+        make = row_class("Values", self.shape.values)._make
+        sides = [[make(row) for row in zip(*(as_list(c.combine_chunks()) for c in side.columns), strict=True)] for side in (a, b)]
+        with user_code(self.shape, "merge"):
+            rows = [self.processor.merge(x, y) for x, y in zip(*sides, strict=True)]
+        tuples = [_as_tuple(row, self.shape.values.names, self.shape, "a merged state") for row in rows]
+        columns = [[row[i] for row in tuples] for i in range(len(self.shape.values))]
+        return [python_column(c, f, self.shape, "a merged state") for c, f in zip(columns, self.shape.values, strict=True)]
+
+    def _merge_all(self, processor: Processor, a: pa.Table, b: pa.Table) -> list[pa.Array]:
+        with user_code(self.shape, "merge"):
+            merged = processor.merge(a, b)
+        return fitted(merged, self.shape.values, self.shape, "what merge gives")
+
+    def _user_values(self, rows: pa.RecordBatch) -> pa.Table:
+        return pa.Table.from_arrays([rows.column(f"p{i}") for i in range(len(self.shape.values))], schema=self.shape.values)
+
+    def _in_time(self, rows: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
+        if not self.timed or not rows.num_rows:
+            return rows
+        in_time = rows.column(TIME).to_numpy() > moment.watermark_us
+        return rows if bool(in_time.all()) else rows.filter(pa.array(in_time))
+
+    def _no_rows(self) -> pa.RecordBatch:
+        schema = self.input_schema
+        return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+    def _run(self, rows: pa.RecordBatch, due: pa.RecordBatch | None, views: Views, clocks: Clocks) -> Applied:
+        """Call the processor, for rows and for timers that are due."""
+        if not rows.num_rows and (due is None or not due.num_rows):
+            return Applied()
+        names = [HASH, *self.layout.key_names]
+        order = self._order(rows)
+        keyed = rows.select(names).take(pa.array(order))
+        by_key, starts = segment_order(keyed, Layout(self.layout.keys, ()))
+        keys = firsts = keyed.take(pa.array(by_key[starts]))
+        if due is not None and due.num_rows:
+            keys = distinct_keys([firsts, due.select(names)], self.layout)
+        state = InstanceState(self.shape, self.parts, keys, views, clocks, due)
+        groups = Groups(rows.take(pa.array(order[by_key])), starts, state.index.find(firsts.columns[1:]))
+        if self.timed and self.shape.ttl_us is not None:
+            state.seen_us = self._last_seen(groups, keys.num_rows)
+        if isinstance(self.processor, KeyProcessor):
+            emitted_ = self._each_key(self.processor, groups, state)
+        else:
+            emitted_ = self._all_keys(self.processor, rows.take(pa.array(order)), state)
+        return Applied(changed=state.changed(), emitted=emitted_, keys=keys.num_rows)
+
+    def _last_seen(self, groups: Groups, keys: int) -> Indices:
+        """Per key its greatest event time in the batch; 0 for keys without rows, or without times."""
+        seen = np.zeros(keys, dtype=np.int64)
+        if len(groups.starts):
+            time_us = groups.rows.column(TIME).to_numpy()
+            seen[groups.owners] = np.maximum.reduceat(np.where(time_us < NEVER, time_us, 0), groups.starts)
+        return seen
+
+    def _all_keys(self, processor: Processor, rows: pa.RecordBatch, state: InstanceState) -> list[pa.RecordBatch]:
+        found = [self._process_all(processor, self._table(rows), state)] if rows.num_rows else []
+        while self.shape.timers is not None and (due := state.timers.pop_due()) is not None:
+            owners, at_us = due
+            columns = [column.take(pa.array(owners)) for column in state.key_columns]
+            table = pa.Table.from_arrays([*columns, pa.array(at_us).cast(self.shape.due.field("at").type)], schema=self.shape.due)
+            found.append(self._on_timers(processor, table, state))
+        return found
+
+    def _process_all(self, processor: Processor, rows: pa.Table, state: InstanceState) -> pa.RecordBatch:
+        with user_code(self.shape, "process"):
+            out = processor.process(rows, KeyedState(state))
+        return self._output(fitted(out, self.shape.output, self.shape, "what process gives"))
+
+    def _on_timers(self, processor: Processor, due: pa.Table, state: InstanceState) -> pa.RecordBatch:
+        with user_code(self.shape, "on_timers"):
+            out = processor.on_timers(due, KeyedState(state))
+        if out is None:
+            out = self.shape.output.empty_table()
+        return self._output(fitted(out, self.shape.output, self.shape, "what on_timers gives"))
+
+    def _each_key(self, processor: KeyProcessor, groups: Groups, state: InstanceState) -> list[pa.RecordBatch]:
+        calls = KeyCalls(processor, state)
+        columns = [as_list(column.combine_chunks()) for column in self._table(groups.rows).columns]
+        tuples = list(map(row_class("Row", self.shape.rows)._make, zip(*columns, strict=True)))
+        ends = [*groups.starts.tolist(), len(tuples)]
+        owners = groups.owners.tolist()
+        out = calls.process(owners, (tuples[begin:end] for begin, end in pairwise(ends)))
+        while self.shape.timers is not None and (due := state.timers.pop_due()) is not None:
+            out += calls.on_timer(*due)
+        calls.store()
+        return [self._output(emitted(out, self.shape))] if out else []
+
+    def _output(self, columns: list[pa.Array]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
+
+    def _table(self, rows: pa.RecordBatch) -> pa.Table:
+        names = [*self.layout.key_names, *(f"c{i}" for i in range(len(self.shape.payload)))]
+        return pa.Table.from_arrays([rows.column(name) for name in names], schema=self.shape.rows)
+
+    def _order(self, rows: pa.RecordBatch) -> Indices:
+        """Rows by event time, then by their hash."""
+        order = hash_order(rows.column(ORDER).to_numpy().view(np.uint64))
+        if not self.timed or rows.num_rows < 2:
+            return order
+        time_us = rows.column(TIME).to_numpy()[order]
+        time_us = time_us - time_us.min()
+        bits = max(int(time_us.max()).bit_length(), 1)
+        return order[hash_order(time_us.astype(np.uint64) << np.uint64(64 - bits))]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A batch's rows key by key, each key's in their order."""
+
+    rows: pa.RecordBatch
+    starts: Indices
+    owners: Indices
+    """The number of each group's key in the state."""
+
+
+def parts_of(shape: Shape) -> dict[str, Part]:
+    """The stores of a processor."""
+    keys = tuple((f"k{i}", f.type) for i, f in enumerate(shape.keys))
+    written = ((WRITTEN, pa.int64()),) if shape.ttl_us is not None else ()
+    parts = {MAIN: Part(Layout(keys, (*_named("p", shape.values), *written)), False, shape.ttl_us, shape.ttl_by)}
+    for each in shape.maps:
+        parts[each.name] = Part(
+            Layout((*keys, *_named("m", each.keys)), (*_named("p", each.values), *written)), False, shape.ttl_us, shape.ttl_by
+        )
+    if shape.timers is not None:
+        parts[TIMERS] = Part(Layout(keys, (), has_sub=True), falls_due=shape.timers is Clock.EVENT)
+    return parts
+
+
+def _named(letter: str, schema: pa.Schema) -> tuple[tuple[str, pa.DataType], ...]:
+    return tuple((f"{letter}{i}", f.type) for i, f in enumerate(schema))

@@ -1,0 +1,97 @@
+"""Timers of one instance during one call: what was due, what the user sets and deletes, what fires next.
+
+Owners are the numbers of keys in the instance's state of this call. A timer is an owner and a moment; the same moment set twice is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from headrace.errors import ProcessorError
+from headrace.operators.processor import Shape
+from headrace.state.keys import Mask
+from headrace.state.layout import Indices
+
+Pairs = tuple[Indices, Indices]
+"""Owners and moments, in microseconds."""
+
+
+class Timers:
+    """Changes are kept in the order they were made; the last word on a timer counts."""
+
+    def __init__(self, due: Pairs, until_us: int, owners: int, stored: Callable[[], Pairs], shape: Shape) -> None:
+        self._due = due
+        self._until_us = until_us
+        self._stored = stored
+        self._shape = shape
+        self._fired_us = np.full(owners, np.iinfo(np.int64).min)
+        self._changes: list[tuple[Indices, Indices, Mask]] = []
+        self._waiting: list[tuple[int, int, bool]] = []
+
+    def change(self, owners: Indices, at_us: Indices, alive: bool) -> None:
+        """Set timers, or delete them."""
+        if alive and bool(np.any(at_us <= self._fired_us[owners])):
+            raise ProcessorError(
+                f"{self._shape.name} sets a timer that is not later than the one that has just fired; it would fire for ever",
+                where=self._shape.where,
+                wanted="a later moment",
+            )
+        self._collect()
+        self._changes.append((owners, at_us, np.full(len(owners), alive)))
+
+    def change_one(self, owner: int, at_us: int, alive: bool) -> None:
+        if alive and at_us <= self._fired_us[owner]:
+            self.change(np.array([owner]), np.array([at_us]), alive)
+        self._waiting.append((owner, at_us, alive))
+
+    def of(self, owners: Indices) -> Pairs:
+        """All timers of these keys, earliest first."""
+        stored_owner, stored_at = self._stored()
+        base = (stored_owner, stored_at, np.ones(len(stored_at), dtype=np.bool_))
+        owner, at_us, alive = _last_words([base, *self._all_changes()])
+        keep = alive & np.isin(owner, owners)
+        order = np.lexsort((at_us[keep], owner[keep]))
+        return owner[keep][order], at_us[keep][order]
+
+    def pop_due(self) -> Pairs | None:
+        """The earliest timer that is due of every key that has one; they are gone then."""
+        base = (*self._due, np.ones(len(self._due[0]), dtype=np.bool_))
+        owner, at_us, alive = _last_words([base, *self._all_changes()])
+        keep = alive & (at_us <= self._until_us)
+        owner, at_us = owner[keep], at_us[keep]
+        if not len(owner):
+            return None
+        # Sorted by owner and moment, the first of each owner is its earliest.
+        first = np.concatenate([[True], owner[1:] != owner[:-1]])
+        owner, at_us = owner[first], at_us[first]
+        self._fired_us[owner] = at_us
+        self._changes.append((owner, at_us, np.zeros(len(owner), dtype=np.bool_)))
+        return owner, at_us
+
+    def changed(self) -> tuple[Indices, Indices, Mask]:
+        """What is to be written: owner, moment, and whether the timer is there."""
+        return _last_words(self._all_changes())
+
+    def _all_changes(self) -> list[tuple[Indices, Indices, Mask]]:
+        self._collect()
+        return self._changes
+
+    def _collect(self) -> None:
+        if self._waiting:
+            owners, at_us, alive = zip(*self._waiting, strict=True)
+            self._changes.append((np.array(owners), np.array(at_us), np.array(alive)))
+            self._waiting = []
+
+
+def _last_words(changes: list[tuple[Indices, Indices, Mask]]) -> tuple[Indices, Indices, Mask]:
+    """One row per timer, sorted by owner and moment."""
+    if not changes:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
+    owner, at_us, alive = (np.concatenate([change[i] for change in changes]) for i in range(3))
+    order = np.lexsort((at_us, owner))
+    owner, at_us, alive = owner[order], at_us[order], alive[order]
+    last = np.ones(len(owner), dtype=np.bool_)
+    last[:-1] = (owner[1:] != owner[:-1]) | (at_us[1:] != at_us[:-1])
+    return owner[last].astype(np.int64), at_us[last].astype(np.int64), alive[last].astype(np.bool_)

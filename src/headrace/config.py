@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from headrace.errors import QueryError
 
 PREFIX = "headrace."
+STRATEGIES = ("operator-set-cloud", "operator-cloud", "query-cloud")
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,13 @@ class Config:
     """How a query is run; none of these changes its results."""
 
     instances: int = 0
-    """Parallel parts of the stateful operator; 0 means one per core."""
+    """Parallel parts of each stateful operator; 0 means one per core."""
+    instancesOf: str = ""
+    """... and where operators differ, by their names: ``aggregate=4,join=2``."""
+    strategy: str = "operator-set-cloud"
+    """How the query is cut into subqueries: operator-set-cloud, operator-cloud, query-cloud. The first is right for nearly all queries."""
+    idleSeconds: float = 300.0
+    """A source that has had no rows for so long no longer holds the watermark of the others back; 0: it does for ever, as in Spark."""
     versionsToKeep: int = 10
     """Versions that stay readable; older ones are removed."""
     durable: bool = True
@@ -29,8 +37,31 @@ class Config:
     """Rows that compaction may merge per batch and instance, at least."""
     compactFactor: float = 2.5
     """... and as a multiple of the rows that the batch wrote."""
+    productGrid: str = "4x4"
+    """Rows and columns of the grid that crossJoin deals rows out to: the work is cut into as many cells, and a row goes to one of each
+    column (or row). A checkpoint keeps the grid that it began with."""
     hashBits: int = 64
     """Bits of the key hash that are used; fewer make different keys collide, for tests."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The product's grid: rows and columns."""
+        rows, _, columns = self.productGrid.partition("x")
+        return int(rows), int(columns)
+
+    def instances_by_operator(self) -> dict[str, int]:
+        """What ``instancesOf`` says.
+
+        >>> Config(instancesOf="aggregate=4, join=2").instances_by_operator()
+        {'aggregate': 4, 'join': 2}
+        """
+        found: dict[str, int] = {}
+        for pair in filter(None, (part.strip() for part in self.instancesOf.split(","))):
+            name, _, number = pair.partition("=")
+            if not number.strip().isdigit() or not 1 <= int(number) <= 4096:
+                raise QueryError(where=f"option '{PREFIX}instancesOf'", wanted="operator=number, such as aggregate=4", found=repr(pair))
+            found[name.strip()] = int(number)
+        return found
 
     @classmethod
     def read(cls, *sources: Mapping[str, Any]) -> Config:
@@ -74,5 +105,14 @@ def _check(config: Config) -> None:
         value = getattr(config, name)
         if not low <= value <= high:
             raise QueryError(where=f"option '{PREFIX}{name}'", wanted=f"a number from {low} to {high}", found=str(value))
+    if config.strategy not in STRATEGIES:
+        raise QueryError(where=f"option '{PREFIX}strategy'", wanted=" or ".join(STRATEGIES), found=repr(config.strategy))
+    if config.idleSeconds < 0:
+        raise QueryError(where=f"option '{PREFIX}idleSeconds'", wanted="0 or more seconds", found=str(config.idleSeconds))
+    config.instances_by_operator()
     if config.combine not in ("auto", "always", "never"):
         raise QueryError(where=f"option '{PREFIX}combine'", wanted="auto, always or never", found=repr(config.combine))
+    grid = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", config.productGrid)
+    if grid is None or int(grid[1]) * int(grid[2]) > 4096:
+        wanted = "rows and columns such as '4x4', at most 4096 cells"
+        raise QueryError(where=f"option '{PREFIX}productGrid'", wanted=wanted, found=repr(config.productGrid))

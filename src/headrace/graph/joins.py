@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from headrace.compile.catalyst import checked
 from headrace.compile.sides import the_event_time
 from headrace.errors import QueryError, UnsupportedError
-from headrace.graph.nodes import Call, JoinNode
+from headrace.graph.nodes import Call, JoinNode, ProductNode
 from headrace.graph.window_column import duration_us
 
 if TYPE_CHECKING:
@@ -51,6 +51,26 @@ def join_node(
     inputs = (stream,) if same_stream(stream, other) else (stream, other)
     within_us = within_microseconds(stream, within, where)
     return JoinNode(inputs, names, within_us, kind, as_column(condition), check_suffixes(suffixes, where), where)
+
+
+def product_node(
+    stream: Stream,
+    other: Any,
+    within: str | timedelta | None,
+    condition: Column | str | None,
+    suffixes: tuple[str, str],
+    where: str,
+) -> ProductNode:
+    """The node for the product of two streams."""
+    check_other(stream, other, where)
+    if isinstance(other, DataFrame):
+        hint = "use join(df, on=condition), which stays in Spark"
+        raise UnsupportedError(where=where, wanted="another stream", found="a DataFrame that is no stream", hint=hint)
+    if within is None:
+        raise QueryError("a product of two streams needs a bound on the time between the rows of a pair", where=where, hint=_BOUND)
+    inputs = (stream,) if same_stream(stream, other) else (stream, other)
+    within_us = within_microseconds(stream, within, where)
+    return ProductNode(inputs, within_us, as_column(condition), check_suffixes(suffixes, where), where)
 
 
 def with_static(stream: Stream, other: DataFrame, on: Any, how: str, unwanted: dict[str, Any], where: str) -> Stream:

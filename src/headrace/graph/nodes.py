@@ -105,6 +105,17 @@ class JoinNode:
 
 
 @dataclass(frozen=True, eq=False)
+class ProductNode:
+    """``crossJoin`` of two streams, or of one with itself."""
+
+    inputs: tuple[Stream, ...]
+    within_us: int
+    condition: Column | None
+    suffixes: tuple[str, str]
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
 class SharedNode(OneInput):
     """A stream that several branches read; its rows are computed once."""
 
@@ -119,7 +130,7 @@ class UnionNode:
     where: str
 
 
-StatefulNode = AggregateNode | DedupNode | JoinNode
+StatefulNode = AggregateNode | DedupNode | JoinNode | ProductNode
 Node = StatefulNode | SharedNode | UnionNode
 
 

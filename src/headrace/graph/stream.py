@@ -158,6 +158,25 @@ class Stream:
             return joins.with_static(self, other, on, how, {"within": within, "where": where}, line)
         return self._after(joins.join_node(self, other, on, how, within, where, suffixes, line))
 
+    def crossJoin(
+        self,
+        other: Stream,
+        *,
+        within: str | timedelta | None = None,
+        where: ColumnOrName | None = None,
+        suffixes: tuple[str, str] = ("", "_right"),
+    ) -> Stream:
+        """All pairs of rows whose event times differ by at most ``within``, and for which ``where`` holds.
+
+        The condition may be anything over the columns of the result that can be evaluated on many pairs at once: comparisons, arithmetic,
+        mathematical functions. Work is cut into a grid of cells (option ``headrace.productGrid``), and every pair meets in one of them.
+
+        >>> timed = calls.withWatermark("ts", "10 seconds")
+        >>> timed.crossJoin(timed, within="1 minute", where="abs(seconds - seconds_right) < 5 and src < src_right").columns
+        ['src', 'ts', 'seconds', 'src_right', 'ts_right', 'seconds_right']
+        """
+        return self._after(joins.product_node(self, other, within, where, suffixes, user_line("crossJoin")))
+
     def split(self, *, otherwise: str | None = None, **conditions: ColumnOrName) -> Branches:
         """Several streams out of one: each row goes to the first branch whose condition holds, or to ``otherwise``, or nowhere.
 

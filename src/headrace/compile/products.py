@@ -1,0 +1,129 @@
+"""Compiling ``crossJoin`` of two streams: rows are dealt out to the cells of a grid before the shuffle."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headrace.compile.plan import StatefulPlan
+from headrace.compile.sides import Joined, SideColumns, column, joined, share_places, side_columns, text_of, travelling
+from headrace.config import Config
+from headrace.errors import UnsupportedError
+from headrace.graph.nodes import ProductNode
+from headrace.ids import SLOT_BITS, SLOTS
+from headrace.operators.buffer import NEVER, RowBuffer
+from headrace.operators.description import describe_rows
+from headrace.operators.expressions import Expr
+from headrace.operators.kernel import OutputMode
+from headrace.operators.pairing import LEFT, NAMES, RIGHT, SIDE, Pairing
+from headrace.operators.product import WindowedProduct
+from headrace.state.layout import HASH, SUB
+
+_PLACE = "__headrace_place"
+
+
+def compile_product(node: ProductNode, config: Config) -> StatefulPlan:
+    frames = tuple(stream.frame for stream in node.inputs)
+    sides = side_columns(frames[0], (), node.where), side_columns(frames[-1], (), node.where)
+    columns = joined(sides, (False, False), node.suffixes, node.where)
+    places, kinds = share_places(sides)
+    pairing = Pairing(
+        (sides[LEFT].layout(), sides[RIGHT].layout()), places, one_input=False, condition=_condition(node, columns), where=node.where
+    )
+    grid = config.grid
+    operator = WindowedProduct(pairing, node.within_us, grid, of_one=len(frames) == 1)
+    return StatefulPlan(
+        operator_id="crossJoin",
+        operator=operator,
+        inputs=frames,
+        selected=_selected(sides, places, kinds, grid, one_input=len(frames) == 1),
+        keyed=(SUB,),
+        hashed=F.col(HASH),
+        row=tuple(F.col(name) for name in [SIDE, *(f"v{i}" for i in range(len(kinds)))]),
+        ones=(),
+        counts_rows=None,
+        many=None,
+        kernel_schema=columns.kernel_schema(),
+        finish=columns.finish(),
+        schema=columns.schema,
+        readers={name: side.reader() for name, side in zip(NAMES, sides, strict=True)},
+        event_time_in_key=True,
+        modes=(OutputMode.APPEND, OutputMode.UPDATE),
+        hold_ms=-(-node.within_us // 1000),
+        description={
+            "operator": "crossJoin",
+            "with": "itself" if len(frames) == 1 else "another stream",
+            "grid": f"{grid[0]} x {grid[1]}",
+            "within": f"{node.within_us} microseconds between {sides[LEFT].time.name} and {sides[RIGHT].time.name}",
+            "condition": text_of(node.condition),
+            "columns": columns.schema.names,
+        },
+        kernels={
+            name: describe_rows(RowBuffer(side.layout(), node.within_us), keys=[], sub=side.time.name, values=[f.name for f in side.rest])
+            for name, side in zip(NAMES, sides, strict=True)
+        },
+    )
+
+
+def _condition(node: ProductNode, columns: Joined) -> Expr | None:
+    if node.condition is None:
+        return None
+    columns.check(node.condition, node.where)
+    try:
+        return columns.translated(node.condition, node.where)
+    except UnsupportedError as refused:
+        raise UnsupportedError(
+            "the condition of a product is evaluated on all pairs at once, and this part of it cannot be",
+            where=node.where,
+            found=f"{refused.found} in {refused.where}",
+            hint="compute it per row before, with withColumn, or leave it to a filter on the result",
+        ) from None
+
+
+def _selected(
+    sides: tuple[SideColumns, SideColumns],
+    places: tuple[tuple[str, ...], tuple[str, ...]],
+    kinds: list[T.DataType],
+    grid: tuple[int, int],
+    one_input: bool,
+) -> DataFrame:
+    """Each row once per cell that it belongs to."""
+    if one_input:
+        # Values of both sides travel in the same columns, so a row is made ready once and copied for both.
+        cells = F.concat(_cells(sides[LEFT], LEFT, grid), _cells(sides[RIGHT], RIGHT, grid))
+        return _dealt(sides[LEFT], places[LEFT], kinds, cells)
+    left, right = (_dealt(side, places[which], kinds, _cells(side, which, grid)) for which, side in enumerate(sides))
+    return left.union(right)
+
+
+def _dealt(side: SideColumns, places: tuple[str, ...], kinds: list[T.DataType], cells: Column) -> DataFrame:
+    rows = side.frame.select(*travelling(side, None, places, kinds), cells.alias(_PLACE)).filter(F.col(SUB) != NEVER)
+    kept = [name for name in rows.columns if name not in (SUB, _PLACE)]
+    dealt = rows.select(SUB, *kept, F.explode(_PLACE).alias(_PLACE))
+    return dealt.select(F.col(f"{_PLACE}.h").alias(HASH), SUB, F.col(f"{_PLACE}.side").alias(SIDE), *kept)
+
+
+def _cells(side: SideColumns, which: int, grid: tuple[int, int]) -> Column:
+    """The cells of a row's grid row (left) or grid column (right), as the hashes that lead there.
+
+    Cells are spread over all slots, so that instances, which own stretches of slots, have about as many each.
+    """
+    hashed = [column(f.name) for f in side.frame.schema.fields if not _has_map(f.dataType)]
+    bucket = F.pmod(F.xxhash64(*hashed), F.lit(grid[which])).cast("long")
+    others = F.sequence(F.lit(0), F.lit(grid[1 - which] - 1)).cast("array<bigint>")
+
+    def place(other: Column) -> Column:
+        cell = bucket * grid[RIGHT] + other if which == LEFT else other * grid[RIGHT] + bucket
+        slot = F.floor(cell * SLOTS / F.lit(grid[LEFT] * grid[RIGHT])).cast("long")
+        return F.struct(F.shiftleft(slot, 64 - SLOT_BITS).alias("h"), F.lit(which).cast("byte").alias("side"))
+
+    return F.transform(others, place)
+
+
+def _has_map(kind: T.DataType) -> bool:
+    if isinstance(kind, T.ArrayType):
+        return _has_map(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return any(_has_map(f.dataType) for f in kind.fields)
+    return isinstance(kind, T.MapType | T.VariantType)

@@ -1,0 +1,160 @@
+"""The windowed Cartesian product: all pairs of a left and a right row within a bound of event time, for which a condition holds.
+
+Rows are dealt out to a grid. A left row goes to all cells of its grid row, a right row to all cells of its grid column, so that every
+pair meets in exactly one cell:
+
+              right row 7
+                   |
+    left row 3 --- x --- ---      A cell is a place in the key space, so that cells move between instances like any other state.
+                   |
+
+Within a cell both sides are sorted by time. New rows are taken in blocks; a stretch of the other side is within reach of the whole
+block, and needs no look at the time, and a fringe on either side of it is within reach of some.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.ids import SLOTS, slot_of
+from headrace.operators import expressions as E
+from headrace.operators.buffer import RowBuffer
+from headrace.operators.grid import evaluate_grid
+from headrace.operators.kernel import Applied, Moment, OutputMode, Store, Views
+from headrace.operators.matching import Needles, candidates
+from headrace.operators.pairing import LEFT, NAMES, RIGHT, SIDE, Pairing, in_time
+from headrace.operators.vectors import Side, columns_from_arrow
+from headrace.state.layout import SUB, Indices, hashes, subs
+from headrace.state.segments import sort_into_segments
+
+BLOCK_ROWS_MIN = 64
+BLOCKS_PER_BOUND = 8
+"""Blocks are cut so that their rows lie within this part of the time bound."""
+
+
+@dataclass(frozen=True)
+class WindowedProduct:
+    """``crossJoin(..., within=...)``. The hash of a row is its cell."""
+
+    pairing: Pairing
+    within_us: int
+    grid: tuple[int, int] = (1, 1)
+    of_one: bool = False
+    """One stream is both sides; its rows come once for each."""
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        return {name: RowBuffer(layout, self.within_us) for name, layout in zip(NAMES, self.pairing.layouts, strict=True)}
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        return self.pairing.input_schema
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.pairing.output_schema
+
+    def emits_at_once(self, mode: OutputMode) -> bool:
+        return True
+
+    def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
+        result = Applied(rows=self._dealt(rows))
+        rows = in_time(rows, moment.watermark_us)
+        result.rows_late = result.rows - self._dealt(rows)
+        new = [sort_into_segments(part, each)[0] for part, each in zip(self.pairing.split(rows), self.pairing.layouts, strict=True)]
+        result.emitted.extend(self._pairs(new[LEFT], new[RIGHT], LEFT))
+        for side, rows in enumerate(new):
+            if not rows.num_rows:
+                continue
+            other = self.stores[NAMES[1 - side]]
+            for run in views[NAMES[1 - side]].runs(other.live_from(moment.watermark_ms)):
+                result.emitted.extend(self._pairs(rows, run.rows, side))
+            result.changed[NAMES[side]] = rows
+        return result
+
+    def _dealt(self, rows: pa.RecordBatch) -> int:
+        """How many rows these copies stand for: those in the first of their cells."""
+        cells = -(-slot_of(hashes(rows)).astype(np.int64) * self.grid[LEFT] * self.grid[RIGHT] // SLOTS)
+        side = np.asarray(rows.column(SIDE).to_numpy())
+        left = int(np.sum((side == LEFT) & (cells % self.grid[RIGHT] == 0)))
+        return left if self.of_one else left + int(np.sum((side == RIGHT) & (cells < self.grid[RIGHT])))
+
+    def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
+        return Applied()
+
+    def _pairs(self, needles: pa.RecordBatch, table: pa.RecordBatch, side: int) -> Iterator[pa.RecordBatch]:
+        """Pairs of rows of this side with rows of the other, as they are emitted."""
+        if not needles.num_rows or not table.num_rows:
+            return
+        layout = self.pairing.layouts[side]
+        if self.pairing.condition is None:
+            found = candidates(Needles.of(needles, layout), table, layout, self.within_us).pairs()
+        else:
+            found = self._cells(needles, table, side)
+        for at, partner in found:
+            yield self.pairing.output(*((needles, table, at, partner) if side == LEFT else (table, needles, partner, at)))
+
+    def _cells(self, needles: pa.RecordBatch, table: pa.RecordBatch, side: int) -> Iterator[tuple[Indices, Indices]]:
+        """Cell by cell: there are few, and each is a grid."""
+        ours, theirs = hashes(needles), hashes(table)
+        for cell in np.unique(ours):
+            first, last = np.searchsorted(ours, cell, "left"), np.searchsorted(ours, cell, "right")
+            begin, end = np.searchsorted(theirs, cell, "left"), np.searchsorted(theirs, cell, "right")
+            if begin < end:
+                part, other = needles.slice(first, last - first), table.slice(begin, end - begin)
+                for at, partner in self._cell(part, other, side):
+                    yield at + first, partner + begin
+
+    def _cell(self, needles: pa.RecordBatch, table: pa.RecordBatch, side: int) -> Iterator[tuple[Indices, Indices]]:
+        time, times, within = subs(needles), subs(table), self.within_us
+        # What nobody can reach need not be brought into form.
+        first, last = (int(at) for at in np.searchsorted(times, (time[0] - within, time[-1] + within + 1), "left"))
+        if first == last:
+            return
+        times, ours, theirs = times[first:last], self._columns(needles, side), self._columns(table.slice(first, last - first), 1 - side)
+        for begin, end in blocks(time, within):
+            reach = (time[begin] - within, time[end - 1] - within, time[begin] + within + 1, time[end - 1] + within + 1)
+            some, every, every_end, some_end = (int(at) for at in np.searchsorted(times, reach, "left"))
+            if every >= every_end:
+                every = every_end = some
+            fringe = np.concatenate([np.arange(some, every), np.arange(every_end, some_end)])
+            block = _part(ours, np.arange(begin, end))
+            for places, timed in ((np.arange(every, every_end), False), (fringe, True)):
+                if len(places):
+                    for at, partner in self._grid(block, _part(theirs, places), (end - begin, len(places)), side, timed):
+                        yield at + begin, places[partner] + first
+
+    def _columns(self, rows: pa.RecordBatch, side: int) -> Side:
+        assert self.pairing.condition is not None
+        wanted = {c.name for c in E.columns(self.pairing.condition) if c.side == NAMES[side]}
+        return columns_from_arrow(rows, sorted(wanted | {SUB}))
+
+    def _grid(self, block: Side, others: Side, sizes: tuple[int, int], side: int, timed: bool) -> Iterator[tuple[Indices, Indices]]:
+        """Pairs of a block with others, of which some are out of reach if ``timed``."""
+        assert self.pairing.condition is not None
+        condition = E.And((_near(self.within_us), *E.conjuncts(self.pairing.condition))) if timed else self.pairing.condition
+        left, right, rows = (block, others, sizes) if side == LEFT else (others, block, sizes[::-1])
+        for at_left, at_right in evaluate_grid(condition, left, right, rows=rows, where=self.pairing.where):
+            yield (at_left, at_right) if side == LEFT else (at_right, at_left)
+
+
+def blocks(time: Indices, within_us: int) -> Iterator[tuple[int, int]]:
+    """Stretches of ascending times, each a small part of the bound; but not so small that there would be nothing to do at once."""
+    span = int(time[-1] - time[0])
+    count = max(1, min(len(time) // BLOCK_ROWS_MIN, -(-span * BLOCKS_PER_BOUND // max(1, within_us))))
+    edges = [i * len(time) // count for i in range(count + 1)]
+    yield from itertools.pairwise(edges)
+
+
+def _near(within_us: int) -> E.Expr:
+    apart = E.Abs(E.Arithmetic("subtract", E.Column(NAMES[LEFT], SUB), E.Column(NAMES[RIGHT], SUB), "legacy"), "legacy")
+    return E.Compare("le", apart, E.Literal(within_us, "int64"))
+
+
+def _part(side: Side, rows: Indices) -> Side:
+    return {name: vector.take(rows) for name, vector in side.items()}

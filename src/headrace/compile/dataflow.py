@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.compile.nodes import compile_node
 from headrace.compile.plan import StatefulPlan
+from headrace.compile.strategies import Strategy
 from headrace.config import Config
 from headrace.errors import QueryError
-from headrace.graph.nodes import SharedNode, StatefulNode, Step, UnionNode
+from headrace.graph.nodes import Call, SharedNode, StatefulNode, Step, UnionNode
 from headrace.operators.kernel import OutputMode
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Dataflow:
     """Each after those that it reads from."""
     outlets: tuple[Port, ...]
     """What each sink takes in, in the order of the writers."""
+    spread: int = 0
+    """Rows are redistributed over so many tasks before every stateless operator (the operator-cloud strategy); 0: never."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_id", {op.id: op for op in self.ops})
@@ -91,7 +94,10 @@ class Dataflow:
     def streaming(self) -> DataFrame:
         """The one streaming DataFrame that Spark runs."""
         if self.only_reader is not None:
-            return self.only_reader.plan.selected
+            if not self.spread:
+                return self.only_reader.plan.selected
+            frames = (self.sources[port[0].source] for port in self.only_reader.ports)
+            return self.only_reader.plan.select(tuple(frame.repartition(self.spread) for frame in frames))
         if len(self.sources) == 1:
             return next(iter(self.sources.values()))
         tagged = [self._tagged(at, name) for at, name in enumerate(self.sources)]
@@ -149,7 +155,20 @@ def compile_flow(outlets: list[tuple[Stream, OutputMode, str]], config: Config) 
                 found=str(mode),
             )
         ops.append(replace(op, mode=mode))
-    return Dataflow(flow.sources, tuple(ops), flow.outlets)
+    flow = Dataflow(flow.sources, tuple(ops), flow.outlets)
+    return _spread(flow, outlets[0][0].sparkSession) if config.strategy == Strategy.OPERATOR_CLOUD else flow
+
+
+def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
+    """Every stateless operator gets tasks of its own, as the stateful ones have."""
+    tasks = session.sparkContext.defaultParallelism
+
+    def apart(port: Port) -> Port:
+        again = Call("redistribute", lambda rows: rows.repartition(tasks), "operator-cloud")
+        return tuple(replace(b, steps=tuple(s for step in b.steps for s in (again, step))) for b in port)
+
+    ops = tuple(replace(op, ports=tuple(apart(port) for port in op.ports)) for op in flow.ops)
+    return Dataflow(flow.sources, ops, tuple(apart(port) for port in flow.outlets), tasks)
 
 
 class _Builder:

@@ -5,11 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.compile.dataflow import Dataflow, Op, Port
+from headrace.compile.picture import to_dot, to_svg
+from headrace.compile.render import picture, query_graph
+from headrace.compile.strategies import render_costs
+from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from headrace.state.slots import even_ranges
 
+MODES = ("plan", "cost", "dot", "svg")
 
-def explain(flow: Dataflow, instances: int, guarantees: list[str]) -> str:
+
+def rendered(
+    flow: Dataflow,
+    instances: dict[str, int],
+    sinks: list[str],
+    guarantees: list[str],
+    mode: str | None = None,
+    rate: float = 10_000.0,
+    nodes: int | None = None,
+) -> str:
+    """The plan in the form that is asked for."""
+    mode = mode or "plan"
+    if mode not in MODES:
+        raise QueryError(where="explain", wanted=f"mode {', '.join(MODES)}", found=repr(mode))
+    if mode == "plan":
+        return explain(flow, instances, guarantees)
+    if mode == "cost":
+        return render_costs(query_graph(flow), nodes or sum(instances.values()), rate)
+    drawn = picture(flow, instances, sinks)
+    return to_dot(drawn) if mode == "dot" else to_svg(drawn)
+
+
+def explain(flow: Dataflow, instances: dict[str, int], guarantees: list[str]) -> str:
     """Subqueries, routing, instances, and what runs where."""
     lines = ["== Headrace plan =="]
     if flow.only_reader is None:
@@ -17,7 +44,7 @@ def explain(flow: Dataflow, instances: int, guarantees: list[str]) -> str:
             lines.append(f"{name:<11} Spark (JVM): {', '.join(frame.columns)}")
         lines.append("read        once, and kept while the batch runs")
     for op in flow.ops:
-        lines.extend(_operator(flow, op, instances))
+        lines.extend(_operator(flow, op, instances[op.id]))
     for port, guarantee in zip(flow.outlets, guarantees, strict=True):
         lines.extend(_then(port, len(flow.ops) + len(flow.outlets) > 2))
         lines.append(f"deliver     {guarantee}")

@@ -60,7 +60,8 @@ class BatchLoop:
     sinks: tuple[Sink, ...]
     checkpoint: Checkpoint
     config: Config
-    instances: int
+    instances: dict[str, int]
+    """Per operator."""
     executed_plan: Callable[[], Any]
     """Spark's physical plan of the batch that runs now, for its event-time statistics."""
     on_progress: Callable[[BatchProgress], None]
@@ -152,7 +153,8 @@ class BatchLoop:
         with Phase(phases, "watermark"):
             timed = any(op.plan.event_time_in_key for op in self.flow.ops)
             nodes = self.event_times.observed(self.executed_plan()) if timed else ()
-            reached_ms, nodes = watermark.advance(before, nodes, self.watermark_policy)
+            moved = watermark.advance(before, nodes, self.watermark_policy, now_ms, self.config.idleSeconds * 1000)
+            reached_ms = moved.reached_ms
         states |= _stores(reports)
         if reached_ms > late_ms:
             specs = self._flush_specs(version, late_ms, reached_ms, now_ms, states)
@@ -168,8 +170,10 @@ class BatchLoop:
             operators=self._states(states, reached_ms),
             staged=tuple(s for each in reports.values() for report in each for s in report.staged),
             watermark_ms=reached_ms,
-            watermark_nodes_ms=nodes,
-            instances=self.instances,
+            watermark_nodes_ms=moved.nodes_ms,
+            watermark_seen_ms=moved.seen_ms,
+            watermark_idle=moved.idle,
+            instances=max(self.instances.values()),
             offsets=self.checkpoint.source_offsets(version),
             checkpoint_version=version,
             counters=_counters(before, reports),
@@ -217,7 +221,7 @@ class BatchLoop:
         """Operators of which something falls due, and those behind them."""
         specs: dict[str, TaskSpec] = {}
         for op in self.flow.ops:
-            due = op.mode is OutputMode.APPEND and self._is_due(op, late_ms, reached_ms, states)
+            due = op.mode in op.plan.flushes and self._is_due(op, late_ms, reached_ms, states)
             if due or any(up.id in specs for up in self.flow.upstream(op)):
                 spec = self._spec(op, version, late_ms, now_ms, states)
                 specs[op.id] = replace(spec, until_ms=_held(reached_ms, op))
@@ -248,7 +252,7 @@ class BatchLoop:
             epoch=self.epoch,
             moment=Moment(op.mode, _held(late_ms, op), now_ms),
             refs={name: states.get(store_id(op.id, name), ()) for name in plan.operator.stores},
-            routing=even_ranges(self.instances),
+            routing=even_ranges(self.instances[op.id]),
             ones=plan.ones,
             counts_rows=plan.counts_rows,
             sync=config.durable,

@@ -18,7 +18,7 @@ class BatchProgress:
     times_s: tuple[float, float, float]
     """When the batch began and ended, and when the one before it began."""
     replayed: bool
-    instances: int
+    instances: dict[str, int]
     phases_ms: dict[str, float]
     reports: dict[str, list[InstanceReport]]
     """By operator."""
@@ -49,8 +49,8 @@ class BatchProgress:
             "numRowsRemoved": 0,
             "numRowsDroppedByWatermark": sum(r.rows_late for r in reports),
             "memoryUsedBytes": sum({ref.file: ref.bytes for ref in runs}.values()),
-            "numShufflePartitions": self.instances,
-            "numStateStoreInstances": self.instances,
+            "numShufflePartitions": self.instances.get(name, 1),
+            "numStateStoreInstances": self.instances.get(name, 1),
             "customMetrics": {"runs": len({ref.file for ref in runs})},
         }
 
@@ -71,6 +71,7 @@ class BatchProgress:
             "shareDelivered": 1.0 if not self.rows else 1.0 - late / self.rows,
             "backlog": self.backlog,
             "watermarkMs": self.manifest.watermark_ms,
+            "idleSources": list(self.manifest.watermark_idle),
         }
 
     def event_time(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,10 +19,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.compile.aggregates import check_mode
 from headrace.compile.catalyst import first_line
 from headrace.compile.dataflow import Dataflow, compile_flow
-from headrace.compile.explain import explain
+from headrace.compile.explain import rendered
 from headrace.config import Config
 from headrace.errors import HeadraceError, QueryError
 from headrace.operators.kernel import OutputMode
+from headrace.runtime import planned
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.loop import BatchLoop, Stopping, store_id
@@ -158,9 +159,14 @@ class HeadraceQuery:
         found = self._spark.exception()
         return None if found is None or str(Stopping()) in str(found) else found
 
-    def explain(self, extended: bool = False) -> None:
-        """Print the plan: what runs where, how rows are routed."""
-        print(explain(self._loop.flow, self._loop.instances, [sink.guarantee for sink in self._loop.sinks]))
+    def explain(self, extended: bool = False, mode: str | None = None, rate: float = 10_000.0, nodes: int | None = None) -> None:
+        """Print the plan: what runs where, how rows are routed.
+
+        ``mode="cost"`` compares the strategies for a rate (rows a second) and a number of nodes; ``"dot"`` and ``"svg"`` draw the graph.
+        """
+        loop = self._loop
+        names = [sink.request.format for sink in loop.sinks]
+        print(rendered(loop.flow, loop.instances, names, [sink.guarantee for sink in loop.sinks], mode, rate, nodes))
         if extended:
             self._spark.explain(extended)
 
@@ -211,6 +217,7 @@ class Output:
     stream: Stream
     mode: OutputMode
     where: str
+    format: str
     make_sink: Callable[[], Sink]
 
 
@@ -224,6 +231,9 @@ def start_query(outputs: list[Output], options: dict[str, str], name: str | None
         for branch in port:
             if branch.source in flow.by_id:
                 check_mode(flow.by_id[branch.source].plan, output.mode, output.where)
+    if planned.only_planning():
+        formats = tuple(output.format for output in outputs)
+        return cast(HeadraceQuery, planned.note(flow, instances_of(flow, config, session), formats, where, name))
     sinks = tuple(output.make_sink() for output in outputs)
     location = options.get("checkpointLocation") or _default_location(session, name, where, sinks)
     checkpoint = Checkpoint(location)
@@ -239,6 +249,16 @@ def start_query(outputs: list[Output], options: dict[str, str], name: str | None
     except BaseException:
         checkpoint.release()
         raise
+
+
+def instances_of(flow: Dataflow, config: Config, session: SparkSession) -> dict[str, int]:
+    """Per operator: as the user says, or one per core."""
+    given = config.instances_by_operator()
+    unknown = [name for name in given if name not in flow.by_id]
+    if unknown:
+        raise QueryError(where="option 'headrace.instancesOf'", wanted=f"operators among {', '.join(flow.by_id)}", found=", ".join(unknown))
+    default = config.instances or session.sparkContext.defaultParallelism
+    return {op.id: given.get(op.id, default) for op in flow.ops}
 
 
 def _stores(flow: Dataflow) -> dict[str, tuple[Layout, dict[str, object]]]:
@@ -260,7 +280,7 @@ def _start(
     trigger: dict[str, Any],
     where: str,
 ) -> HeadraceQuery:
-    instances = config.instances or session.sparkContext.defaultParallelism
+    instances = instances_of(flow, config, session)
     holder: list[HeadraceQuery] = []
     streaming = flow.streaming
     loop = BatchLoop(

@@ -2,12 +2,14 @@
 
 Spark's plan keeps its ``EventTimeWatermark`` nodes, whose statistics are filled while the batch runs. After the batch each node stands
 at its greatest event time minus its delay, never going back; the query's watermark is the least over the nodes (or the greatest, if
-the session says so), and a node that has seen no data counts as 0.
+the session says so), and a node that has seen no data counts as 0. One that has had no rows for long is left out, so that an idle
+source does not hold the others back for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.compile.catalyst import class_name, items
@@ -55,12 +57,29 @@ def _at(node: Any, path: tuple[int, ...]) -> Any | None:
     return node
 
 
-def advance(previous: Manifest | None, now: Nodes, policy: str) -> tuple[int, Nodes]:
-    """The query's watermark after a batch, and where each node stands."""
-    before: Nodes = previous.watermark_nodes_ms if previous and len(previous.watermark_nodes_ms) == len(now) else (None,) * len(now)
+@dataclass(frozen=True)
+class Watermark:
+    """Where a query stands in event time after a batch."""
+
+    reached_ms: int = 0
+    nodes_ms: Nodes = ()
+    seen_ms: tuple[int, ...] = ()
+    """Per node: when, by the clock, it last had a row, or the query's first batch ran."""
+    idle: tuple[int, ...] = ()
+    """Nodes that have had no row for so long that they hold nobody back."""
+
+
+def advance(previous: Manifest | None, now: Nodes, policy: str, clock_ms: int = 0, idle_ms: float = 0) -> Watermark:
+    """The watermark after a batch. A node without rows for longer than ``idle_ms`` counts only if all are so; 0 means never."""
+    known = previous is not None and len(previous.watermark_nodes_ms) == len(now)
+    before: Nodes = previous.watermark_nodes_ms if previous and known else (None,) * len(now)
     nodes = tuple(max((x for x in pair if x is not None), default=None) for pair in zip(before, now, strict=True))
+    then = previous.watermark_seen_ms if previous and len(previous.watermark_seen_ms) == len(now) else (clock_ms,) * len(now)
+    seen = tuple(clock_ms if node is not None else last for node, last in zip(now, then, strict=True))
     reached = previous.watermark_ms if previous else 0
+    idle = tuple(at for at, last in enumerate(seen) if idle_ms and clock_ms - last > idle_ms)
+    idle = idle if len(idle) < len(nodes) else ()
     if nodes:
         choose = max if policy == "max" else min
-        reached = max(reached, choose(node if node is not None else 0 for node in nodes))
-    return reached, nodes
+        reached = max(reached, choose(node if node is not None else 0 for at, node in enumerate(nodes) if at not in idle))
+    return Watermark(reached, nodes, seen, idle)

@@ -104,7 +104,7 @@ class StreamWriter:
             where,
             self._foreach_batch,
         )
-        return Output(self._stream, self._mode, where, lambda: make_sink(request))
+        return Output(self._stream, self._mode, where, self._format, lambda: make_sink(request))
 
     def toTable(self, tableName: str) -> HeadraceQuery:
         """Append to a table, created if it does not exist; its files are written exactly once."""

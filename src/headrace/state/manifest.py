@@ -59,6 +59,10 @@ class Manifest:
     watermark_ms: int = 0
     watermark_nodes_ms: tuple[int | None, ...] = ()
     """Per ``withWatermark``, in the order of the plan; None while a node has seen no data."""
+    watermark_seen_ms: tuple[int, ...] = ()
+    """... and when, by the clock, each last had a row."""
+    watermark_idle: tuple[int, ...] = ()
+    """Those that are idle and hold nobody back."""
     instances: int = 1
     offsets: tuple[str | None, ...] = ()
     """The sources' offsets that this state reflects (SEEP's tau)."""
@@ -95,7 +99,7 @@ def from_bytes(data: bytes, path: str) -> Manifest:
         name: OperatorState(tuple(RunRef.from_json(r) for r in s["runs"]), s["closed_ms"]) for name, s in body["operators"].items()
     }
     body["staged"] = tuple(StagedFile(**s) for s in body["staged"])
-    for name in ("watermark_nodes_ms", "offsets"):
+    for name in ("watermark_nodes_ms", "watermark_seen_ms", "watermark_idle", "offsets"):
         body[name] = tuple(body[name])
     return Manifest(**body)
 

@@ -1,0 +1,60 @@
+"""`headrace plan`: what a program's queries would do, without running them."""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+import sys
+from pathlib import Path
+
+import typer
+
+from headrace.errors import HeadraceError
+
+
+def plan(
+    file: Path = typer.Argument(help="A Python program that builds and starts Headrace queries."),
+    cost: bool = typer.Option(False, "--cost", help="Compare the three ways to cut the query into subqueries."),
+    rate: float = typer.Option(10_000.0, min=0.0, help="Rows a second, for --cost."),
+    nodes: int | None = typer.Option(None, min=1, help="Nodes, for --cost; by default the instances of all operators together."),
+    svg: Path | None = typer.Option(None, help="Draw the graph into this SVG file."),
+    dot: Path | None = typer.Option(None, help="Write the graph for Graphviz into this file."),
+) -> None:
+    """Print and draw the plan of a program's queries. The program runs, but its queries are only planned, not started."""
+    from headrace.compile.explain import rendered
+    from headrace.runtime.planned import planning
+
+    if not file.is_file():
+        raise HeadraceError(where="plan", wanted="a Python file", found=str(file), hint="give the path of the program")
+    failed = ""
+    with planning() as queries:
+        sys.path.insert(0, str(file.parent))
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                runpy.run_path(str(file), run_name="__main__")
+        except HeadraceError:
+            raise
+        except SystemExit:
+            pass
+        except Exception as error:
+            # A program may look for results that a planned query does not have.
+            failed = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        finally:
+            sys.path.remove(str(file.parent))
+    if not queries:
+        found = f"none before it ended with {failed}" if failed else "none"
+        raise HeadraceError(where=str(file), wanted="a query that is started", found=found, hint="call start() on a stream's writer")
+    for number, query in enumerate(queries):
+        sinks = list(query.sinks)
+        about = query.flow, query.instances, sinks, [f"to {sink}" for sink in sinks]
+        typer.echo(f"# {query.name or f'query {number + 1}'}, {query.where}")
+        typer.echo(rendered(*about))
+        if cost:
+            typer.echo("\n" + rendered(*about, mode="cost", rate=rate, nodes=nodes))
+        for target, mode in ((svg, "svg"), (dot, "dot")):
+            if target is not None:
+                path = target if len(queries) == 1 else target.with_stem(f"{target.stem}-{number + 1}")
+                path.write_text(rendered(*about, mode=mode))
+                typer.echo(f"drawn: {path}")
+    if failed:
+        typer.echo(f"after that the program ended with {failed}", err=True)

@@ -14,19 +14,39 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
     from headrace.graph.grouped import GroupedStream
+    from headrace.graph.processes import State
     from headrace.graph.stream import Stream, stream
     from headrace.graph.window_column import count_window
+    from headrace.operators.keyed_state import KeyedState
+    from headrace.operators.processor import KeyProcessor, Processor
     from headrace.runtime.query import HeadraceQuery
     from headrace.runtime.session import session
     from headrace.runtime.writer import start
 
-__all__ = ["GroupedStream", "HeadraceError", "HeadraceQuery", "Stream", "count_window", "session", "start", "stream"]
+__all__ = [
+    "GroupedStream",
+    "HeadraceError",
+    "HeadraceQuery",
+    "KeyProcessor",
+    "KeyedState",
+    "Processor",
+    "State",
+    "Stream",
+    "count_window",
+    "session",
+    "start",
+    "stream",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
     "GroupedStream": "headrace.graph.grouped",
     "HeadraceError": "headrace.errors",
     "HeadraceQuery": "headrace.runtime.query",
+    "KeyProcessor": "headrace.operators.processor",
+    "KeyedState": "headrace.operators.keyed_state",
+    "Processor": "headrace.operators.processor",
+    "State": "headrace.graph.processes",
     "Stream": "headrace.graph.stream",
     "count_window": "headrace.graph.window_column",
     "session": "headrace.runtime.session",

@@ -63,6 +63,8 @@ class StatefulPlan:
     event_time_in_key: bool
     """Whether the operator's results fall due by the watermark."""
     modes: tuple[OutputMode, ...]
+    flushes: tuple[OutputMode, ...] = (OutputMode.APPEND,)
+    """Modes in which the watermark makes results fall due."""
     hold_ms: int = 0
     """By how much a result may be older than the watermark at which it comes out."""
     description: dict[str, object] = field(default_factory=dict)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from headrace.compile.catalyst import checked
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import AggregateNode, CountSpec, Windows
 from headrace.graph.origin import user_line
+from headrace.graph.processes import State, process_node
 from headrace.graph.window_column import as_window
+from headrace.operators.processor import AnyProcessor
 
 if TYPE_CHECKING:
     from headrace.graph.stream import Stream
@@ -36,6 +39,46 @@ class GroupedStream:
         if not flat or not all(isinstance(c, Column) for c in flat):
             raise QueryError(where=where, wanted="at least one aggregate, such as F.count('*')", found=repr(exprs))
         return self.stream._after(AggregateNode(self.stream, self.keys, self.window, self.window_at, tuple(flat), where))
+
+    def process(
+        self,
+        processor: AnyProcessor,
+        schema: str | StructType,
+        state: str | StructType | State,
+        *,
+        initial: DataFrame | None = None,
+    ) -> Stream:
+        """A stateful operator of your own. ``schema`` are the columns it emits, ``state`` the typed columns it keeps for each key (or a
+        ``hr.State`` with maps, timers and expiry); ``initial``, a DataFrame of keys and values, is the state to start with.
+
+        A ``hr.Processor`` sees all keys of an instance at once, as Arrow tables:
+
+        >>> class Totals(hr.Processor):
+        ...     def process(self, rows, state):
+        ...         new = rows.group_by("src").aggregate([("seconds", "sum")])
+        ...         old = state.get(new)
+        ...         total = pc.add(new["seconds_sum"], pc.fill_null(old["total"], 0))
+        ...         totals = pa.table({"src": new["src"], "total": total})
+        ...         state.put(totals)
+        ...         return totals
+        >>> totals = calls.groupBy("src").process(Totals(), "src string, total long", state="total long")
+        >>> query = totals.writeStream.format("memory").queryName("processed").trigger(availableNow=True).start()
+        >>> query.awaitTermination()
+        >>> sorted(tuple(row) for row in spark.table("processed").collect())
+        [('ada', 90), ('bob', 10)]
+
+        A ``hr.KeyProcessor`` is called for each key and batch, with its rows and its state:
+
+        >>> class Longest(hr.KeyProcessor):
+        ...     def process(self, key, rows, state):
+        ...         state.longest = max([row.seconds for row in rows] + [state.longest or 0])
+        ...         yield key, state.longest
+        >>> calls.groupBy("src").process(Longest(), "src string, longest long", state="longest long").columns
+        ['src', 'longest']
+
+        Rows come ordered by event time, where the stream has a watermark, and rows that are late are dropped.
+        """
+        return self.stream._after(process_node(self, processor, schema, state, initial, user_line("process")))
 
     def count(self) -> Stream:
         return self.agg(F.count("*").alias("count"))

@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import StructType
+
+from headrace.operators.processor import AnyProcessor, Clock
 
 if TYPE_CHECKING:
     from headrace.graph.stream import Stream
@@ -115,6 +118,31 @@ class ProductNode:
     where: str
 
 
+@dataclass(frozen=True)
+class StateSpec:
+    """What a processor keeps, in Spark's types."""
+
+    values: StructType
+    maps: tuple[tuple[str, StructType, StructType], ...]
+    """Name, key columns, value columns."""
+    timers: Clock | None
+    ttl_us: int | None
+    ttl_by: Clock
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessNode(OneInput):
+    """``groupBy(...).process(...)``."""
+
+    keys: tuple[Column, ...]
+    processor: AnyProcessor
+    output: StructType
+    state: StateSpec
+    initial: DataFrame | None
+    """Keys and values that the state starts with."""
+    where: str
+
+
 @dataclass(frozen=True, eq=False)
 class SharedNode(OneInput):
     """A stream that several branches read; its rows are computed once."""
@@ -130,7 +158,7 @@ class UnionNode:
     where: str
 
 
-StatefulNode = AggregateNode | DedupNode | JoinNode | ProductNode
+StatefulNode = AggregateNode | DedupNode | JoinNode | ProductNode | ProcessNode
 Node = StatefulNode | SharedNode | UnionNode
 
 

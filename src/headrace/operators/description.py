@@ -24,8 +24,10 @@ from headrace.operators.aggregate import RunningAggregate
 from headrace.operators.buffer import RowBuffer
 from headrace.operators.counted import Buffer, CountAggregate, OpenWindows
 from headrace.operators.dedup import DropDuplicates
+from headrace.operators.instance_state import Part
 from headrace.operators.kernel import Operator, Store
 from headrace.operators.partials import Partial
+from headrace.operators.processor import Clock
 from headrace.operators.session import SessionAggregate
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
@@ -94,10 +96,25 @@ def describe_rows(store: RowBuffer, *, keys: list[str], sub: str, values: list[s
     return {"kind": "rows", "layout": _describe_layout(store.layout), "names": names, "keep_us": store.keep_us, "due_us": store.due_us}
 
 
+def describe_part(part: Part, *, keys: list[str], sub: str | None, values: list[str]) -> Json:
+    """A store of a user's own operator."""
+    names = {"keys": keys, "sub": sub, "values": values}
+    return {
+        "kind": "process",
+        "layout": _describe_layout(part.layout),
+        "names": names,
+        "falls_due": part.falls_due,
+        "ttl_us": part.ttl_us,
+        "ttl_by": str(part.ttl_by),
+    }
+
+
 def from_description(about: Json) -> Store:
     """The store again. Unknown names come from a newer Headrace, and are refused."""
     layout = _layout_from(about["layout"])
     kind = about["kind"]
+    if kind == "process":
+        return Part(layout, bool(about["falls_due"]), about["ttl_us"], Clock(about["ttl_by"]))
     if kind == "rows":
         return RowBuffer(layout, int(about["keep_us"]), about["due_us"])
     if kind == "dropDuplicates":
@@ -170,6 +187,8 @@ def describe_type(kind: pa.DataType) -> Any:
         return {"struct": [[f.name, describe_type(f.type)] for f in kind]}
     if pa.types.is_list(kind):
         return {"list": describe_type(kind.value_type)}
+    if pa.types.is_map(kind):
+        return {"map": [describe_type(kind.key_type), describe_type(kind.item_type)]}
     return str(kind)
 
 
@@ -178,6 +197,8 @@ def type_from(about: Any) -> pa.DataType:
     if isinstance(about, dict):
         if "list" in about:
             return pa.list_(type_from(about["list"]))
+        if "map" in about:
+            return pa.map_(*map(type_from, about["map"]))
         if "struct" in about:
             return pa.struct([pa.field(name, type_from(t)) for name, t in about["struct"]])
         raise _unknown("type", about)

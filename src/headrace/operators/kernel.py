@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 
@@ -109,6 +109,13 @@ class Store(Protocol):
     def live_from(self, watermark_ms: int) -> int | None:
         """Sub-keys below this are gone at that watermark; None: nothing ever expires."""
         ...
+
+
+@runtime_checkable
+class Expiring(Protocol):
+    """A store whose rows expire by another rule than that of sub-keys. Older rows of a key must expire no later than newer ones."""
+
+    def unexpired(self, rows: pa.RecordBatch, watermark_ms: int, now_ms: int) -> pa.RecordBatch: ...
 
 
 Views = dict[str, View]

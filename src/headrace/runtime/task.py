@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ import pyarrow as pa
 from headrace.errors import HeadraceError
 from headrace.ids import SLOTS, slot_of
 from headrace.operators.aggregate import ROWS
-from headrace.operators.kernel import MAIN, Applied, Moment, Operator, OutputMode, View, Views
+from headrace.operators.kernel import MAIN, Applied, Expiring, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.state.compact import Compactor
@@ -214,6 +215,9 @@ class InstanceTask:
         directory = view.reader.directory
         seq = run_seq(spec.version, spec.step)
         compactor = Compactor(directory, store.layout, store.combine, view.reader, spec.depth_max, spec.sync, names.compacted, seq)
+        if isinstance(store, Expiring):
+            moment = spec.moment
+            compactor = replace(compactor, unexpired=partial(store.unexpired, watermark_ms=moment.watermark_ms, now_ms=moment.now_ms))
         view.refs[:], compacted = compactor.compact(view.refs, view.ranges, budget, live_from)
         return compacted
 

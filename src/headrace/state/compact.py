@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from headrace.ids import SLOTS
 from headrace.state.fragments import same_fragment
 from headrace.state.layout import Combine, Layout
@@ -49,6 +51,8 @@ class Compactor:
     new_file: Callable[[], str]
     backed_up: int
     """The newest version whose state is backed up: merges keep to one side of it."""
+    unexpired: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows
+    """Leaves out rows that have expired by another rule than that of sub-keys."""
 
     def compact(self, refs: list[RunRef], ranges: SlotRanges, rows_max: int, expired_below: int | None) -> tuple[list[RunRef], int]:
         """Merge until no stack is too deep or the budget is spent; returns the references and the rows merged."""
@@ -58,7 +62,7 @@ class Compactor:
             parts = [self.reader.open(part) for ref in merge.refs if (part := restrict(ref, merge.lo, merge.hi)) is not None]
             spent += sum(part.rows.num_rows for part in parts) + 1
             rows = merge_rows([p.rows for p in parts], self.layout, self.combine, keep_deleted=not merge.reaches_oldest)
-            rows = without_expired(rows, expired_below)
+            rows = self.unexpired(without_expired(rows, expired_below))
             merged = []
             if rows.num_rows:
                 seq = max(ref.seq for ref in merge.refs)

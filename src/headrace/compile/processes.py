@@ -1,0 +1,199 @@
+"""Compiling ``process``: a user's own stateful operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headrace.compile import catalyst, event_time
+from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
+from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
+from headrace.config import Config
+from headrace.errors import QueryError
+from headrace.graph.nodes import ProcessNode
+from headrace.operators.description import describe_part
+from headrace.operators.instance_state import WRITTEN
+from headrace.operators.kernel import MAIN, OutputMode
+from headrace.operators.process import ORDER, TIME, Process
+from headrace.operators.processor import TIMERS, MapShape, Processor, Shape, columns_text, defines
+from headrace.state.layout import SUB
+
+_KEY = "__headrace_key{}"
+
+
+@dataclass(frozen=True)
+class _Input:
+    """The rows that a processor gets: its keys, and the other columns."""
+
+    keys: tuple[T.StructField, ...]
+    payload: tuple[T.StructField, ...]
+    time: T.StructField | None
+
+
+def compile_process(node: ProcessNode, config: Config) -> StatefulPlan:
+    rows = _input(node)
+    operator = catalyst.checked(node.where, lambda: Process(node.processor, _shape(node, rows), rows.time is not None))
+    operator.trial()
+    names = [f"k{i}" for i in range(len(rows.keys))]
+    payload = [f"c{i}" for i in range(len(rows.payload))]
+    schema = _result_schema(node, rows)
+    finished = [decode(F.col(f"c{i}"), f.dataType).alias(f.name) for i, f in enumerate(schema.fields)]
+    times = [TIME] if rows.time is not None else []
+    return StatefulPlan(
+        operator_id="process",
+        operator=operator,
+        inputs=(node.source,),
+        selected=_selected(node, rows, names, payload),
+        keyed=tuple(names),
+        hashed=hash_of(names, config.hashBits),
+        row=tuple(F.col(c) for c in [*payload, *times, ORDER]),
+        ones=(),
+        counts_rows=None,
+        many=None,
+        kernel_schema=T.StructType([T.StructField(f"c{i}", transport_type(f.dataType)) for i, f in enumerate(schema.fields)]),
+        finish=lambda frame: frame.select(*finished),
+        schema=schema,
+        readers=_readers(node, rows),
+        event_time_in_key=rows.time is not None,
+        modes=(OutputMode.APPEND, OutputMode.UPDATE),
+        flushes=(OutputMode.APPEND, OutputMode.UPDATE),
+        description=_description(node, operator, rows),
+        kernels=_kernels(node, operator, rows),
+    )
+
+
+def _input(node: ProcessNode) -> _Input:
+    source = node.source
+    if len(set(source.columns)) < len(source.columns):
+        raise QueryError(where=node.where, wanted="columns of different names", found=", ".join(source.columns))
+    named = catalyst.checked(node.where, lambda: source.select(*node.keys))
+    keys = tuple(named.schema.fields)
+    for f in keys:
+        check_key(f.dataType, f"{node.where}, key {f.name!r}")
+    if len(set(named.columns)) < len(keys):
+        raise QueryError(where=node.where, wanted="keys of different names", found=", ".join(named.columns))
+    # A key that has the name of a column stands for it.
+    payload = tuple(f for f in source.schema.fields if f.name not in named.columns)
+    timed = [f for f in source.schema.fields if catalyst.watermark_delay_ms(source, f.name) is not None]
+    return _Input(keys, payload, timed[0] if timed else None)
+
+
+def _shape(node: ProcessNode, rows: _Input) -> Shape:
+    state = node.state
+    return Shape(
+        keys=_arrow(rows.keys),
+        payload=_arrow(rows.payload),
+        values=_arrow(state.values.fields),
+        output=_arrow(node.output.fields),
+        maps=tuple(MapShape(name, _arrow(keys.fields), _arrow(values.fields)) for name, keys, values in _checked_maps(node)),
+        timers=state.timers,
+        ttl_us=state.ttl_us,
+        ttl_by=state.ttl_by,
+        name=type(node.processor).__name__,
+        where=node.where,
+    )
+
+
+def _checked_maps(node: ProcessNode) -> tuple[tuple[str, T.StructType, T.StructType], ...]:
+    for name, keys, _ in node.state.maps:
+        for f in keys.fields:
+            check_key(f.dataType, f"{node.where}, map {name!r}, key {f.name!r}")
+    return node.state.maps
+
+
+def _arrow(fields: tuple[T.StructField, ...] | list[T.StructField]) -> pa.Schema:
+    return pa.schema([(f.name, arrow_type(f.dataType)) for f in fields])
+
+
+def _selected(node: ProcessNode, rows: _Input, names: list[str], payload: list[str]) -> DataFrame:
+    source = node.source
+    columns = {f.name: F.col(_quoted(f.name)) for f in source.schema.fields}
+    keys = [encode(normalize(c, f.dataType), f.dataType).alias(a) for c, f, a in zip(node.keys, rows.keys, names, strict=True)]
+    carried = [encode(columns[f.name], f.dataType).alias(c) for f, c in zip(rows.payload, payload, strict=True)]
+    time = [] if rows.time is None else [_micros(columns[rows.time.name], rows.time.dataType)]
+    # Rows that agree in all that has a hash are taken as they come; only maps and variants have none.
+    hashed = [columns[f.name] for f in source.schema.fields if not _contains_unhashable(f.dataType)]
+    return source.select(*keys, *carried, *time, (F.xxhash64(*hashed) if hashed else F.lit(0).cast("long")).alias(ORDER))
+
+
+def _micros(time: Column, kind: T.DataType) -> Column:
+    """A row without a time is never late."""
+    return F.coalesce(event_time.micros(time, kind), F.lit(2**62)).cast("long").alias(TIME)
+
+
+def _contains_unhashable(kind: T.DataType) -> bool:
+    if isinstance(kind, T.MapType | T.VariantType):
+        return True
+    if isinstance(kind, T.StructType):
+        return any(_contains_unhashable(f.dataType) for f in kind.fields)
+    return isinstance(kind, T.ArrayType) and _contains_unhashable(kind.elementType)
+
+
+def _result_schema(node: ProcessNode, rows: _Input) -> T.StructType:
+    """What the processor emits. A column that has the name and the type of the event time is one."""
+    fields = []
+    for f in node.output.fields:
+        time = rows.time
+        same = time is not None and (f.name, f.dataType) == (time.name, time.dataType)
+        fields.append(T.StructField(f.name, f.dataType, True, dict(time.metadata) if same and time is not None else {}))
+    return T.StructType(fields)
+
+
+def _readers(node: ProcessNode, rows: _Input) -> dict[str, StoreReader]:
+    keys = [(f"k{i}", f) for i, f in enumerate(rows.keys)]
+    readers = {MAIN: _reader(node, keys, _lettered("p", node.state.values))}
+    for name, map_keys, values in node.state.maps:
+        readers[name] = _reader(node, keys, [*_lettered("m", map_keys), *_lettered("p", values)])
+    if node.state.timers is not None:
+        shown = T.StructType([*(T.StructField(k, transport_type(f.dataType)) for k, f in keys), T.StructField(SUB, T.LongType())])
+        columns = [decode(F.col(k), f.dataType).alias(f.name) for k, f in keys]
+        readers[TIMERS] = StoreReader(shown, lambda frame: frame.select(*columns, F.timestamp_micros(SUB).alias("at")))
+    return readers
+
+
+def _reader(node: ProcessNode, keys: list[tuple[str, T.StructField]], values: list[tuple[str, T.StructField]]) -> StoreReader:
+    shown = [T.StructField(name, transport_type(f.dataType)) for name, f in [*keys, *values]]
+    columns = [decode(F.col(name), f.dataType).alias(f.name) for name, f in [*keys, *values]]
+    if node.state.ttl_us is not None:
+        shown.append(T.StructField(WRITTEN, T.LongType()))
+        columns.append(F.timestamp_micros(WRITTEN).alias(WRITTEN))
+    return StoreReader(T.StructType(shown), lambda frame: frame.select(*columns))
+
+
+def _lettered(letter: str, schema: T.StructType) -> list[tuple[str, T.StructField]]:
+    return [(f"{letter}{i}", f) for i, f in enumerate(schema.fields)]
+
+
+def _description(node: ProcessNode, operator: Process, rows: _Input) -> dict[str, object]:
+    shape = operator.shape
+    kept = [f"value {columns_text(pa.schema([f]))}" for f in shape.values]
+    kept += [f"map {m.name}: {columns_text(m.keys)} -> {columns_text(m.values)}" for m in shape.maps]
+    kept += [] if shape.timers is None else [f"timers by {shape.timers} time"]
+    kept += [] if shape.ttl_us is None else [f"expires by {shape.ttl_by} time"]
+    return {
+        "operator": "process",
+        "keys": [f"{f.name}: {f.dataType.simpleString()}" for f in rows.keys],
+        "processor": f"{shape.name}, {'all keys at once' if isinstance(node.processor, Processor) else 'key by key'}",
+        "calls": kept,
+        "ttl": None if shape.ttl_us is None else f"{shape.ttl_us / 1e6:g} seconds",
+        "mergeable": defines(node.processor, "merge"),
+    }
+
+
+def _kernels(node: ProcessNode, operator: Process, rows: _Input) -> dict[str, dict[str, object]]:
+    keys = [f.name for f in rows.keys]
+    written = [WRITTEN] if node.state.ttl_us is not None else []
+    found = {MAIN: describe_part(operator.parts[MAIN], keys=keys, sub=None, values=[*node.state.values.names, *written])}
+    for name, map_keys, values in node.state.maps:
+        found[name] = describe_part(operator.parts[name], keys=[*keys, *map_keys.names], sub=None, values=[*values.names, *written])
+    if node.state.timers is not None:
+        found[TIMERS] = describe_part(operator.parts[TIMERS], keys=keys, sub="at", values=[])
+    return found
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

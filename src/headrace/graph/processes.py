@@ -1,0 +1,187 @@
+"""Building users' own operators: what the user may ask for, and what is refused at the user's line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from headrace.compile.catalyst import checked, watermark_delay_ms
+from headrace.errors import QueryError, UnsupportedError
+from headrace.graph.nodes import ProcessNode, StateSpec
+from headrace.graph.window_column import duration_us
+from headrace.operators.per_key import RESERVED
+from headrace.operators.processor import TIMERS, AnyProcessor, Clock, Processor, defines
+
+if TYPE_CHECKING:
+    from headrace.graph.grouped import GroupedStream
+    from headrace.graph.stream import Stream
+
+Columns = str | StructType
+
+
+@dataclass(frozen=True)
+class State:
+    """What a processor keeps for each key.
+
+    >>> State("count long, total double", maps={"seen": ("item string", "times long")}, ttl="1 hour").timers is None
+    True
+    """
+
+    values: Columns | None = None
+    """Columns, such as ``"count long, total double"``."""
+    maps: Mapping[str, tuple[Columns, Columns]] = field(default_factory=dict)
+    """A second level: by name the key columns and the value columns of a map."""
+    timers: str | None = None
+    """``"event"``: timers fire when the watermark has passed them. ``"processing"``: with the first batch that begins after them."""
+    ttl: str | timedelta | None = None
+    """What was written this long ago is forgotten; of a map, each entry by itself."""
+    ttl_by: str = "processing"
+    """By what clock: that of the machine, or ``"event"`` time, as the watermark shows it."""
+
+
+def process_node(
+    grouped: GroupedStream, processor: Any, schema: Columns, state: Columns | State, initial: DataFrame | None, where: str
+) -> ProcessNode:
+    if grouped.window is not None:
+        raise UnsupportedError(
+            where=where,
+            found="process on a stream that is grouped by a window",
+            hint="group by keys alone; the processor keeps time itself",
+        )
+    if not grouped.keys:
+        raise QueryError(where=where, wanted="at least one key", found="none", hint="for one state of the whole stream, groupBy(F.lit(0))")
+    _check_processor(processor, where)
+    wanted = state if isinstance(state, State) else State(state)
+    spec = _state_spec(grouped.stream, wanted, where)
+    _check_timers(grouped.stream, processor, spec, where)
+    output = _columns(schema, f"{where}, schema")
+    if not output.fields:
+        raise QueryError(where=where, wanted="at least one column to emit", found="an empty schema")
+    if initial is not None and (not isinstance(initial, DataFrame) or initial.isStreaming):
+        raise QueryError(where=where, wanted="a batch DataFrame of keys and values as initial", found=type(initial).__name__)
+    return ProcessNode(grouped.stream, grouped.keys, processor, output, spec, initial, where)
+
+
+def _check_processor(processor: Any, where: str) -> None:
+    forms = "an instance of a class derived from hr.Processor or hr.KeyProcessor"
+    if inspect.isclass(processor):
+        raise QueryError(where=where, wanted=forms, found=f"the class {processor.__name__} itself", hint=f"write {processor.__name__}()")
+    if not isinstance(processor, AnyProcessor):
+        raise QueryError(where=where, wanted=forms, found=repr(processor))
+    name = type(processor).__name__
+    if not defines(processor, "process"):
+        raise QueryError(where=where, wanted=f"a method process of {name}", found="none")
+    known = _VECTORISED if isinstance(processor, Processor) else _PER_KEY
+    for method, arguments in known.items():
+        if defines(processor, method):
+            _check_signature(name, method, getattr(processor, method), arguments, where)
+    other = set(_PER_KEY if isinstance(processor, Processor) else _VECTORISED) - set(known)
+    for method in other:
+        if callable(getattr(processor, method, None)):
+            hint = f"a {'hr.KeyProcessor' if method in _PER_KEY else 'hr.Processor'} has {method}"
+            raise QueryError(
+                where=where, wanted=f"methods {', '.join(known)} of {name}", found=f"{method}, which is never called", hint=hint
+            )
+    try:
+        CloudPickleSerializer().dumps(processor)
+    except Exception as refused:
+        raise QueryError(
+            f"{name} cannot be sent to a task",
+            where=where,
+            found=str(refused).split("\n")[0],
+            hint="open connections and the like inside the methods, not in the object",
+        ) from None
+
+
+_VECTORISED = {"process": ("rows", "state"), "on_timers": ("due", "state"), "merge": ("a", "b")}
+_PER_KEY = {"process": ("key", "rows", "state"), "on_timer": ("key", "at", "state"), "merge": ("a", "b")}
+
+
+def _check_signature(name: str, method: str, function: Any, arguments: tuple[str, ...], where: str) -> None:
+    try:
+        signature = inspect.signature(function)
+        signature.bind(*arguments)
+    except TypeError:
+        raise QueryError(
+            where=where,
+            wanted=f"{name}.{method}({', '.join(('self', *arguments))})",
+            found=f"{method}({', '.join(('self', *map(str, signature.parameters.values())))})",
+        ) from None
+
+
+def _state_spec(stream: Stream, state: State, where: str) -> StateSpec:
+    values = StructType([]) if state.values is None else _columns(state.values, f"{where}, state")
+    maps = []
+    for name, pair in state.maps.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise QueryError(where=f"{where}, map {name!r}", wanted="its key columns and its value columns", found=repr(pair))
+        keys, entry = (_columns(part, f"{where}, map {name!r}") for part in pair)
+        if not keys.fields:
+            raise QueryError(where=f"{where}, map {name!r}", wanted="at least one key column", found="none")
+        maps.append((name, keys, entry))
+    if not values.fields and not maps and state.timers is None:
+        raise QueryError(where=where, wanted="a state with values, maps or timers", found="an empty one")
+    names = [*values.names, *(name for name, _, _ in maps)]
+    for name in names:
+        if names.count(name) > 1 or name in RESERVED or name == TIMERS or name.startswith("_") or not name.isidentifier():
+            why = "it is there twice" if names.count(name) > 1 else "the state has a method of that name, or it is no name in Python"
+            raise QueryError(why, where=where, wanted="another name for a part of the state", found=repr(name))
+    ttl_us = None
+    if state.ttl is not None:
+        text = f"{state.ttl.total_seconds()} seconds" if isinstance(state.ttl, timedelta) else str(state.ttl)
+        ttl_us = duration_us(stream.sparkSession, text, f"{where}, ttl")
+        if ttl_us <= 0:
+            raise QueryError(where=f"{where}, ttl", wanted="a time above 0", found=text)
+    timers = None if state.timers is None else _clock(state.timers, f"{where}, timers")
+    ttl_by = _clock(state.ttl_by, f"{where}, ttl_by")
+    if ttl_us is not None and ttl_by is Clock.EVENT and not has_event_time(stream):
+        raise _no_watermark(f"{where}, ttl_by='event'")
+    return StateSpec(values, tuple(maps), timers, ttl_us, ttl_by)
+
+
+def _check_timers(stream: Stream, processor: AnyProcessor, spec: StateSpec, where: str) -> None:
+    method = "on_timers" if isinstance(processor, Processor) else "on_timer"
+    name = type(processor).__name__
+    if defines(processor, method) != (spec.timers is not None):
+        wanted = (
+            f"hr.State(..., timers='event') or 'processing', for {name}.{method}" if spec.timers is None else f"a method {name}.{method}"
+        )
+        raise QueryError(where=where, wanted=wanted, found="none")
+    if spec.timers is Clock.EVENT and not has_event_time(stream):
+        raise _no_watermark(f"{where}, timers='event'")
+
+
+def _no_watermark(where: str) -> QueryError:
+    return QueryError(where=where, wanted="a stream with an event time", found="none", hint="call withWatermark on the stream first")
+
+
+def has_event_time(stream: Stream) -> bool:
+    return any(watermark_delay_ms(stream.frame, name) is not None for name in stream.columns)
+
+
+def _clock(name: Any, where: str) -> Clock:
+    try:
+        return Clock(name)
+    except ValueError:
+        raise QueryError(where=where, wanted="'event' or 'processing'", found=repr(name)) from None
+
+
+def _columns(columns: Any, where: str) -> StructType:
+    found: Any
+    if isinstance(columns, StructType):
+        found = columns
+    elif isinstance(columns, str):
+        found = checked(where, lambda: StructType.fromDDL(columns)) if columns.strip() else StructType([])
+    else:
+        raise QueryError(where=where, wanted="columns such as 'count long, total double', or a StructType", found=repr(columns))
+    doubled = [name for name in found.names if found.names.count(name) > 1]
+    if doubled:
+        raise QueryError(where=where, wanted="each column once", found=repr(doubled[0]))
+    return StructType(found.fields)

@@ -65,6 +65,8 @@ class StatefulPlan:
     modes: tuple[OutputMode, ...]
     flushes: tuple[OutputMode, ...] = (OutputMode.APPEND,)
     """Modes in which the watermark makes results fall due."""
+    initial: DataFrame | None = None
+    """Rows of the main store that the state starts with."""
     hold_ms: int = 0
     """By how much a result may be older than the watermark at which it comes out."""
     description: dict[str, object] = field(default_factory=dict)
@@ -79,6 +81,14 @@ class StatefulPlan:
         for template, actual in zip(self.inputs, rows, strict=True):
             plan = catalyst.substitute(session, plan, template, actual)
         return catalyst.frame_of(rows[0].sparkSession, plan)
+
+    def results(self, rows: DataFrame) -> DataFrame:
+        """The user's columns of the kernel's rows, windows and event times marked as such, for what is built on them."""
+        frame = self.finish(rows)
+        if not any(field.metadata for field in self.schema.fields):
+            return frame
+        names = ((f"`{field.name.replace('`', '``')}`", field) for field in self.schema.fields)
+        return frame.select(*[F.col(name).alias(f.name, metadata=f.metadata) if f.metadata else F.col(name) for name, f in names])
 
     def combined(self, batch: DataFrame) -> DataFrame:
         """Pre-aggregated within each map task, without a shuffle of its own."""

@@ -61,6 +61,7 @@ def compile_process(node: ProcessNode, config: Config) -> StatefulPlan:
         event_time_in_key=rows.time is not None,
         modes=(OutputMode.APPEND, OutputMode.UPDATE),
         flushes=(OutputMode.APPEND, OutputMode.UPDATE),
+        initial=None if node.initial is None else _initial(node.initial, node, rows, config),
         description=_description(node, operator, rows),
         kernels=_kernels(node, operator, rows),
     )
@@ -118,6 +119,24 @@ def _selected(node: ProcessNode, rows: _Input, names: list[str], payload: list[s
     # Rows that agree in all that has a hash are taken as they come; only maps and variants have none.
     hashed = [columns[f.name] for f in source.schema.fields if not _contains_unhashable(f.dataType)]
     return source.select(*keys, *carried, *time, (F.xxhash64(*hashed) if hashed else F.lit(0).cast("long")).alias(ORDER))
+
+
+def _initial(frame: DataFrame, node: ProcessNode, rows: _Input, config: Config) -> DataFrame:
+    """The state to start with, as rows of the main store."""
+    wanted = [*rows.keys, *node.state.values.fields]
+    types = {f.name: f.dataType for f in frame.schema.fields}
+    if sorted(frame.columns) != sorted(f.name for f in wanted) or any(types[f.name] != f.dataType for f in wanted):
+        raise QueryError(
+            where=f"{node.where}, initial",
+            wanted=f"the columns {T.StructType(wanted).simpleString()}",
+            found=frame.schema.simpleString(),
+        )
+    names = [f"k{i}" for i in range(len(rows.keys))]
+    columns = {f.name: F.col(_quoted(f.name)) for f in wanted}
+    keys = [encode(normalize(columns[f.name], f.dataType), f.dataType).alias(k) for f, k in zip(rows.keys, names, strict=True)]
+    values = [encode(columns[f.name], f.dataType).alias(f"p{i}") for i, f in enumerate(node.state.values.fields)]
+    written = [F.unix_micros(F.current_timestamp()).alias(WRITTEN)] if node.state.ttl_us is not None else []
+    return frame.select(*keys, *values, *written).select(hash_of(names, config.hashBits), "*")
 
 
 def _micros(time: Column, kind: T.DataType) -> Column:

@@ -25,6 +25,7 @@ from headrace.runtime import watermark
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import fail_point
+from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import Combining, Jobs, merged, outlet_rows
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.reports import InstanceReport
@@ -145,7 +146,7 @@ class BatchLoop:
     def _process(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, Reports]:
         before = self._before(version)
         now_ms = int(time.time() * 1000)
-        states = {name: state.runs for name, state in before.operators.items()} if before else {}
+        states = {name: state.runs for name, state in before.operators.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
         specs = self._process_specs(version, late_ms, now_ms, states)
         reports = self._jobs(batch.sparkSession, batch, specs, phases).run()
@@ -183,6 +184,9 @@ class BatchLoop:
             self.checkpoint.manifests.commit(manifest, sync=self.config.durable)
             fail_point("manifest-after", version)
         return manifest, reports
+
+    def _initial_states(self) -> dict[str, tuple[RunRef, ...]]:
+        return initial_states(self.flow, self.checkpoint, self.epoch, self.config.durable)
 
     def _before(self, version: int) -> Manifest | None:
         """The version that this one builds on."""

@@ -107,7 +107,7 @@ class Jobs:
     def results(self, op: Op, rows: DataFrame) -> DataFrame:
         """What a sink that alone takes this operator's results gets of the kernel's rows."""
         ((branch,),) = [port for port in self.flow.outlets if any(b.source == op.id for b in port)]
-        return branch.apply(op.plan.finish(rows))
+        return branch.apply(op.plan.results(rows))
 
     def _input(self, op: Op) -> DataFrame | None:
         """What the operator's rows in this step are, before they are routed; None if there are none."""
@@ -151,7 +151,7 @@ class Jobs:
             rows = self._routed(op, self._input(op)).mapInArrow(InstanceTask(self.specs[op.id]), op.plan.kernel_schema)
         else:
             rows = None
-        return None if rows is None else branch.apply(op.plan.finish(rows))
+        return None if rows is None else branch.apply(op.plan.results(rows))
 
     def _checked(self, op: Op, texts: list[str]) -> list[InstanceReport]:
         reports = sorted((from_text(text) for text in texts), key=lambda r: r.instance)
@@ -176,7 +176,7 @@ def outlet_rows(
             rows = staged_frame(session, directory, own, op.plan.kernel_schema)
             if rows is None:
                 continue
-            part = branch.apply(op.plan.finish(rows))
+            part = branch.apply(op.plan.results(rows) if branch.steps else op.plan.finish(rows))
         whole = part if whole is None else whole.union(part)
     return whole
 

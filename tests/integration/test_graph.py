@@ -1,0 +1,322 @@
+"""Queries of several operators and sinks mean the same however they run.
+
+Each is run twice: with one instance on one file in order, and with three instances on many files whose rows are shuffled as far as the
+watermark allows, stopped half-way and started again with two instances. Both must give what a plain single-threaded reference gives.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import headrace as hr
+
+EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
+DELAY_S = 40
+END_S = 100_000
+SCHEMA = "k string, ts timestamp, v long"
+Event = tuple[str, int, int]
+Results = set[tuple[Any, ...]]
+_names, _ages = count(), count()
+
+
+def events(seed: int = 5, rows: int = 240) -> list[Event]:
+    rnd = random.Random(seed)
+    return [(f"k{rnd.randrange(5)}", rnd.randrange(900), at) for at in range(rows)]
+
+
+def write(folder: Path, name: str, part: list[Event]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    data = [{"k": k, "ts": EPOCH + timedelta(seconds=s), "v": v} for k, s, v in part]
+    path = folder / f"{name}.parquet"
+    pq.write_table(pa.Table.from_pylist(data, schema=_ARROW), path)
+    # Spark takes files by age, and these are written faster than clocks tick.
+    age_s = 1_700_000_000 + next(_ages)
+    os.utime(path, (age_s, age_s))
+
+
+_ARROW = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("v", pa.int64())])
+
+
+def shuffled(all_events: list[Event]) -> list[list[Event]]:
+    """Files in which no row is later than the watermark allows: rows move by less than the delay."""
+    rnd = random.Random(1)
+    moved = sorted(all_events, key=lambda e: e[1] + rnd.random() * (DELAY_S - 1))
+    size = 24
+    return [moved[at : at + size] for at in range(0, len(moved), size)]
+
+
+def second(moment: Any) -> int:
+    return int((moment.replace(tzinfo=UTC) - EPOCH).total_seconds())
+
+
+def source(spark: SparkSession, folder: Path) -> Any:
+    stream = hr.stream(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder)))
+    return stream.withWatermark("ts", f"{DELAY_S} seconds")
+
+
+def chain(stream: Any) -> Any:
+    small = stream.groupBy("k", F.window("ts", "10 seconds")).agg(F.sum("v").alias("s"))
+    larger = (
+        small.filter("s >= 0").groupBy(F.window(F.window_time("window"), "60 seconds")).agg(F.max("s").alias("m"), F.count("*").alias("n"))
+    )
+    return larger.select(F.col("window.start").alias("t"), "m", "n")
+
+
+def chain_reference(rows: list[Event]) -> Results:
+    sums: dict[tuple[str, int], int] = defaultdict(int)
+    for k, s, v in rows:
+        sums[k, s // 10 * 10] += v
+    minutes: dict[int, list[int]] = defaultdict(list)
+    for (_, start), total in sums.items():
+        minutes[start // 60 * 60].append(total)
+    return {(start, max(each), len(each)) for start, each in minutes.items()}
+
+
+def fused(stream: Any) -> Any:
+    """The first operator gives results at once, so both run in one job."""
+    firsts = stream.dropDuplicates(["k", "ts"]).select("k", "ts", (F.col("k") == "k1").alias("one"))
+    return firsts.groupBy("one", F.window("ts", "2 minutes")).count().select(F.col("window.start").alias("t"), "one", "count")
+
+
+def fused_reference(rows: list[Event]) -> Results:
+    found: dict[tuple[int, bool], int] = defaultdict(int)
+    for k, s in {(k, s) for k, s, _ in rows}:
+        found[s // 120 * 120, k == "k1"] += 1
+    return {(*key, n) for key, n in found.items()}
+
+
+def sessions(stream: Any) -> Any:
+    grouped = stream.groupBy("k", F.session_window("ts", "15 seconds")).agg(F.count("*").alias("n"), F.max("v").alias("m"))
+    return grouped.select(F.col("session_window.start").alias("t"), "k", F.unix_seconds("session_window.end").alias("e"), "n", "m")
+
+
+def sessions_reference(rows: list[Event]) -> Results:
+    found: Results = set()
+    epoch = int(EPOCH.timestamp())
+    for key in {k for k, _, _ in rows}:
+        own = sorted((s, v) for k, s, v in rows if k == key)
+        open_: list[tuple[int, int]] = []
+        for s, v in [*own, (10**9, 0)]:
+            if open_ and s > open_[-1][0] + 15:
+                found.add((open_[0][0], key, epoch + open_[-1][0] + 15, len(open_), max(v for _, v in open_)))
+                open_ = []
+            open_.append((s, v))
+    return found
+
+
+def counted(stream: Any) -> Any:
+    windows = stream.groupBy("k", hr.count_window(4, 3)).agg(F.sum("v").alias("s"), F.collect_set("v").alias("all"))
+    return windows.select(F.col("count_window.start").alias("t"), "k", F.col("count_window.number"), "s", F.size("all"))
+
+
+def counted_reference(rows: list[Event]) -> Results:
+    found: Results = set()
+    for key in {k for k, _, _ in rows}:
+        own = sorted((s, v) for k, s, v in rows if k == key)
+        for number in range((len(own) - 4) // 3 + 1):
+            part = own[number * 3 : number * 3 + 4]
+            found.add((part[0][0], key, number, sum(v for _, v in part), 4))
+    return found
+
+
+def of_windows(stream: Any) -> Any:
+    """Grouped by the window of the aggregate before."""
+    per_key = stream.groupBy("k", F.window("ts", "1 minute", "20 seconds")).agg(F.count("*").alias("n"))
+    return per_key.groupBy("window").agg(F.max("n").alias("m"), F.count("*").alias("k")).select(F.col("window.start").alias("t"), "m", "k")
+
+
+def of_windows_reference(rows: list[Event]) -> Results:
+    counts: dict[tuple[int, str], int] = defaultdict(int)
+    for k, s, _ in rows:
+        for start in range(s // 20 * 20 - 40, s // 20 * 20 + 1, 20):
+            counts[start, k] += 1
+    starts: dict[int, list[int]] = defaultdict(list)
+    for (start, _), n in counts.items():
+        starts[start].append(n)
+    return {(start, max(each), len(each)) for start, each in starts.items()}
+
+
+def united(stream: Any) -> Any:
+    """Results of an operator and plain rows of the source, into one more operator."""
+    sums = stream.groupBy("k", F.window("ts", "1 minute")).agg(F.sum("v").alias("v")).select("k", F.window_time("window").alias("ts"), "v")
+    both = sums.union(stream.filter("v % 2 = 0").select("k", "ts", "v"))
+    return both.groupBy(F.window("ts", "5 minutes")).agg(F.sum("v").alias("s"), F.count("*").alias("n")).select("window.start", "s", "n")
+
+
+def united_reference(rows: list[Event]) -> Results:
+    sums: dict[tuple[str, int], int] = defaultdict(int)
+    for k, s, v in rows:
+        sums[k, s // 60 * 60] += v
+    all_rows = [(start, v) for (_, start), v in sums.items()] + [(s, v) for _, s, v in rows if v % 2 == 0]
+    found: dict[int, list[int]] = defaultdict(list)
+    for s, v in all_rows:
+        found[s // 300 * 300].append(v)
+    return {(start, sum(each), len(each)) for start, each in found.items()}
+
+
+QUERIES: dict[str, tuple[Callable[[Any], Any], Callable[[list[Event]], Results]]] = {
+    "aggregate of an aggregate": (chain, chain_reference),
+    "operators in one job": (fused, fused_reference),
+    "sessions": (sessions, sessions_reference),
+    "tuple-count windows": (counted, counted_reference),
+    "groups of windows": (of_windows, of_windows_reference),
+    "union of results and rows": (united, united_reference),
+}
+
+
+def run(spark: SparkSession, query: Callable[[Any], Any], folder: Path, checkpoint: Path, instances: int) -> list[Any]:
+    name = f"graph{next(_names)}"
+    writer = query(source(spark, folder)).writeStream.format("memory").queryName(name)
+    writer = writer.option("checkpointLocation", str(checkpoint)).option("headrace.instances", instances).trigger(availableNow=True)
+    writer.start().awaitTermination()
+    return list(spark.table(name).collect())
+
+
+def before_end(rows: list[Any]) -> list[tuple[Any, ...]]:
+    """Rows with their first column, the time, in seconds; without what the row at the end of all times brought."""
+    plain = [(second(row[0]), *row[1:]) for row in rows]
+    return [row for row in plain if row[0] < END_S - 10_000]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_means_the_same_however_it_runs(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    query, reference = QUERIES[name]
+    # Ties in time would make counting by rows a matter of the tie-break, which the reference does not know.
+    rows = events() if name != "tuple-count windows" else list({(k, s): (k, s, v) for k, s, v in events()}.values())
+    end = ("end", END_S, 0)
+    write(tmp_path / "one", "0", [*sorted(rows, key=lambda e: e[1])])
+    write(tmp_path / "one", "1", [end])
+    plain = before_end(run(spark, query, tmp_path / "one", tmp_path / "c1", 1))
+
+    files = shuffled(rows)
+    for at, part in enumerate(files[: len(files) // 2]):
+        write(tmp_path / "many", f"{at:02d}", part)
+    first = run(spark, query, tmp_path / "many", tmp_path / "c2", 3)
+    for at, part in enumerate(files[len(files) // 2 :]):
+        write(tmp_path / "many", f"{50 + at}", part)
+    write(tmp_path / "many", "99", [end])
+    rest = run(spark, query, tmp_path / "many", tmp_path / "c2", 2)
+    spread = before_end([*first, *rest])
+
+    expected = reference(rows)
+    assert len(plain) == len(set(plain))
+    assert set(plain) == expected
+    assert len(spread) == len(set(spread))
+    assert set(spread) == expected
+
+
+def test_a_split_feeds_several_sinks_together(spark: SparkSession, tmp_path: Path) -> None:
+    rows = events()
+    for at, part in enumerate(shuffled(rows)):
+        write(tmp_path / "in", f"{at:02d}", part)
+    write(tmp_path / "in", "99", [("end", END_S, 0)])
+    parts = source(spark, tmp_path / "in").split(small="v < 60", middle=F.col("v") < 100, otherwise="rest")
+    sums = parts.middle.groupBy("k", F.window("ts", "5 minutes")).agg(F.sum("v").alias("s"))
+    query = hr.start(
+        parts.small.writeStream.format("parquet").option("path", str(tmp_path / "small")),
+        sums.writeStream.format("parquet").option("path", str(tmp_path / "sums")),
+        sums.groupBy("window").count().writeStream.format("json").option("path", str(tmp_path / "counts")),
+        parts.rest.writeStream.format("parquet").option("path", str(tmp_path / "rest")),
+        checkpointLocation=str(tmp_path / "ckpt"),
+        availableNow=True,
+    )
+    query.awaitTermination()
+
+    def read(name: str) -> Any:
+        return spark.read.parquet(str(tmp_path / name))
+
+    assert sorted(r.v for r in read("small").collect() if r.k != "end") == sorted(v for _, _, v in rows if v < 60)
+    assert sorted(r.v for r in read("rest").collect()) == sorted(v for _, _, v in rows if v >= 100)
+    expected: dict[tuple[str, int], int] = defaultdict(int)
+    for k, s, v in rows:
+        if 60 <= v < 100:
+            expected[k, s // 300 * 300] += v
+    assert {(r.k, second(r.window.start)): r.s for r in read("sums").collect()} == dict(expected)
+    assert spark.read.json(str(tmp_path / "counts")).agg(F.sum("count")).first()[0] == len(expected)
+    assert [o["operatorName"] for o in query.lastProgress.stateOperators] == ["aggregate", "aggregate-2"]
+
+
+def test_sources_of_different_kinds_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
+    """Two sources, two aggregates, and one sink that takes both."""
+    rows = events()
+    half = len(rows) // 2
+    for name, part in (("a", rows[:half]), ("b", rows[half:])):
+        write(tmp_path / name, "0", sorted(part, key=lambda e: e[1]))
+        write(tmp_path / name, "1", [("end", END_S, 0)])
+
+    def per_minute(folder: str) -> Any:
+        grouped = source(spark, tmp_path / folder).groupBy("k", F.window("ts", "1 minute"))
+        return grouped.agg(F.sum("v").alias("s")).withColumn("from", F.lit(folder))
+
+    both = per_minute("a").unionByName(per_minute("b"))
+    writer = both.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    writer.option("checkpointLocation", str(tmp_path / "ckpt")).trigger(availableNow=True).start().awaitTermination()
+    expected: dict[tuple[str, str, int], int] = defaultdict(int)
+    for at, (k, s, v) in enumerate(rows):
+        expected["a" if at < half else "b", k, s // 60 * 60] += v
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert {(r["from"], r.k, second(r.window.start)): r.s for r in found} == dict(expected)
+
+
+def test_an_idle_source_does_not_hold_the_others_back(spark: SparkSession, tmp_path: Path) -> None:
+    rows = sorted(events(), key=lambda e: e[1])
+    write(tmp_path / "busy", "0", rows[:80])
+    write(tmp_path / "idle", "0", rows[:1])
+    busy, idle = (source(spark, tmp_path / name) for name in ("busy", "idle"))
+    counts = busy.union(idle).groupBy(F.window("ts", "1 minute")).count()
+    writer = counts.writeStream.format("memory").queryName("idle_source").option("headrace.idleSeconds", 1)
+    query = writer.option("checkpointLocation", str(tmp_path / "ckpt")).start()
+    try:
+        query.processAllAvailable()
+        assert query.lastProgress["headrace"]["idleSources"] == []
+        time.sleep(1.5)
+        write(tmp_path / "busy", "1", rows[80:])
+        query.processAllAvailable()
+        assert query.lastProgress["headrace"]["idleSources"] == [1]
+        assert query.lastProgress["headrace"]["watermarkMs"] == int((EPOCH.timestamp() + rows[-1][1] - DELAY_S) * 1000)
+    finally:
+        query.stop()
+
+
+def test_explain_draws_and_prices_a_graph(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "in", "0", events()[:20])
+    writer = chain(source(spark, tmp_path / "in")).writeStream.format("noop").option("headrace.instancesOf", "aggregate-2=1")
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    for mode, words in (
+        (None, ("-- aggregate --", "-- aggregate-2 --", "from        aggregate")),
+        ("cost", ("operator-set-cloud", "query-cloud", "hops")),
+        ("dot", ("digraph", "aggregate-2")),
+        ("svg", ("<svg", "aggregate-2")),
+    ):
+        query.explain(mode=mode)
+        shown = capsys.readouterr().out
+        assert all(word in shown for word in words), shown
+    with pytest.raises(hr.HeadraceError, match="mode plan, cost, dot, svg"):
+        query.explain(mode="poem")
+    assert {op["operatorName"]: op["numShufflePartitions"] for op in query.lastProgress.stateOperators}["aggregate-2"] == 1
+
+
+@pytest.mark.parametrize("strategy", ["operator-cloud", "query-cloud"])
+def test_every_strategy_gives_the_same(strategy: str, spark: SparkSession, tmp_path: Path) -> None:
+    rows = events()
+    write(tmp_path / "in", "0", sorted(rows, key=lambda e: e[1]))
+    write(tmp_path / "in", "1", [("end", END_S, 0)])
+    writer = chain(source(spark, tmp_path / "in")).writeStream.format("memory").queryName(f"by_{strategy[0]}")
+    writer = writer.option("checkpointLocation", str(tmp_path / "c")).option("headrace.strategy", strategy)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert set(before_end(spark.table(f"by_{strategy[0]}").collect())) == chain_reference(rows)

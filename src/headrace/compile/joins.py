@@ -8,17 +8,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from headrace.compile.buffers import kernels, readers
 from headrace.compile.plan import StatefulPlan, hash_of
-from headrace.compile.sides import Joined, SideColumns, joined, share_places, side_columns, text_of, travelling
+from headrace.compile.sides import Joined, SideColumns, between, joined, share_places, side_columns, text_of, travelling
 from headrace.compile.types import check_key
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import JoinNode
 from headrace.operators.buffer import NEVER
-from headrace.operators.description import describe_rows
 from headrace.operators.expressions import Expr
 from headrace.operators.join import WindowedJoin
 from headrace.operators.kernel import OutputMode
+from headrace.operators.last import TIE, LastJoin
 from headrace.operators.pairing import LEFT, RIGHT, SIDE, Pairing
 from headrace.state.layout import SUB
 
@@ -37,7 +38,15 @@ def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
     condition, leaves_to_spark = _condition(node, columns)
     places, kinds = share_places(sides)
     pairing = Pairing((sides[LEFT].layout(), sides[RIGHT].layout()), places, one_input, condition, node.where)
-    operator = WindowedJoin(pairing, node.within_us, outer)
+    operator: WindowedJoin | LastJoin
+    if node.within_us is not None:
+        operator = WindowedJoin(pairing, node.within_us, outer)
+        window, hold_ms, schema = between(node.within_us, sides), -(-node.within_us // 1000), columns.schema
+    else:
+        size = node.last or 0
+        operator, hold_ms, schema = LastJoin(pairing, size), 0, columns.schema_without_event_time
+        window = f"the last {size} rows of the key on the other side"
+    extra = [*([] if one_input else [SIDE]), *([TIE] if isinstance(operator, LastJoin) else [])]
     finish = columns.finish()
     if leaves_to_spark:
         finish = _filtered(finish, node.condition)
@@ -45,25 +54,22 @@ def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
         operator_id="join",
         operator=operator,
         inputs=frames,
-        selected=_selected(sides, outer, places, kinds, one_input),
+        selected=_selected(sides, outer, places, kinds, one_input, tie=TIE in extra),
         keyed=(*(f"k{i}" for i in range(len(sides[LEFT].keys))), SUB),
         hashed=hash_of([f"k{i}" for i in range(len(sides[LEFT].keys))], config.hashBits),
-        row=tuple(F.col(name) for name in [*([] if one_input else [SIDE]), *(f"v{i}" for i in range(len(kinds)))]),
+        row=tuple(F.col(name) for name in [*extra, *(f"v{i}" for i in range(len(kinds)))]),
         ones=(),
         counts_rows=None,
         many=None,
         kernel_schema=columns.kernel_schema(),
         finish=finish,
-        schema=columns.schema,
-        readers={name: side.reader() for name, side in zip(operator.store_names, sides, strict=True)},
+        schema=schema,
+        readers=readers(operator, sides, kinds),
         event_time_in_key=True,
-        modes=(OutputMode.APPEND,) if any(outer) else (OutputMode.APPEND, OutputMode.UPDATE),
-        hold_ms=-(-node.within_us // 1000),
-        description=_description(node, sides, columns, leaves_to_spark),
-        kernels={
-            name: describe_rows(buffer, keys=list(side.on), sub=side.time.name, values=[f.name for f in side.rest])
-            for name, buffer, side in zip(operator.store_names, operator.buffers, sides, strict=True)
-        },
+        modes=(OutputMode.APPEND,) if any(outer) or TIE in extra else (OutputMode.APPEND, OutputMode.UPDATE),
+        hold_ms=hold_ms,
+        description=_description(node, sides, columns, window, leaves_to_spark),
+        kernels=kernels(operator, sides),
     )
 
 
@@ -103,25 +109,27 @@ def _selected(
     places: tuple[tuple[str, ...], tuple[str, ...]],
     kinds: list[DataType],
     one_input: bool,
+    tie: bool,
 ) -> DataFrame:
     """Both sides' rows in one DataFrame. Rows that can have no partner stay behind, unless they are wanted without one."""
     parts = []
     for which, side in enumerate(sides[:1] if one_input else sides):
-        part = side.frame.select(*travelling(side, None if one_input else which, places[which], kinds))
+        part = side.frame.select(*travelling(side, None if one_input else which, places[which], kinds, tie))
         if not (any(outer) if one_input else outer[which]):
             part = part.filter(F.col(SUB) != NEVER).dropna(subset=[f"k{i}" for i in range(len(side.keys))])
         parts.append(part)
     return parts[0] if one_input else parts[0].union(parts[1])
 
 
-def _description(node: JoinNode, sides: tuple[SideColumns, SideColumns], columns: Joined, leaves_to_spark: bool) -> dict[str, object]:
-    times = [sides[LEFT].time.name, sides[RIGHT].time.name]
+def _description(
+    node: JoinNode, sides: tuple[SideColumns, SideColumns], columns: Joined, window: str, leaves_to_spark: bool
+) -> dict[str, object]:
     return {
         "operator": "join",
         "how": node.how,
         "with": "itself" if len(node.inputs) == 1 else "another stream",
         "keys": [f"{f.name}: {f.dataType.simpleString()}" for f in sides[LEFT].keys],
-        "within": f"{node.within_us} microseconds between {times[0]} and {times[1]}",
+        "window": window,
         "condition": text_of(node.condition),
         "evaluated": None
         if node.condition is None

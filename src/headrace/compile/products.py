@@ -6,17 +6,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headrace.compile.buffers import kernels, readers
 from headrace.compile.plan import StatefulPlan
-from headrace.compile.sides import Joined, SideColumns, column, joined, share_places, side_columns, text_of, travelling
+from headrace.compile.sides import Joined, SideColumns, between, hash_of_row, joined, share_places, side_columns, text_of, travelling
 from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import ProductNode
 from headrace.ids import SLOT_BITS, SLOTS
-from headrace.operators.buffer import NEVER, RowBuffer
-from headrace.operators.description import describe_rows
+from headrace.operators.buffer import NEVER
 from headrace.operators.expressions import Expr
 from headrace.operators.kernel import OutputMode
-from headrace.operators.pairing import LEFT, NAMES, RIGHT, SIDE, Pairing
+from headrace.operators.last import TIE, LastJoin
+from headrace.operators.pairing import LEFT, RIGHT, SIDE, Pairing
 from headrace.operators.product import WindowedProduct
 from headrace.state.layout import HASH, SUB
 
@@ -32,37 +33,42 @@ def compile_product(node: ProductNode, config: Config) -> StatefulPlan:
         (sides[LEFT].layout(), sides[RIGHT].layout()), places, one_input=False, condition=_condition(node, columns), where=node.where
     )
     grid = config.grid
-    operator = WindowedProduct(pairing, node.within_us, grid, of_one=len(frames) == 1)
+    operator: WindowedProduct | LastJoin
+    if node.within_us is not None:
+        operator = WindowedProduct(pairing, node.within_us, grid, of_one=len(frames) == 1)
+        window, hold_ms, schema = between(node.within_us, sides), -(-node.within_us // 1000), columns.schema
+    else:
+        size = node.last_per_cell or 0
+        operator, hold_ms, schema = LastJoin(pairing, size), 0, columns.schema_without_event_time
+        window = f"the last {size} rows of either side, in each cell"
+    tie = [TIE] if isinstance(operator, LastJoin) else []
     return StatefulPlan(
         operator_id="crossJoin",
         operator=operator,
         inputs=frames,
-        selected=_selected(sides, places, kinds, grid, one_input=len(frames) == 1),
+        selected=_selected(sides, places, kinds, grid, one_input=len(frames) == 1, tie=bool(tie)),
         keyed=(SUB,),
         hashed=F.col(HASH),
-        row=tuple(F.col(name) for name in [SIDE, *(f"v{i}" for i in range(len(kinds)))]),
+        row=tuple(F.col(name) for name in [SIDE, *(f"v{i}" for i in range(len(kinds))), *tie]),
         ones=(),
         counts_rows=None,
         many=None,
         kernel_schema=columns.kernel_schema(),
         finish=columns.finish(),
-        schema=columns.schema,
-        readers={name: side.reader() for name, side in zip(NAMES, sides, strict=True)},
+        schema=schema,
+        readers=readers(operator, sides, kinds),
         event_time_in_key=True,
-        modes=(OutputMode.APPEND, OutputMode.UPDATE),
-        hold_ms=-(-node.within_us // 1000),
+        modes=(OutputMode.APPEND,) if tie else (OutputMode.APPEND, OutputMode.UPDATE),
+        hold_ms=hold_ms,
         description={
             "operator": "crossJoin",
             "with": "itself" if len(frames) == 1 else "another stream",
             "grid": f"{grid[0]} x {grid[1]}",
-            "within": f"{node.within_us} microseconds between {sides[LEFT].time.name} and {sides[RIGHT].time.name}",
+            "window": window,
             "condition": text_of(node.condition),
             "columns": columns.schema.names,
         },
-        kernels={
-            name: describe_rows(RowBuffer(side.layout(), node.within_us), keys=[], sub=side.time.name, values=[f.name for f in side.rest])
-            for name, side in zip(NAMES, sides, strict=True)
-        },
+        kernels=kernels(operator, sides),
     )
 
 
@@ -87,18 +93,19 @@ def _selected(
     kinds: list[T.DataType],
     grid: tuple[int, int],
     one_input: bool,
+    tie: bool,
 ) -> DataFrame:
     """Each row once per cell that it belongs to."""
     if one_input:
         # Values of both sides travel in the same columns, so a row is made ready once and copied for both.
         cells = F.concat(_cells(sides[LEFT], LEFT, grid), _cells(sides[RIGHT], RIGHT, grid))
-        return _dealt(sides[LEFT], places[LEFT], kinds, cells)
-    left, right = (_dealt(side, places[which], kinds, _cells(side, which, grid)) for which, side in enumerate(sides))
+        return _dealt(sides[LEFT], places[LEFT], kinds, cells, tie)
+    left, right = (_dealt(side, places[which], kinds, _cells(side, which, grid), tie) for which, side in enumerate(sides))
     return left.union(right)
 
 
-def _dealt(side: SideColumns, places: tuple[str, ...], kinds: list[T.DataType], cells: Column) -> DataFrame:
-    rows = side.frame.select(*travelling(side, None, places, kinds), cells.alias(_PLACE)).filter(F.col(SUB) != NEVER)
+def _dealt(side: SideColumns, places: tuple[str, ...], kinds: list[T.DataType], cells: Column, tie: bool) -> DataFrame:
+    rows = side.frame.select(*travelling(side, None, places, kinds, tie), cells.alias(_PLACE)).filter(F.col(SUB) != NEVER)
     kept = [name for name in rows.columns if name not in (SUB, _PLACE)]
     dealt = rows.select(SUB, *kept, F.explode(_PLACE).alias(_PLACE))
     return dealt.select(F.col(f"{_PLACE}.h").alias(HASH), SUB, F.col(f"{_PLACE}.side").alias(SIDE), *kept)
@@ -109,8 +116,7 @@ def _cells(side: SideColumns, which: int, grid: tuple[int, int]) -> Column:
 
     Cells are spread over all slots, so that instances, which own stretches of slots, have about as many each.
     """
-    hashed = [column(f.name) for f in side.frame.schema.fields if not _has_map(f.dataType)]
-    bucket = F.pmod(F.xxhash64(*hashed), F.lit(grid[which])).cast("long")
+    bucket = F.pmod(hash_of_row(side.frame), F.lit(grid[which])).cast("long")
     others = F.sequence(F.lit(0), F.lit(grid[1 - which] - 1)).cast("array<bigint>")
 
     def place(other: Column) -> Column:
@@ -119,11 +125,3 @@ def _cells(side: SideColumns, which: int, grid: tuple[int, int]) -> Column:
         return F.struct(F.shiftleft(slot, 64 - SLOT_BITS).alias("h"), F.lit(which).cast("byte").alias("side"))
 
     return F.transform(others, place)
-
-
-def _has_map(kind: T.DataType) -> bool:
-    if isinstance(kind, T.ArrayType):
-        return _has_map(kind.elementType)
-    if isinstance(kind, T.StructType):
-        return any(_has_map(f.dataType) for f in kind.fields)
-    return isinstance(kind, T.MapType | T.VariantType)

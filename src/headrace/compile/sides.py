@@ -17,6 +17,7 @@ from headrace.compile.vectorise import vectorise
 from headrace.errors import QueryError, UnsupportedError
 from headrace.operators.buffer import NEVER
 from headrace.operators.expressions import Expr
+from headrace.operators.last import TIE
 from headrace.operators.pairing import NAMES, SIDE, TIMES
 from headrace.state.layout import SUB, Layout, Policy
 
@@ -116,11 +117,29 @@ def share_places(sides: tuple[SideColumns, SideColumns]) -> tuple[tuple[tuple[st
     return (places[0], places[1]), kinds
 
 
-def travelling(side: SideColumns, which: int | None, places: tuple[str, ...], kinds: list[T.DataType]) -> list[Column]:
-    """A side's rows in the columns of both; ``which`` says of which side they are."""
+def travelling(side: SideColumns, which: int | None, places: tuple[str, ...], kinds: list[T.DataType], tie: bool = False) -> list[Column]:
+    """A side's rows in the columns of both; ``which`` says of which side they are, and ``tie`` adds a hash of the row."""
     own = {place: encode(column(f.name), f.dataType) for place, f in zip(places, side.rest, strict=True)}
     values = [own.get(f"v{i}", F.lit(None)).cast(kind).alias(f"v{i}") for i, kind in enumerate(kinds)]
-    return [*side.fixed(), *([] if which is None else [F.lit(which).cast("byte").alias(SIDE)]), *values]
+    return [
+        *side.fixed(),
+        *([] if which is None else [F.lit(which).cast("byte").alias(SIDE)]),
+        *values,
+        *([hash_of_row(side.frame).alias(TIE)] if tie else []),
+    ]
+
+
+def hash_of_row(frame: DataFrame) -> Column:
+    """A hash of all columns that can be hashed."""
+    return F.xxhash64(*[column(f.name) for f in frame.schema.fields if not _has_map(f.dataType)])
+
+
+def _has_map(kind: T.DataType) -> bool:
+    if isinstance(kind, T.ArrayType):
+        return _has_map(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return any(_has_map(f.dataType) for f in kind.fields)
+    return isinstance(kind, T.MapType | T.VariantType)
 
 
 @dataclass(frozen=True)
@@ -135,6 +154,16 @@ class Joined:
     @property
     def schema(self) -> T.StructType:
         return T.StructType([f for f, _, _ in self.fields])
+
+    @property
+    def schema_without_event_time(self) -> T.StructType:
+        """For pairs whose older row may be of any age: the watermark says nothing of them."""
+        return T.StructType(
+            [
+                T.StructField(f.name, f.dataType, f.nullable, {k: v for k, v in f.metadata.items() if k != catalyst.WATERMARK_KEY})
+                for f in self.schema.fields
+            ]
+        )
 
     def kernel_schema(self) -> T.StructType:
         keys = [T.StructField(f"k{i}", transport_type(f.dataType)) for i, f in enumerate(self.sides[0].keys)]
@@ -215,6 +244,11 @@ def _has_floats(kind: T.DataType) -> bool:
     if isinstance(kind, T.StructType):
         return any(_has_floats(f.dataType) for f in kind.fields)
     return isinstance(kind, T.FloatType | T.DoubleType)
+
+
+def between(within_us: int, sides: tuple[SideColumns, SideColumns]) -> str:
+    """The bound in words."""
+    return f"{within_us} microseconds between {sides[0].time.name} and {sides[1].time.name}"
 
 
 def text_of(condition: Column | None) -> str | None:

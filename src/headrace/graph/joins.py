@@ -26,7 +26,7 @@ _HOW = {
     **dict.fromkeys(("full", "outer", "fullouter"), "full"),
 }
 """Spark's spellings; it ignores case and underscores."""
-_BOUND = "write within='60 seconds', so that rows older than that can be forgotten"
+_BOUND = "write within='60 seconds', so that rows older than that can be forgotten, or {}=100 for the last 100 rows"
 
 
 def join_node(
@@ -35,6 +35,7 @@ def join_node(
     on: Any,
     how: str,
     within: str | timedelta | None,
+    last: int | None,
     condition: Column | str | None,
     suffixes: tuple[str, str],
     where: str,
@@ -43,20 +44,21 @@ def join_node(
     kind = _kind(how, where, tuple(dict.fromkeys(_HOW.values())))
     names = _names(stream, other, on, where)
     times = tuple(the_event_time(each.frame, where).name for each in (stream, other))
-    if within is None and any(pair == times for pair in zip(*names, strict=True)):
+    if last is None and within is None and any(pair == times for pair in zip(*names, strict=True)):
         # Equal event times are the narrowest bound that there is.
         within = timedelta(0)
-    if within is None:
-        raise QueryError("a join of two streams needs a bound on the time between the rows of a pair", where=where, hint=_BOUND)
+    within_us = _bound(stream, within, last, "last", where)
+    if last is not None and kind != "inner":
+        raise UnsupportedError(where=where, found=f"how={how!r} with last={last}", supported=("inner",))
     inputs = (stream,) if same_stream(stream, other) else (stream, other)
-    within_us = within_microseconds(stream, within, where)
-    return JoinNode(inputs, names, within_us, kind, as_column(condition), check_suffixes(suffixes, where), where)
+    return JoinNode(inputs, names, within_us, last, kind, as_column(condition), check_suffixes(suffixes, where), where)
 
 
 def product_node(
     stream: Stream,
     other: Any,
     within: str | timedelta | None,
+    last_per_cell: int | None,
     condition: Column | str | None,
     suffixes: tuple[str, str],
     where: str,
@@ -66,11 +68,9 @@ def product_node(
     if isinstance(other, DataFrame):
         hint = "use join(df, on=condition), which stays in Spark"
         raise UnsupportedError(where=where, wanted="another stream", found="a DataFrame that is no stream", hint=hint)
-    if within is None:
-        raise QueryError("a product of two streams needs a bound on the time between the rows of a pair", where=where, hint=_BOUND)
+    within_us = _bound(stream, within, last_per_cell, "last_per_cell", where)
     inputs = (stream,) if same_stream(stream, other) else (stream, other)
-    within_us = within_microseconds(stream, within, where)
-    return ProductNode(inputs, within_us, as_column(condition), check_suffixes(suffixes, where), where)
+    return ProductNode(inputs, within_us, last_per_cell, as_column(condition), check_suffixes(suffixes, where), where)
 
 
 def with_static(stream: Stream, other: DataFrame, on: Any, how: str, unwanted: dict[str, Any], where: str) -> Stream:
@@ -114,6 +114,19 @@ def same_stream(one: Stream, other: Stream) -> bool:
         return one.frame is other.frame
     same = one.origin is other.origin and len(one.steps) == len(other.steps)
     return same and all(a is b for a, b in zip(one.steps, other.steps, strict=True))
+
+
+def _bound(stream: Stream, within: str | timedelta | None, last: int | None, name: str, where: str) -> int | None:
+    """The bound of time in microseconds; None if rows are counted. One of the two there must be."""
+    if within is not None and last is not None:
+        raise QueryError(where=where, wanted=f"within or {name}", found="both")
+    if last is not None:
+        if not isinstance(last, int) or isinstance(last, bool) or last < 1:
+            raise QueryError(where=where, wanted=f"a whole number of rows above 0 as {name}", found=repr(last))
+        return None
+    if within is None:
+        raise QueryError("two streams can only be joined within a bound", where=where, hint=_BOUND.format(name))
+    return within_microseconds(stream, within, where)
 
 
 def within_microseconds(stream: Stream, within: str | timedelta, where: str) -> int:

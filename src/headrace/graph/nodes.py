@@ -100,7 +100,10 @@ class JoinNode:
     """One, where the stream is joined with itself."""
     on: tuple[tuple[str, ...], tuple[str, ...]]
     """Per side, the names of the key columns."""
-    within_us: int
+    within_us: int | None
+    """The bound on the time between the rows of a pair; or"""
+    last: int | None
+    """... how many rows of the other side a row meets."""
     how: str
     condition: Column | None
     suffixes: tuple[str, str]
@@ -112,7 +115,8 @@ class ProductNode:
     """``crossJoin`` of two streams, or of one with itself."""
 
     inputs: tuple[Stream, ...]
-    within_us: int
+    within_us: int | None
+    last_per_cell: int | None
     condition: Column | None
     suffixes: tuple[str, str]
     where: str

@@ -133,6 +133,7 @@ class Stream:
         how: str = "inner",
         *,
         within: str | timedelta | None = None,
+        last: int | None = None,
         where: ColumnOrName | None = None,
         suffixes: tuple[str, str] = ("", "_right"),
     ) -> Stream:
@@ -141,6 +142,7 @@ class Stream:
         The result has the key columns once, then the left columns, then the right ones; names that both have get a suffix. ``where``
         is a further condition, on the columns of the result. It belongs to the join: in an outer join (``how`` as in Spark) a row whose
         partners all fail it has none. A row without a partner is emitted when the watermark says that none can come.
+        With ``last=100`` instead of ``within`` a row meets the last 100 rows before it of its key on the other side, by event time.
 
         >>> timed = calls.withWatermark("ts", "10 seconds")
         >>> timed.join(timed, on="src", within="60 seconds", where="seconds < seconds_right").columns
@@ -155,14 +157,15 @@ class Stream:
         line = user_line("join")
         joins.check_other(self, other, line)
         if not isinstance(other, Stream):
-            return joins.with_static(self, other, on, how, {"within": within, "where": where}, line)
-        return self._after(joins.join_node(self, other, on, how, within, where, suffixes, line))
+            return joins.with_static(self, other, on, how, {"within": within, "last": last, "where": where}, line)
+        return self._after(joins.join_node(self, other, on, how, within, last, where, suffixes, line))
 
     def crossJoin(
         self,
         other: Stream,
         *,
         within: str | timedelta | None = None,
+        last_per_cell: int | None = None,
         where: ColumnOrName | None = None,
         suffixes: tuple[str, str] = ("", "_right"),
     ) -> Stream:
@@ -170,12 +173,14 @@ class Stream:
 
         The condition may be anything over the columns of the result that can be evaluated on many pairs at once: comparisons, arithmetic,
         mathematical functions. Work is cut into a grid of cells (option ``headrace.productGrid``), and every pair meets in one of them.
+        With ``last_per_cell=100`` instead of ``within`` each cell keeps a window of its own, of the last 100 rows of either side that it
+        got: the result then depends on the grid.
 
         >>> timed = calls.withWatermark("ts", "10 seconds")
         >>> timed.crossJoin(timed, within="1 minute", where="abs(seconds - seconds_right) < 5 and src < src_right").columns
         ['src', 'ts', 'seconds', 'src_right', 'ts_right', 'seconds_right']
         """
-        return self._after(joins.product_node(self, other, within, where, suffixes, user_line("crossJoin")))
+        return self._after(joins.product_node(self, other, within, last_per_cell, where, suffixes, user_line("crossJoin")))
 
     def split(self, *, otherwise: str | None = None, **conditions: ColumnOrName) -> Branches:
         """Several streams out of one: each row goes to the first branch whose condition holds, or to ``otherwise``, or nowhere.

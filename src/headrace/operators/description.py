@@ -26,6 +26,7 @@ from headrace.operators.counted import Buffer, CountAggregate, OpenWindows
 from headrace.operators.dedup import DropDuplicates
 from headrace.operators.instance_state import Part
 from headrace.operators.kernel import Operator, Store
+from headrace.operators.last import Ring
 from headrace.operators.partials import Partial
 from headrace.operators.processor import Clock
 from headrace.operators.session import SessionAggregate
@@ -109,14 +110,20 @@ def describe_part(part: Part, *, keys: list[str], sub: str | None, values: list[
     }
 
 
+def describe_ring(store: Ring, *, keys: list[str], values: list[str]) -> Json:
+    """A store of the last rows of each key."""
+    names = {"keys": keys, "sub": None, "values": ["number", "time", *values]}
+    return {"kind": "ring", "layout": _describe_layout(store.layout), "names": names}
+
+
 def from_description(about: Json) -> Store:
     """The store again. Unknown names come from a newer Headrace, and are refused."""
     layout = _layout_from(about["layout"])
     kind = about["kind"]
     if kind == "process":
         return Part(layout, bool(about["falls_due"]), about["ttl_us"], Clock(about["ttl_by"]))
-    if kind == "rows":
-        return RowBuffer(layout, int(about["keep_us"]), about["due_us"])
+    if kind in ("rows", "ring"):
+        return Ring(layout) if kind == "ring" else RowBuffer(layout, int(about["keep_us"]), about["due_us"])
     if kind == "dropDuplicates":
         payload = pa.schema([(name, type_from(t)) for name, t in about["payload"]])
         return DropDuplicates(layout, payload, bool(about["late"]))

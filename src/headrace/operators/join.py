@@ -36,7 +36,7 @@ class WindowedJoin:
 
     @property
     def buffers(self) -> tuple[RowBuffer, RowBuffer]:
-        return tuple(  # type: ignore[return-value]
+        left, right = (
             RowBuffer(
                 self.pairing.layouts[side],
                 keep_us=self.within_us * (2 if self.outer[1 - side] or (self.pairing.one_input and self.outer[side]) else 1),
@@ -44,6 +44,7 @@ class WindowedJoin:
             )
             for side in (LEFT, RIGHT)
         )
+        return left, right
 
     @property
     def store_names(self) -> tuple[str, str]:

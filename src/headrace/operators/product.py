@@ -48,8 +48,17 @@ class WindowedProduct:
     """One stream is both sides; its rows come once for each."""
 
     @property
+    def store_names(self) -> tuple[str, str]:
+        return NAMES
+
+    @property
+    def buffers(self) -> tuple[RowBuffer, RowBuffer]:
+        left, right = (RowBuffer(layout, self.within_us) for layout in self.pairing.layouts)
+        return left, right
+
+    @property
     def stores(self) -> dict[str, Store]:
-        return {name: RowBuffer(layout, self.within_us) for name, layout in zip(NAMES, self.pairing.layouts, strict=True)}
+        return dict(zip(self.store_names, self.buffers, strict=True))
 
     @property
     def input_schema(self) -> pa.Schema:
@@ -71,8 +80,8 @@ class WindowedProduct:
         for side, rows in enumerate(new):
             if not rows.num_rows:
                 continue
-            other = self.stores[NAMES[1 - side]]
-            for run in views[NAMES[1 - side]].runs(other.live_from(moment.watermark_ms)):
+            other = 1 - side
+            for run in views[NAMES[other]].runs(self.buffers[other].live_from(moment.watermark_ms)):
                 result.emitted.extend(self._pairs(rows, run.rows, side))
             result.changed[NAMES[side]] = rows
         return result

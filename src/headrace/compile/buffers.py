@@ -1,0 +1,68 @@
+"""The stores of a join, as the user sees them and as a checkpoint describes them."""
+
+from __future__ import annotations
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headrace.compile import event_time
+from headrace.compile.plan import StoreReader
+from headrace.compile.sides import SideColumns
+from headrace.compile.types import decode, transport_type
+from headrace.operators.description import describe_ring, describe_rows
+from headrace.operators.join import WindowedJoin
+from headrace.operators.last import NUMBER, TIME, WAITING, LastJoin
+from headrace.operators.pairing import LEFT, NAMES, SIDE
+from headrace.operators.product import WindowedProduct
+from headrace.state.layout import SUB
+
+Sides = tuple[SideColumns, SideColumns]
+PairOperator = WindowedJoin | LastJoin | WindowedProduct
+
+
+def readers(operator: PairOperator, sides: Sides, kinds: list[T.DataType]) -> dict[str, StoreReader]:
+    """How each store is shown."""
+    if not isinstance(operator, LastJoin):
+        return {name: side.reader() for name, side in zip(operator.store_names, sides, strict=True)}
+    found = {name: _ring(side) for name, side in zip(operator.store_names, sides, strict=True)}
+    return {**found, WAITING: _waiting(sides[LEFT], kinds, operator.pairing.one_input)}
+
+
+def kernels(operator: PairOperator, sides: Sides) -> dict[str, dict[str, object]]:
+    """What is needed to read each store without the program that wrote it."""
+    named = list(zip(operator.store_names, sides, strict=True))
+    if not isinstance(operator, LastJoin):
+        return {
+            name: describe_rows(buffer, keys=list(side.on), sub=side.time.name, values=[f.name for f in side.rest])
+            for (name, side), buffer in zip(named, operator.buffers, strict=True)
+        }
+    found = {
+        name: describe_ring(ring, keys=list(side.on), values=[f.name for f in side.rest])
+        for (name, side), ring in zip(named, operator.rings, strict=True)
+    }
+    waiting = operator.waiting
+    return {**found, WAITING: describe_rows(waiting, keys=list(sides[LEFT].on), sub="time", values=waiting.layout.value_names)}
+
+
+def _ring(side: SideColumns) -> StoreReader:
+    keys = [T.StructField(f"k{i}", transport_type(f.dataType)) for i, f in enumerate(side.keys)]
+    values = [T.StructField(f"p{i}", transport_type(f.dataType)) for i, f in enumerate(side.rest)]
+    shown = [decode(F.col(f"k{i}"), f.dataType).alias(f.name) for i, f in enumerate(side.keys) if f not in side.rest]
+    if side.time.name not in side.on:
+        shown.append(event_time.from_micros(F.col(TIME), side.time.dataType).alias(side.time.name))
+    shown += [decode(F.col(f"p{i}"), f.dataType).alias(f.name) for i, f in enumerate(side.rest)]
+    numbers = [T.StructField(NUMBER, T.LongType()), T.StructField(TIME, T.LongType())]
+    return StoreReader(T.StructType([*keys, *numbers, *values]), lambda frame: frame.select(*shown))
+
+
+def _waiting(side: SideColumns, kinds: list[T.DataType], one_input: bool) -> StoreReader:
+    """Rows of both sides; their values lie in columns that the sides share, and have no names of their own."""
+    keys = [T.StructField(f"k{i}", transport_type(f.dataType)) for i, f in enumerate(side.keys)]
+    sides = [] if one_input else [T.StructField(SIDE, T.ByteType())]
+    values = [T.StructField(f"v{i}", kind) for i, kind in enumerate(kinds)]
+    shown = [decode(F.col(f"k{i}"), f.dataType).alias(f.name) for i, f in enumerate(side.keys)]
+    shown.append(event_time.from_micros(F.col(SUB), side.time.dataType).alias("time"))
+    if not one_input:
+        shown.append(F.when(F.col(SIDE) == LEFT, NAMES[0]).otherwise(NAMES[1]).alias(SIDE))
+    shown += [F.col(f.name) for f in values]
+    return StoreReader(T.StructType([*keys, T.StructField(SUB, T.LongType()), *sides, *values]), lambda frame: frame.select(*shown))

@@ -1,0 +1,206 @@
+"""Tuple-count joins: a row meets the last rows of the other side, in the order of event time.
+
+Rows wait until the watermark has passed them; then their order is known. It is (time, left before right, a hash of the row), and does
+not depend on how rows arrived. Each row that falls due meets the last ``size`` rows of its key on the other side that come before it.
+
+    waiting     rows that the watermark has not passed
+    left/right  the last ``size`` rows of each key, in a ring: row n lies at n modulo ``size``, and replaces what lay there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.operators.buffer import RowBuffer
+from headrace.operators.kernel import Applied, Moment, OutputMode, Store, View, Views
+from headrace.operators.matching import CHUNK_PAIRS, bisect, expand
+from headrace.operators.pairing import LEFT, NAMES, RIGHT, Pairing, in_time
+from headrace.state import lookup
+from headrace.state.layout import HASH, SUB, Indices, Layout, Policy, subs
+from headrace.state.run import RunRef
+from headrace.state.segments import key_starts, segment_order, sort_into_segments
+
+TIE = "tie"
+"""Input column: a hash of the row, by which rows of one time are ordered."""
+WAITING = "waiting"
+NUMBER, TIME = "n", "t"
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The newest rows of each key; the sub-key is a place in the ring."""
+
+    layout: Layout
+
+    def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        raise AssertionError("a place in a ring holds its newest row")
+
+    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
+        return False
+
+    def live_from(self, watermark_ms: int) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A side's rows for the keys that are due, by key and time: those that were kept, then those that are new."""
+
+    rows: pa.RecordBatch
+    """As they are kept, without their numbers."""
+    key: Indices
+    is_new: Indices
+    number: Indices
+
+
+@dataclass(frozen=True)
+class LastJoin:
+    """``join(..., last=size)``."""
+
+    pairing: Pairing
+    size: int
+
+    @property
+    def store_names(self) -> tuple[str, str]:
+        return ("rows", "rows") if self.pairing.one_input else (NAMES[LEFT], NAMES[RIGHT])
+
+    @property
+    def rings(self) -> tuple[Ring, Ring]:
+        left, right = (
+            Ring(Layout(each.keys, ((NUMBER, pa.int64()), (TIME, pa.int64()), *each.values), has_sub=True)) for each in self.pairing.layouts
+        )
+        return left, right
+
+    @property
+    def waiting(self) -> RowBuffer:
+        schema = self.input_schema
+        values = tuple((f.name, f.type) for f in schema if f.name not in (HASH, SUB, *self.pairing.layouts[LEFT].key_names))
+        return RowBuffer(Layout(self.pairing.layouts[LEFT].keys, values, has_sub=True, policy=Policy.KEEP), keep_us=0, due_us=0)
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        return {**dict(zip(self.store_names, self.rings, strict=True)), WAITING: self.waiting}
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        return self.pairing.input_schema.append(pa.field(TIE, pa.int64()))
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.pairing.output_schema
+
+    def emits_at_once(self, mode: OutputMode) -> bool:
+        return False
+
+    def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
+        result = Applied(rows=rows.num_rows)
+        rows = in_time(rows, moment.watermark_us)
+        result.rows_late = result.rows - rows.num_rows
+        if rows.num_rows:
+            layout = self.waiting.layout
+            result.changed[WAITING], starts = sort_into_segments(rows.select(layout.schema.names), layout)
+            result.keys = len(starts)
+        return result
+
+    def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
+        result = Applied()
+        due = self._due(views[WAITING], moment.watermark_us, until_ms * 1000)
+        if due is None:
+            return result
+        left, right = self._tables(due, views)
+        for side, (table, other) in enumerate(((left, right), (right, left))):
+            result.emitted.extend(self._pairs(table, other, side))
+            name = self.store_names[side]
+            if name not in result.changed and (changed := self._newest(table, side)) is not None:
+                result.changed[name] = changed
+        return result
+
+    def _due(self, view: View, after_us: int, until_us: int) -> pa.RecordBatch | None:
+        """Rows whose turn has come, those of one time in the order of their hashes."""
+        parts = []
+        for run in view.runs(after_us + 1):
+            time = subs(run.rows)
+            turn = (time > after_us) & (time <= until_us)
+            if turn.any():
+                parts.append(run.rows.filter(pa.array(turn)).replace_schema_metadata(None))
+        if not parts:
+            return None
+        rows = pa.concat_batches(parts)
+        return rows.take(pa.array(np.argsort(rows.column(TIE).to_numpy(), kind="stable")))
+
+    def _tables(self, due: pa.RecordBatch, views: Views) -> tuple[_Table, _Table]:
+        """Both sides, with keys numbered alike."""
+        new = self.pairing.split(due)
+        sides = (LEFT,) if self.pairing.one_input else (LEFT, RIGHT)
+        kept = [self._kept(views[self.store_names[side]], due, side) for side in sides]
+        parts = [part for side in sides for part in (kept[side][0], new[side])]
+        fixed = [HASH, *self.pairing.layouts[LEFT].key_names, SUB]
+        layout = Layout(self.pairing.layouts[LEFT].keys, (), has_sub=True)
+        together = pa.concat_batches([part.select(fixed) for part in parts])
+        order, _ = segment_order(together, layout)
+        firsts = key_starts(together.take(pa.array(order)), layout)
+        key = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(order))))
+        tables = []
+        begin = 0
+        for side in sides:
+            end = begin + kept[side][0].num_rows + new[side].num_rows
+            mine = (order >= begin) & (order < end)
+            places = order[mine] - begin
+            rows = pa.concat_batches([kept[side][0], new[side]]).take(pa.array(places))
+            numbers = np.concatenate([kept[side][1], np.zeros(new[side].num_rows, dtype=np.int64)])[places]
+            is_new = places >= kept[side][0].num_rows
+            tables.append(_numbered(rows, key[mine], is_new, numbers))
+            begin = end
+        return tables[0], tables[-1]
+
+    def _kept(self, view: View, due: pa.RecordBatch, side: int) -> tuple[pa.RecordBatch, Indices]:
+        """The rows that are kept of the keys that are due, in their order, and their numbers."""
+        layout = self.pairing.layouts[side]
+        found = lookup.all_rows(view.runs(), due)
+        if found is None:
+            return layout.empty(), np.zeros(0, dtype=np.int64)
+        # The newest run comes first, so the first row at a place is the one that holds.
+        order, starts = segment_order(found, self.rings[side].layout, presorted=True)
+        found = found.take(pa.array(order[starts]))
+        found = found.take(pa.array(np.argsort(found.column(NUMBER).to_numpy(), kind="stable")))
+        columns = [found.column(TIME if name == SUB else name) for name in layout.schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=layout.schema), np.asarray(found.column(NUMBER).to_numpy())
+
+    def _pairs(self, table: _Table, other: _Table, side: int) -> Iterator[pa.RecordBatch]:
+        """New rows of this side with the last rows of the other that come before them."""
+        needles = np.flatnonzero(table.is_new)
+        key = table.key[needles]
+        begin, end = np.searchsorted(other.key, key, "left"), np.searchsorted(other.key, key, "right")
+        # Of two rows of one time the left one comes first.
+        upto = bisect(subs(other.rows), begin, end, subs(table.rows)[needles] + side)
+        for which, partner in expand(np.maximum(begin, upto - self.size), upto, CHUNK_PAIRS):
+            at = needles[which]
+            left, right = (at, partner) if side == LEFT else (partner, at)
+            rows = (table.rows, other.rows) if side == LEFT else (other.rows, table.rows)
+            good = self.pairing.holding(*rows, left, right)
+            if good is not None:
+                left, right = left[good], right[good]
+            if len(left):
+                yield self.pairing.output(*rows, left, right)
+
+    def _newest(self, table: _Table, side: int) -> pa.RecordBatch | None:
+        """The new rows that are among the last of their key, for the ring."""
+        layout = self.rings[side].layout
+        behind = np.searchsorted(table.key, table.key, "right") - np.arange(len(table.key))
+        chosen = np.flatnonzero(table.is_new & (behind <= self.size))
+        if not len(chosen):
+            return None
+        rows, number = table.rows.take(pa.array(chosen)), table.number[chosen]
+        given = {SUB: pa.array(number % self.size), NUMBER: pa.array(number), TIME: rows.column(SUB)}
+        columns = [given[name] if name in given else rows.column(name) for name in layout.schema.names]
+        return sort_into_segments(pa.RecordBatch.from_arrays(columns, schema=layout.schema), layout)[0]
+
+
+def _numbered(rows: pa.RecordBatch, key: Indices, is_new: Indices, kept: Indices) -> _Table:
+    """The numbers of a key's rows have no gaps, so the first row's tells all."""
+    first = np.searchsorted(key, key, "left")
+    return _Table(rows, key, is_new, kept[first] + np.arange(len(key)) - first if len(key) else kept)

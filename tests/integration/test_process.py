@@ -1,0 +1,320 @@
+"""Users' own operators in running queries: against Spark's aggregates, and against references written down here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+import headrace as hr
+from headrace.errors import HeadraceError, ProcessorError, QueryError, StateSchemaError
+from tests.integration.both import Answer, Feed, assert_same_rows, ours, spark_batch
+
+pytestmark = pytest.mark.spark
+
+# Workers need not be able to import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = "k string, part int, ts timestamp, v long"
+
+
+def rows(seed: int, count: int, begin_s: float = 0, length_s: float = 60, keys: int = 20) -> pa.Table:
+    random = np.random.default_rng(seed)
+    names = [None if k == 0 else f"key {k}" for k in random.integers(0, keys, count)]
+    times = sorted(random.integers(int(begin_s * 1000), int((begin_s + length_s) * 1000), count).tolist())
+    return pa.table(
+        {
+            "k": pa.array(names, pa.string()),
+            "part": pa.array(random.integers(0, 2, count), pa.int32()),
+            "ts": pa.array([START + timedelta(milliseconds=t) for t in times], pa.timestamp("us", tz="UTC")),
+            "v": pa.array(random.integers(-100, 100, count), pa.int64()),
+        }
+    )
+
+
+class Totals(hr.Processor):
+    """Count and sum of each key, all keys at once."""
+
+    def process(self, rows: pa.Table, state: Any) -> pa.Table:
+        new = rows.group_by(["k", "part"]).aggregate([("v", "count"), ("v", "sum")])
+        old = state.get(new)
+        count = pc.add(new["v_count"], pc.fill_null(old["count"], 0))
+        total = pc.add(new["v_sum"], pc.fill_null(old["total"], 0))
+        totals = pa.table({"k": new["k"], "part": new["part"], "count": count, "total": total})
+        state.put(totals)
+        return totals
+
+
+class TotalsPerKey(hr.KeyProcessor):
+    """The same, key by key."""
+
+    def process(self, key: Any, rows: Any, state: Any) -> Any:
+        state.count = (state.count or 0) + len(rows)
+        state.total = (state.total or 0) + sum(row.v for row in rows)
+        yield key.k, key.part, state.count, state.total
+
+
+OUT = "k string, part int, count long, total long"
+KEPT = "count long, total long"
+
+
+def totals(processor: Any) -> Any:
+    return lambda s: s.groupBy("k", "part").process(processor, OUT, state=KEPT)
+
+
+@pytest.mark.parametrize(
+    ("processor", "files", "options"),
+    [
+        (Totals(), 4, {"instances": 3}),
+        (TotalsPerKey(), 4, {"instances": 3, "hashBits": 3, "depthMax": 1}),
+        (TotalsPerKey(), 2, {"instances": 1}),
+        (Totals(), 1, {"instances": 1, "hashBits": 2}),
+    ],
+)
+def test_running_totals_equal_spark_s_aggregate(spark: SparkSession, tmp_path: Path, processor: Any, files: int, options: Any) -> None:
+    whole = rows(1, 1200)
+    cuts = np.linspace(0, whole.num_rows, files + 1).astype(int)
+    feed = Feed.of(tmp_path, SCHEMA, [whole.slice(a, b - a) for a, b in pairwise(cuts.tolist())])
+    found = ours(spark, [feed], totals(processor), "append" if files > 1 else "update", tmp_path, **options)
+    wanted = spark_batch(spark, [feed], lambda s: s.groupBy("k", "part").agg(F.count("*").alias("count"), F.sum("v").alias("total")))
+    assert_same_rows(found.last(2), wanted.rows, found.columns, "the last word on every key")
+
+
+class Sessions(hr.KeyProcessor):
+    """Counts rows of a key until none has come for ten seconds."""
+
+    def process(self, key: Any, rows: Any, state: Any) -> Any:
+        for row in rows:
+            if state.count is not None and row.ts >= state.last + timedelta(seconds=10):
+                yield self.end(key, state)
+            state.count = (state.count or 0) + 1
+            state.last = row.ts
+        state.delete_timer()
+        state.set_timer(state.last + timedelta(seconds=10))
+
+    def on_timer(self, key: Any, at: datetime, state: Any) -> Any:
+        yield self.end(key, state)
+
+    def end(self, key: Any, state: Any) -> Any:
+        ended = (key, state.count, state.last)
+        state.delete()
+        return ended
+
+
+def session_reference(table: pa.Table, until: datetime) -> list[tuple[Any, ...]]:
+    by_key = defaultdict(list)
+    for row in table.to_pylist():
+        by_key[row["k"]].append(row["ts"])
+    found = []
+    for key, times in by_key.items():
+        session: list[datetime] = []
+        for ts in sorted(times):
+            if session and ts >= session[-1] + timedelta(seconds=10):
+                found.append((key, len(session), session[-1]))
+                session = []
+            session.append(ts)
+        if session[-1] + timedelta(seconds=10) <= until:
+            found.append((key, len(session), session[-1]))
+    return [(k, n, int(ts.timestamp() * 1_000_000 + 0.5)) for k, n, ts in found]
+
+
+def test_timers_fire_when_the_watermark_passes_whatever_the_batches(spark: SparkSession, tmp_path: Path) -> None:
+    whole = pa.concat_tables([rows(2, 150, 0, 120), rows(3, 100, 200, 60)])
+    end = whole["ts"].to_pylist()[-1]
+    wanted = session_reference(whole, end - timedelta(seconds=1))
+    state = hr.State("count long, last timestamp", timers="event")
+
+    def query(s: Any) -> Any:
+        return s.withWatermark("ts", "1 second").groupBy("k").process(Sessions(), "k string, count long, last timestamp", state)
+
+    for cuts, options in (([90, 160], {"instances": 3}), ([], {"instances": 1, "hashBits": 2}), ([30, 60, 90, 120, 150, 180], {})):
+        edges = [0, *cuts, whole.num_rows]
+        feed = Feed.of(tmp_path, SCHEMA, [whole.slice(a, b - a) for a, b in pairwise(edges)])
+        found = ours(spark, [feed], query, "update" if not cuts else "append", tmp_path, **options)
+        assert_same_rows(found.rows, wanted, found.columns, f"cut at {cuts}")
+
+
+class Distinct(hr.Processor):
+    """How many different values a key has had, by a map; late rows must not come here."""
+
+    def process(self, rows: pa.Table, state: Any) -> pa.Table:
+        values = rows.group_by(["k", "v"]).aggregate([("v", "count"), ("ts", "max")])
+        seen = state.map("seen")
+        times = pc.add(values["v_count"], pc.fill_null(seen.get(values)["times"], 0))
+        seen.put(values.select(["k", "v"]).append_column("times", times))
+        counted = seen.items(rows).group_by("k").aggregate([("v", "count")])
+        last = rows.group_by("k").aggregate([("ts", "max")])
+        assert counted.num_rows == last.num_rows
+        order = pc.index_in(last["k"], value_set=counted["k"].combine_chunks())
+        return pa.table({"k": last["k"], "different": counted["v_count"].take(order), "ts": last["ts_max"]})
+
+
+def test_maps_and_a_chain_into_windows_and_what_the_state_shows(spark: SparkSession, tmp_path: Path) -> None:
+    late = pa.table({"k": ["late"], "part": pa.array([1], pa.int32()), "ts": [START], "v": [1]}).cast(rows(1, 1).schema)
+    tables = [rows(5, 300, 0, 60, keys=5), pa.concat_tables([rows(6, 300, 60, 60, keys=5), late]), rows(7, 10, 300, 1)]
+    feed = Feed.of(tmp_path, SCHEMA, tables)
+    state = hr.State(maps={"seen": ("v long", "times long")})
+
+    def query(s: Any) -> Any:
+        counts = s.withWatermark("ts", "1 second").groupBy("k").process(Distinct(), "k string, different long, ts timestamp", state)
+        # The event time comes out as one, so that windows can be built on it.
+        return counts.groupBy(F.window("ts", "2 minutes")).agg(F.max("different").alias("most"), F.count("*").alias("rows"))
+
+    found = ours(spark, [feed], query, "append", tmp_path, instances=2)
+    seen: dict[Any, set[int]] = defaultdict(set)
+    for row in pa.concat_tables([tables[0], tables[1].slice(0, 300)]).to_pylist():
+        seen[row["k"]].add(row["v"])
+    _, most, emitted = found.rows[0]
+    assert most == max(map(len, seen.values()))
+    assert emitted == sum(len(set(t["k"].to_pylist())) for t in (tables[0], tables[1].slice(0, 300)))
+
+
+def test_a_restart_goes_on_where_it_was_and_state_can_be_given_and_read(spark: SparkSession, tmp_path: Path) -> None:
+    first, second = rows(8, 200), rows(9, 200)
+    feed = Feed.of(tmp_path, SCHEMA, [first, second])
+    folder, checkpoint = tmp_path / "in", str(tmp_path / "ckpt")
+    given = spark.createDataFrame([("key 1", 0, 1000, 5), ("nobody", 1, 7, 7)], OUT)
+
+    def run(processor: Any, initial: Any = None, kept: Any = KEPT) -> Any:
+        stream = hr.stream(feed.stream(spark, folder))
+        result = stream.groupBy("k", "part").process(processor, OUT, state=kept, initial=initial)
+        writer = result.writeStream.format("noop").option("checkpointLocation", checkpoint).option("headrace.hashBits", "4")
+        started = writer.trigger(availableNow=True).start()
+        started.awaitTermination()
+        return started
+
+    folder.mkdir()
+    shutil.copy(feed.files[0][0], folder)
+    run(TotalsPerKey(), given)
+    shutil.copy(feed.files[1][0], folder)
+    # The other form reads the same state.
+    query = run(Totals(), given)
+    found = [tuple(row) for row in query.state("process").collect()]
+    answer = spark_batch(spark, [feed], lambda s: s.groupBy("k", "part").agg(F.count("*"), F.sum("v"))).rows
+    wanted = {(row[0], row[1]): (row[2], row[3]) for row in answer}
+    extra = wanted.get(("key 1", 0), (0, 0))
+    wanted |= {("key 1", 0): (1000 + extra[0], 5 + extra[1]), ("nobody", 1): (7, 7)}
+    assert_same_rows(found, [(*k, *v) for k, v in wanted.items()], ["k", "part", "count", "total"], "the state")
+    with pytest.raises(StateSchemaError, match="value n int64"):
+        run(per_key(lambda key, rows, state: None), kept="n long, total long")
+    checkpoint = str(tmp_path / "other")
+    with pytest.raises(QueryError, match="each key once in the initial state"):
+        run(Totals(), given.union(given))
+
+
+def per_key(process: Any) -> Any:
+    return type("Mine", (hr.KeyProcessor,), {"process": lambda self, key, rows, state: process(key, rows, state)})()
+
+
+def test_an_error_of_the_user_is_shown_and_nothing_is_lost(spark: SparkSession, tmp_path: Path) -> None:
+    class Fails(TotalsPerKey):
+        def process(self, key: Any, rows: Any, state: Any) -> Any:
+            if any(row.v == 99 for row in rows):
+                raise ValueError("99 is not a number that I like")
+            yield from super().process(key, rows, state)
+
+    feed = Feed.of(tmp_path, SCHEMA, [rows(10, 50).set_column(3, "v", pa.array(range(100, 150))), rows(11, 500)])
+    folder = tmp_path / "in"
+    folder.mkdir()
+    steps: list[Any] = []
+
+    def start(processor: Any) -> Any:
+        result = totals(processor)(hr.stream(feed.stream(spark, folder)))
+        writer = result.writeStream.option("checkpointLocation", str(tmp_path / "ckpt")).trigger(availableNow=True)
+        return writer.foreachBatch(lambda frame, _: steps.extend(map(tuple, frame.collect()))).start()
+
+    shutil.copy(feed.files[0][0], folder)
+    start(Fails()).awaitTermination()
+    shutil.copy(feed.files[1][0], folder)
+    with pytest.raises(ProcessorError) as caught:
+        start(Fails()).awaitTermination()
+    message = str(caught.value)
+    assert "Fails.process raised ValueError: 99 is not a number that I like" in message
+    assert 'raise ValueError("99 is not a number that I like")' in message
+    assert "py4j" not in message
+    start(TotalsPerKey()).awaitTermination()
+    wanted = spark_batch(spark, [feed], lambda s: s.groupBy("k", "part").agg(F.count("*"), F.sum("v"))).rows
+    assert_same_rows(Answer([steps], []).last(2), wanted, ["k", "part", "count", "total"], "after the mistake was mended")
+
+
+class Twice(hr.Processor):
+    def process(self, rows: pa.Table, state: Any) -> pa.Table:
+        return rows.select(["name"])
+
+    def on_timers(self, due: pa.Table, state: Any) -> pa.Table:
+        return due.select(["name"])
+
+
+class WrongArguments(hr.KeyProcessor):
+    def process(self, rows: Any, state: Any) -> Any:  # type: ignore[override]
+        return []
+
+
+class WrongForm(hr.Processor):
+    def process(self, rows: pa.Table, state: Any) -> pa.Table:
+        return rows
+
+    def on_timer(self, key: Any, at: Any, state: Any) -> Any: ...
+
+
+class NotSent(hr.KeyProcessor):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def process(self, key: Any, rows: Any, state: Any) -> Any: ...
+
+
+def test_mistakes_are_errors_at_the_line_that_made_them(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    stream = hr.stream(spark.readStream.schema("name string, ts timestamp, v long").parquet(str(tmp_path / "in")))
+    timed = stream.withWatermark("ts", "1 second")
+    fine = per_key(lambda key, rows, state: None)
+    timers = hr.State("n long", timers="event")
+    by_name = stream.groupBy("name")
+    cases = [
+        (lambda: by_name.process(Totals, "k string", "n long"), "found the class Totals itself; write Totals()"),
+        (lambda: by_name.process(len, "k string", "n long"), "wanted an instance of a class derived from hr.Processor or hr.KeyProcessor"),
+        (lambda: by_name.process(hr.Processor(), "k string", "n long"), "wanted a method process of Processor"),
+        (lambda: by_name.process(WrongArguments(), "k string", "n long"), "wanted WrongArguments.process(self, key, rows, state)"),
+        (lambda: by_name.process(WrongForm(), "k string", "n long"), "found on_timer, which is never called"),
+        (lambda: by_name.process(NotSent(), "k string", "n long"), "NotSent cannot be sent to a task"),
+        (lambda: by_name.process(fine, "k strong", "n long"), "schema"),
+        (lambda: by_name.process(fine, "", "n long"), "wanted at least one column to emit"),
+        (lambda: by_name.process(fine, "k string", ""), "wanted a state with values, maps or timers"),
+        (lambda: by_name.process(fine, "k string", "n lung"), "state"),
+        (lambda: by_name.process(fine, "k string", "n long, n long"), "wanted each column once; found 'n'"),
+        (lambda: by_name.process(fine, "k string", "delete long"), "wanted another name for a part of the state; found 'delete'"),
+        (lambda: by_name.process(fine, "k string", hr.State(maps={"seen": "a long"})), "map 'seen'"),  # type: ignore[dict-item]
+        (lambda: by_name.process(fine, "k string", hr.State("n long", ttl="1 fortnight")), "ttl"),
+        (lambda: by_name.process(fine, "k string", hr.State("n long", ttl="1 hour", ttl_by="event")), "wanted a stream with an event time"),
+        (lambda: by_name.process(fine, "k string", timers), "on_timer"),
+        (lambda: by_name.process(Twice(), "name string", "n long"), "hr.State(..., timers='event')"),
+        (lambda: by_name.process(Twice(), "name string", timers), "call withWatermark on the stream first"),
+        (lambda: timed.groupBy("name").process(Twice(), "name long", timers), "wanted column 'name' of type int64; found string"),
+        (lambda: timed.groupBy("name").process(Twice(), "other string", timers), "wanted the columns other string; found name string"),
+        (lambda: timed.groupBy("name", F.window("ts", "1 minute")).process(fine, "k string", "n long"), "grouped by a window"),
+        (lambda: stream.groupBy().process(fine, "k string", "n long"), "wanted at least one key"),
+        (lambda: by_name.process(fine, "k string", "n long", initial=spark.range(1)), "wanted the columns struct<name:string,n:bigint>"),
+    ]
+    for build, said in cases:
+        with pytest.raises(HeadraceError) as caught:
+            build()
+        assert said in str(caught.value), str(caught.value)
+        assert "process at test_process.py:" in str(caught.value)
+    emitted = T.StructType.fromDDL("name string")
+    assert by_name.process(fine, emitted, T.StructType.fromDDL("n long")).schema == emitted

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.graph.window_column import count_window
     from headrace.operators.keyed_state import KeyedState
     from headrace.operators.processor import KeyProcessor, Processor
+    from headrace.runtime.measure import measure
     from headrace.runtime.query import HeadraceQuery
     from headrace.runtime.session import session
     from headrace.runtime.writer import start
@@ -33,6 +34,7 @@ __all__ = [
     "State",
     "Stream",
     "count_window",
+    "measure",
     "session",
     "start",
     "stream",
@@ -49,6 +51,7 @@ _HOMES = {
     "State": "headrace.graph.processes",
     "Stream": "headrace.graph.stream",
     "count_window": "headrace.graph.window_column",
+    "measure": "headrace.runtime.measure",
     "session": "headrace.runtime.session",
     "start": "headrace.runtime.writer",
     "stream": "headrace.graph.stream",

@@ -27,6 +27,8 @@ TINY = {
     "aggregate": "--keys 300 --rows 1000",
     "sliding": "--keys 10 --rows 200 --step-s 3600 --baselines spark-rocksdb",
     "latency": "--keys 300 --rows 100 --warmup 1 --baselines spark-memory",
+    "heavy-customers": "--customers 10 --rows 200 --step-s 3600",
+    "strategies": "--keys 20 --rows 200 --step-s 60 --nodes 4",
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }
 

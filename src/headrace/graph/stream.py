@@ -197,13 +197,13 @@ class Stream:
         if otherwise in conditions:
             raise QueryError(where=where, wanted="a name of its own for the rest", found=f"otherwise={otherwise!r}, which is a branch")
         base = self._shared(where)
-        taken = F.lit(False)
+        taken: Column | None = None
         branches = Branches()
         for name, condition in conditions.items():
             holds = F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))
-            branches[name] = base._filtered(holds & ~taken, where)
-            taken = taken | holds
-        if otherwise is not None:
+            branches[name] = base._filtered(holds if taken is None else holds & ~taken, where)
+            taken = holds if taken is None else taken | holds
+        if otherwise is not None and taken is not None:
             branches[otherwise] = base._filtered(~taken, where)
         return branches
 

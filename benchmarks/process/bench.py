@@ -1,0 +1,52 @@
+"""A running count and sum by key as a user's own operator: what state costs that is touched from Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.bench import stats
+from headrace.bench.model import OURS, ROCKSDB, Benchmark, Lane, Options, Results
+from headrace.errors import HeadraceError
+
+IN_PANDAS = "transformWithStateInPandas"
+BY_ROWS = "transformWithState"
+WITH_STATE = "applyInPandasWithState"
+BASELINES = (IN_PANDAS, BY_ROWS, WITH_STATE)
+PER_KEY = "ours, per key"
+
+
+def lanes(options: Options) -> list[Lane]:
+    named = [name for name in str(options["baselines"]).split(",") if name and name != "none"]
+    if unknown := [name for name in named if name not in BASELINES]:
+        raise HeadraceError(where="--baselines", wanted=f"none, or some of {','.join(BASELINES)}", found=", ".join(unknown))
+    keys = int(options["keys"])
+    sizes = {OURS: int(options["rows"]), PER_KEY: int(options["rows"])} | dict.fromkeys(named, int(options["baseline_rows"]))
+    found = []
+    for name, rows in sizes.items():
+        engine = ROCKSDB if name in BASELINES else OURS
+        params = {"keys": keys, "rows": rows, "form": name}
+        # Every key once, so that what is measured finds the state full. Batches of the baselines stay short enough to watch.
+        size = max(rows, min(keys, int(options["preload_rows"])))
+        found.append(Lane(name, engine, params, preload_rows=size, preload_batches=-(-keys // size), warmup_batches=2))
+    return found
+
+
+def extra(results: Results, options: Options) -> dict[str, Any]:
+    """The per-key form is ours as well: it has ratios of its own."""
+    rates = {name: None if result.failed else stats.rate_total(result) for name, result in results.items()}
+    baselines = {name: rate for name, rate in rates.items() if name in BASELINES}
+    return {
+        "baselines": baselines,
+        "ratio": {name: stats.ratio(rates[OURS], rate) for name, rate in baselines.items()},
+        "per_key": rates[PER_KEY],
+        "per_key_ratio": {name: stats.ratio(rates[PER_KEY], rate) for name, rate in baselines.items()},
+    }
+
+
+BENCHMARK = Benchmark(
+    name="process",
+    line="running count and sum by key, as a user's own operator",
+    options={"keys": 100_000, "rows": 1_000_000, "baseline_rows": 5_000, "preload_rows": 25_000, "baselines": ",".join(BASELINES)},
+    lanes=lanes,
+    extra=extra,
+)

@@ -29,8 +29,15 @@ TINY = {
     "latency": "--keys 300 --rows 100 --warmup 1 --baselines spark-memory",
     "heavy-customers": "--customers 10 --rows 200 --step-s 3600",
     "strategies": "--keys 20 --rows 200 --step-s 60 --nodes 4",
+    "process": "--keys 200 --rows 500 --baseline-rows 50 --preload-rows 200 --baselines transformWithStateInPandas",
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }
+
+BASELINES = {
+    "process": ("transformWithStateInPandas",),
+    "strategies": ("operator-cloud", "query-cloud"),
+}
+"""Where they are not Spark's two state stores."""
 
 
 def tiny(spark: SparkSession, name: str, folder: Path) -> dict[str, Any]:
@@ -56,7 +63,7 @@ def test_a_tiny_run_is_equal_and_says_so(spark: SparkSession, tmp_path: Path, ca
     check_form(line, name)
     assert line["equal"] is True, line["lanes"]
     assert not list(tmp_path.iterdir()), "the run leaves nothing behind"
-    check_own = {"latency": check_latency, "state-size": check_state_size}.get(name)
+    check_own = {"latency": check_latency, "state-size": check_state_size, "process": check_process}.get(name)
     if check_own:
         check_own(line)
 
@@ -91,7 +98,7 @@ def check_form(line: dict[str, Any], name: str) -> None:
     assert line["bench"] == name
     assert line["ours"] > 0
     for baseline, rate in line["baselines"].items():
-        assert baseline in ("spark-rocksdb", "spark-memory")
+        assert baseline in BASELINES.get(name, ("spark-rocksdb", "spark-memory"))
         assert rate > 0
         assert line["ratio"][baseline] > 0
     assert {"cores", "cpu", "memory_gb"} <= set(line["machine"])
@@ -106,6 +113,11 @@ def check_latency(line: dict[str, Any]) -> None:
         assert share * line["ratio"][name] == pytest.approx(1, rel=0.05)
     assert "addBatch" in line["phases_ms"]["ours"]
     assert "addBatch/job" in line["phases_ms"]["ours"]
+
+
+def check_process(line: dict[str, Any]) -> None:
+    assert line["per_key"] > 0
+    assert set(line["per_key_ratio"]) == set(line["ratio"]) == {"transformWithStateInPandas"}
 
 
 def check_state_size(line: dict[str, Any]) -> None:

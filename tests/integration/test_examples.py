@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -24,13 +26,13 @@ def globs(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
     rows = [("ada", moment, 60), ("bob", moment, 10), ("ada", moment, 30)]
     spark.createDataFrame(rows, "src string, ts timestamp, seconds long").write.parquet(str(tmp_path / "calls"))
     frame = spark.readStream.schema("src string, ts timestamp, seconds long").parquet(str(tmp_path / "calls"))
-    return {"spark": spark, "F": F, "hr": hr, "calls": hr.stream(frame)}
+    return {"spark": spark, "F": F, "hr": hr, "pa": pa, "pc": pc, "calls": hr.stream(frame)}
 
 
 def test_docstrings_of_the_stream_run(globs: dict[str, Any]) -> None:
     finder = doctest.DocTestFinder()
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    tests = [t for t in finder.find(api.Stream, globs=globs) if t.examples]
+    tests = [t for kind in (api.Stream, hr.GroupedStream) for t in finder.find(kind, globs=globs) if t.examples]
     assert len(tests) >= 8
     for test in tests:
         runner.run(test)

@@ -6,8 +6,10 @@ little more than the user's own code.
 
 from __future__ import annotations
 
+import gc
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -148,8 +150,9 @@ class KeyCalls:
 
     def store(self) -> None:
         """Put what the calls changed into the columns of the state."""
-        gone = [owner for owner, values in self._changed.items() if all(v is None for v in values)]
-        there = [owner for owner in self._changed if any(v is not None for v in self._changed[owner])]
+        nothing = (None,) * len(self.names)
+        there = [owner for owner, values in self._changed.items() if values != nothing]
+        gone = [owner for owner, values in self._changed.items() if values == nothing] if len(there) < len(self._changed) else []
         if self.names and gone:
             self.state.main.remove(np.array(gone))
         if there:
@@ -159,6 +162,18 @@ class KeyCalls:
             self.state.main.write(np.array(there), arrays)
         for each in self._maps.values():
             each.store(self.shape)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Without the search for reference cycles: a batch makes many small objects, none of them in a cycle, and each would be looked at."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class MapOfKeys:
@@ -229,7 +244,7 @@ class MapOfKey(MutableMapping[Any, Any]):
 def emitted(rows: list[Any], shape: Shape) -> list[pa.Array]:
     """Rows that a processor gave, as columns of its output."""
     names = shape.output.names
-    tuples = [_as_tuple(row, names, shape, "a row to emit") for row in rows]
+    tuples = [as_tuple(row, names, shape, "a row to emit") for row in rows]
     columns = list(zip(*tuples, strict=True)) if tuples else [()] * len(names)
     fields = list(shape.output)
     return [python_column(list(column), field, shape, "a row to emit") for column, field in zip(columns, fields, strict=True)]
@@ -258,12 +273,12 @@ def single_or_tuples(columns: list[list[Any]], schema: pa.Schema) -> list[Any]:
 def _as_columns(values: list[Any], schema: pa.Schema, shape: Shape, what: str) -> list[pa.Array]:
     if len(schema) == 1:
         return [python_column(values, schema.field(0), shape, what)]
-    tuples = [_as_tuple(value, schema.names, shape, what) for value in values]
+    tuples = [as_tuple(value, schema.names, shape, what) for value in values]
     columns = list(zip(*tuples, strict=True)) if tuples else [()] * len(schema)
     return [python_column(list(column), field, shape, what) for column, field in zip(columns, schema, strict=True)]
 
 
-def _as_tuple(row: Any, names: list[str], shape: Shape, what: str) -> Values:
+def as_tuple(row: Any, names: list[str], shape: Shape, what: str) -> Values:
     if isinstance(row, tuple) and len(row) == len(names):
         return row
     if isinstance(row, list) and len(row) == len(names):

@@ -18,7 +18,7 @@ from headrace.operators.buffer import NEVER
 from headrace.operators.instance_state import WRITTEN, Clocks, InstanceState, Part, distinct_keys, due_rows
 from headrace.operators.kernel import MAIN, Applied, Moment, OutputMode, Store, View, Views
 from headrace.operators.keyed_state import KeyedState
-from headrace.operators.per_key import KeyCalls, _as_tuple, as_list, emitted, row_class
+from headrace.operators.per_key import KeyCalls, as_list, as_tuple, collector_paused, emitted, row_class
 from headrace.operators.processor import TIMERS, AnyProcessor, Clock, KeyProcessor, Processor, Shape, defines, user_code
 from headrace.state.layout import HASH, Indices, Layout, Policy
 from headrace.state.merge import merge_rows
@@ -117,7 +117,7 @@ class Process:
         sides = [[make(row) for row in zip(*(as_list(c.combine_chunks()) for c in side.columns), strict=True)] for side in (a, b)]
         with user_code(self.shape, "merge"):
             rows = [self.processor.merge(x, y) for x, y in zip(*sides, strict=True)]
-        tuples = [_as_tuple(row, self.shape.values.names, self.shape, "a merged state") for row in rows]
+        tuples = [as_tuple(row, self.shape.values.names, self.shape, "a merged state") for row in rows]
         columns = [[row[i] for row in tuples] for i in range(len(self.shape.values))]
         return [python_column(c, f, self.shape, "a merged state") for c, f in zip(columns, self.shape.values, strict=True)]
 
@@ -155,7 +155,8 @@ class Process:
         if self.timed and self.shape.ttl_us is not None:
             state.seen_us = self._last_seen(groups, keys.num_rows)
         if isinstance(self.processor, KeyProcessor):
-            emitted_ = self._each_key(self.processor, groups, state)
+            with collector_paused():
+                emitted_ = self._each_key(self.processor, groups, state)
         else:
             emitted_ = self._all_keys(self.processor, rows.take(pa.array(order)), state)
         return Applied(changed=state.changed(), emitted=emitted_, keys=keys.num_rows)

@@ -36,6 +36,7 @@ TINY = {
 }
 
 BASELINES = {
+    "product": ("spark",),
     "process": ("transformWithStateInPandas",),
     "strategies": ("operator-cloud", "query-cloud"),
 }

@@ -1,0 +1,20 @@
+"""What was written is the batch answer over all rows that were joined."""
+
+from __future__ import annotations
+
+from pyspark.sql import functions as F
+
+from benchmarks.join.query import START_S, columns, query
+from headrace.bench.model import Verdict
+from headrace.bench.runner import Finished, verdict
+
+
+def check(finished: Finished) -> Verdict:
+    spark, params = finished.spark, finished.params
+    written = spark.read.parquet(str(finished.folder / "output")).select("src", "ts", "ts_right", "km")
+    # Batches come whole and in order, and every one finds pairs, so the newest call in the output tells how far the query has come.
+    newest_ms = int(written.agg(F.unix_millis(F.max("ts_right"))).collect()[0][0] or 0)
+    batches = (newest_ms - START_S * 1000) // (params["step_s"] * 1000) + 1
+    short = f"pairs of {batches} batches of {finished.rows // params['rows']}" if batches * params["rows"] < finished.rows else ""
+    numbers = spark.range(max(0, batches) * params["rows"]).withColumnRenamed("id", "value")
+    return verdict(written, query(columns(numbers, params), params), finished.rows, short)

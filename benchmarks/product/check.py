@@ -1,0 +1,31 @@
+"""What was written is the batch answer over all rows that were compared."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from benchmarks.product.query import CONDITION, START_S, WITHIN_S, columns
+from headrace.bench.model import Verdict
+from headrace.bench.runner import Finished, verdict
+
+
+def check(finished: Finished) -> Verdict:
+    spark, params = finished.spark, finished.params
+    written = spark.read.parquet(str(finished.folder / "output"))
+    # Batches come whole and in order, and every one finds pairs, so the newest call in the output tells how far the query has come.
+    newest_ms = int(written.agg(F.unix_millis(F.max("ts_right"))).collect()[0][0] or 0)
+    batches = (newest_ms - START_S * 1000) // (params["step_s"] * 1000) + 1
+    short = f"pairs of {batches} batches of {finished.rows // params['rows']}" if batches * params["rows"] < finished.rows else ""
+    numbers = spark.range(max(0, batches) * params["rows"]).withColumnRenamed("id", "value")
+    return verdict(written, expected(columns(numbers, params)).select(*written.columns), finished.rows, short)
+
+
+def expected(calls: DataFrame) -> DataFrame:
+    """By another way, so that the check ends soon: pairs are found by the numbers that they have in common."""
+    numbered = calls.withColumn("number", F.explode(F.array_distinct(F.array("src", "dst"))))
+    others = numbered.select(*[F.col(c).alias(f"{c}_right") for c in calls.columns], "number")
+    bound = f"ts_right between ts - interval {WITHIN_S} seconds and ts + interval {WITHIN_S} seconds"
+    pairs = numbered.join(others, "number").filter(f"{bound} and {CONDITION}").drop("number")
+    # Calls differ in their times, so a pair with both numbers in common is the only one that comes twice.
+    return pairs.distinct()

@@ -22,7 +22,9 @@ from pyspark.sql import types as T
 
 import headrace as hr
 from headrace.errors import HeadraceError, ProcessorError, QueryError, StateSchemaError
-from tests.integration.both import Answer, Feed, assert_same_rows, ours, spark_batch
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.inspection import pinned, state_rows
+from tests.integration.both import Answer, Feed, assert_same_rows, ours, spark_batch, values
 
 pytestmark = pytest.mark.spark
 
@@ -210,11 +212,63 @@ def test_a_restart_goes_on_where_it_was_and_state_can_be_given_and_read(spark: S
     extra = wanted.get(("key 1", 0), (0, 0))
     wanted |= {("key 1", 0): (1000 + extra[0], 5 + extra[1]), ("nobody", 1): (7, 7)}
     assert_same_rows(found, [(*k, *v) for k, v in wanted.items()], ["k", "part", "count", "total"], "the state")
+    # Without Spark, and without the program, the checkpoint says the same.
+    with pinned(Checkpoint.existing(checkpoint)) as manifest:
+        shown = [tuple(row.values()) for part in state_rows(Checkpoint(checkpoint), manifest, "process") for row in part.to_pylist()]
+    assert_same_rows(shown, found, ["k", "part", "count", "total"], "the state as the command line shows it")
     with pytest.raises(StateSchemaError, match="value n int64"):
         run(per_key(lambda key, rows, state: None), kept="n long, total long")
     checkpoint = str(tmp_path / "other")
     with pytest.raises(QueryError, match="each key once in the initial state"):
         run(Totals(), given.union(given))
+
+
+TYPES = {
+    "flag": ("boolean", "id % 2 = 0"),
+    "small": ("tinyint", "cast(id as tinyint)"),
+    "real": ("double", "if(id = 3, double('nan'), id / 3)"),
+    "amount": ("decimal(20,3)", "cast(id as decimal(20,3)) / 7"),
+    "text": ("string", "concat('é', id)"),
+    "bytes": ("binary", "cast(concat('b', id) as binary)"),
+    "day": ("date", "date_add(date'2026-01-01', cast(id as int))"),
+    "at": ("timestamp", "timestamp_micros(id * 1234567)"),
+    "local": ("timestamp_ntz", "timestamp_ntz'2026-01-01 00:00:00.000001'"),
+    "length": ("interval day to second", "make_dt_interval(0, 1, cast(id as int))"),
+    "months": ("interval year to month", "make_ym_interval(1, cast(id as int))"),
+    "list": ("array<timestamp>", "array(timestamp_micros(id), null)"),
+    "words": ("map<string,int>", "map(concat('k', id), cast(id as int))"),
+    "pair": ("struct<a: int, b: array<string>>", "struct(cast(id as int) as a, array('x', null) as b)"),
+}
+
+
+class Last(hr.KeyProcessor):
+    """Emits what it kept of each key in the batch before."""
+
+    def process(self, key: Any, rows: Any, state: Any) -> Any:
+        if state.exists:
+            yield (key, *(getattr(state, name) for name in TYPES))
+        for name in TYPES:
+            setattr(state, name, getattr(rows[-1], name))
+
+
+class LastVectorised(hr.Processor):
+    def process(self, rows: pa.Table, state: Any) -> pa.Table:
+        kept = state.get(rows).append_column("key", rows["key"]).filter(state.known(rows))
+        state.put(rows)
+        return kept
+
+
+def test_all_types_come_and_stay_and_go(spark: SparkSession, tmp_path: Path) -> None:
+    columns = [f"cast(if(id = 5, null, {sql}) as {kind}) as {name}" for name, (kind, sql) in TYPES.items()]
+    made = spark.range(6).selectExpr("id as key", *columns)
+    made.coalesce(1).write.parquet(str(tmp_path / "in"))
+    (file,) = (tmp_path / "in").glob("*.parquet")
+    kept = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
+    feed = Feed(tmp_path / "feed", f"key long, {kept}", [[file], [Path(shutil.copy(file, tmp_path / "again.parquet"))]])
+    wanted = values(made)
+    for processor in (Last(), LastVectorised()):
+        found = ours(spark, [feed], lambda s, p=processor: s.groupBy("key").process(p, f"key long, {kept}", kept), "append", tmp_path)
+        assert_same_rows(found.rows, wanted if isinstance(processor, LastVectorised) else wanted[:5], found.columns, str(processor))
 
 
 def per_key(process: Any) -> Any:

@@ -14,6 +14,7 @@ from headrace.operators import description as D
 from headrace.operators import partials as P
 from headrace.operators.aggregate import RunningAggregate
 from headrace.operators.dedup import DropDuplicates
+from headrace.operators.kernel import MAIN
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
 from headrace.state.layout import Layout, Policy
@@ -37,6 +38,7 @@ TYPES = [
     pa.duration("us"),
     pa.time64("us"),
     pa.list_(pa.int32()),
+    pa.map_(pa.string(), pa.list_(pa.decimal128(3, 1))),
     pa.struct([("a b", pa.string()), ("c", pa.struct([("d", pa.list_(pa.decimal128(3, 1)))]))]),
 ]
 
@@ -96,7 +98,7 @@ MEAN = (P.Both(P.Sum(pa.float64()), P.Count()),)
 )
 def test_operators_survive_with_the_fingerprint_of_their_layout(operator: Any) -> None:
     calls = ["avg(v)"] if hasattr(operator, "partials") else []
-    about = through_json(D.describe(operator, keys=["who", "where"], sub="pane", calls=calls))
+    about = through_json(D.describe(operator, MAIN, keys=["who", "where"], sub="pane", calls=calls))
     again = D.from_description(about)
     assert again == operator
     assert again.layout.fingerprint == operator.layout.fingerprint

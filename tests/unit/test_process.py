@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import tempfile
 import zlib
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import ProcessorError
 from headrace.ids import SLOTS
+from headrace.operators.description import describe_part, from_description
 from headrace.operators.kernel import Applied, Moment, OutputMode, View
 from headrace.operators.process import ORDER, TIME, Process
 from headrace.operators.processor import Clock, KeyProcessor, MapShape, Processor, Shape
@@ -393,6 +395,14 @@ def test_two_partial_states_of_a_key_are_merged(tmp_path: Path, processor: Any, 
         ("c", 4, "word 4"),
     ]
     assert np.all(np.diff(merged.column(HASH).to_numpy().astype(np.float64)) >= 0)
+
+
+@pytest.mark.parametrize("timers", [Clock.EVENT, Clock.PROCESSING])
+def test_stores_can_be_described_and_made_again(timers: Clock) -> None:
+    parts = Process(TimersPerKey(), shape(maps=(SEEN,), timers=timers, ttl_us=5, ttl_by=Clock.EVENT), True).parts
+    assert list(parts) == ["", "seen", "timers"]
+    for part in parts.values():
+        assert from_description(json.loads(json.dumps(describe_part(part, keys=["k"], sub=None, values=[])))) == part
 
 
 def fails(processor: Any, folder: Path, **more: Any) -> str:

@@ -83,7 +83,7 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
         return pa.timestamp("us", tz="UTC")
     if isinstance(kind, T.StructType):
         return pa.struct([pa.field(f.name, arrow_type(f.dataType)) for f in kind.fields])
-    return to_arrow_type(kind)
+    return to_arrow_type(kind, timezone="UTC")
 
 
 def encode(value: Column, kind: T.DataType) -> Column:

@@ -66,8 +66,7 @@ class KeyState:
     def timers(self) -> list[datetime]:
         """The timers of this key that have not fired, earliest first."""
         check_timers(self._calls.shape)
-        _, at_us = self._calls.state.timers.of(np.array([self._owner]))
-        return [moment(us) for us in at_us.tolist()]
+        return [moment(us) for us in self._calls.state.timers.of_one(self._owner)]
 
 
 RESERVED = frozenset(name for name in vars(KeyState) if not name.startswith("_"))

@@ -22,13 +22,18 @@ class Timers:
     """Changes are kept in the order they were made; the last word on a timer counts."""
 
     def __init__(self, due: Pairs, until_us: int, owners: int, stored: Callable[[], Pairs], shape: Shape) -> None:
-        self._due = due
+        self._pending = due
+        self._looked_at = 0
+        """How many of the changes are in what is pending."""
         self._until_us = until_us
-        self._stored = stored
+        self._read = stored
+        self._stored: Pairs | None = None
         self._shape = shape
         self._fired_us = np.full(owners, np.iinfo(np.int64).min)
         self._changes: list[tuple[Indices, Indices, Mask]] = []
         self._waiting: list[tuple[int, int, bool]] = []
+        self._words: dict[int, dict[int, bool]] | None = None
+        """Per key what holds of its timers, once somebody has asked key by key."""
 
     def change(self, owners: Indices, at_us: Indices, alive: bool) -> None:
         """Set timers, or delete them."""
@@ -45,29 +50,47 @@ class Timers:
         if alive and at_us <= self._fired_us[owner]:
             self.change(np.array([owner]), np.array([at_us]), alive)
         self._waiting.append((owner, at_us, alive))
+        if self._words is not None:
+            self._words.setdefault(owner, {})[at_us] = alive
 
     def of(self, owners: Indices) -> Pairs:
         """All timers of these keys, earliest first."""
-        stored_owner, stored_at = self._stored()
-        base = (stored_owner, stored_at, np.ones(len(stored_at), dtype=np.bool_))
-        owner, at_us, alive = _last_words([base, *self._all_changes()])
-        keep = alive & np.isin(owner, owners)
-        order = np.lexsort((at_us[keep], owner[keep]))
-        return owner[keep][order], at_us[keep][order]
+        owner, at_us = self._all()
+        keep = np.isin(owner, owners)
+        return owner[keep], at_us[keep]
+
+    def of_one(self, owner: int) -> list[int]:
+        """The timers of one key, earliest first; the first call looks at all keys, so that the others need not."""
+        if self._words is None:
+            self._words = {}
+            for each, at_us in zip(*(column.tolist() for column in self._all()), strict=True):
+                self._words.setdefault(each, {})[at_us] = True
+        return sorted(at_us for at_us, alive in self._words.get(owner, {}).items() if alive)
+
+    def _all(self) -> Pairs:
+        if self._stored is None:
+            self._stored = self._read()
+        owner, at_us, alive = _last_words([_alive(self._stored), *self._all_changes()])
+        return owner[alive], at_us[alive]
 
     def pop_due(self) -> Pairs | None:
         """The earliest timer that is due of every key that has one; they are gone then."""
-        base = (*self._due, np.ones(len(self._due[0]), dtype=np.bool_))
-        owner, at_us, alive = _last_words([base, *self._all_changes()])
+        owner, at_us, alive = _last_words([_alive(self._pending), *self._all_changes()[self._looked_at :]])
+        self._looked_at = len(self._changes)
         keep = alive & (at_us <= self._until_us)
         owner, at_us = owner[keep], at_us[keep]
         if not len(owner):
             return None
         # Sorted by owner and moment, the first of each owner is its earliest.
         first = np.concatenate([[True], owner[1:] != owner[:-1]])
+        self._pending = (owner[~first], at_us[~first])
         owner, at_us = owner[first], at_us[first]
         self._fired_us[owner] = at_us
         self._changes.append((owner, at_us, np.zeros(len(owner), dtype=np.bool_)))
+        self._looked_at += 1
+        if self._words is not None:
+            for each, us in zip(owner.tolist(), at_us.tolist(), strict=True):
+                self._words.setdefault(each, {})[us] = False
         return owner, at_us
 
     def changed(self) -> tuple[Indices, Indices, Mask]:
@@ -83,6 +106,10 @@ class Timers:
             owners, at_us, alive = zip(*self._waiting, strict=True)
             self._changes.append((np.array(owners), np.array(at_us), np.array(alive)))
             self._waiting = []
+
+
+def _alive(pairs: Pairs) -> tuple[Indices, Indices, Mask]:
+    return (*pairs, np.ones(len(pairs[0]), dtype=np.bool_))
 
 
 def _last_words(changes: list[tuple[Indices, Indices, Mask]]) -> tuple[Indices, Indices, Mask]:

@@ -16,15 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 import headrace as hr
 from headrace.errors import HeadraceError, ProcessorError, QueryError, StateSchemaError
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import pinned, state_rows
-from tests.integration.both import Answer, Feed, assert_same_rows, ours, spark_batch, values
+from tests.integration.both import Answer, Feed, assert_equal, assert_same_rows, ours, spark_batch, values
+from tests.integration.both import settings as setting
 
 pytestmark = pytest.mark.spark
 
@@ -149,6 +151,53 @@ def test_timers_fire_when_the_watermark_passes_whatever_the_batches(spark: Spark
         feed = Feed.of(tmp_path, SCHEMA, [whole.slice(a, b - a) for a, b in pairwise(edges)])
         found = ours(spark, [feed], query, "update" if not cuts else "append", tmp_path, **options)
         assert_same_rows(found.rows, wanted, found.columns, f"cut at {cuts}")
+
+
+class SparkSessions(StatefulProcessor):
+    """The same for Spark, which knows milliseconds and leaves the order of rows open."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.session = handle.getValueState("session", "count long, last long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        count, last = self.session.get() or (0, 0)
+        for moment in sorted(int(row.ts.timestamp() * 1000 + 0.5) for row in rows):
+            if count and moment >= last + 10_000:
+                yield Row(k=key[0], count=count, last=datetime.fromtimestamp(last / 1000, UTC))
+                count = 0
+            count, last = count + 1, moment
+        for timer in list(self.handle.listTimers()):
+            self.handle.deleteTimer(timer)
+        self.handle.registerTimer(last + 10_000)
+        self.session.update((count, last))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+        count, last = self.session.get() or (0, 0)
+        self.session.clear()
+        yield Row(k=key[0], count=count, last=datetime.fromtimestamp(last / 1000, UTC))
+
+    def close(self) -> None:
+        pass
+
+
+def test_timers_and_late_rows_are_those_of_spark_s_transform_with_state(spark: SparkSession, tmp_path: Path) -> None:
+    late = rows(12, 40, 0, 80)
+    feed = Feed.of(
+        tmp_path, SCHEMA, [rows(13, 60, 0, 60, keys=6), pa.concat_tables([rows(14, 60, 70, 60, keys=6), late]), rows(15, 5, 300, 1)]
+    )
+    out, state = "k string, count long, last timestamp", hr.State("count long, last timestamp", timers="event")
+
+    def query(s: Any) -> Any:
+        grouped = s.withWatermark("ts", "5 seconds").groupBy("k")
+        if isinstance(s, hr.Stream):
+            return grouped.process(Sessions(), out, state)
+        return grouped.transformWithState(SparkSessions(), out, "Append", "EventTime")
+
+    store = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    with setting(spark, spark__sql__streaming__stateStore__providerClass=store):
+        found = assert_equal(spark, [feed], query, "append", tmp_path)
+    assert len(found.steps[1]) > 5
 
 
 class Distinct(hr.Processor):

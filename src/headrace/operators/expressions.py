@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, TypeAlias
 from typing import Literal as Choice
 
@@ -276,9 +277,15 @@ _NAME_OF = {kind: name for name, kind in NODES.items()}
 _KNOWN: dict[str, tuple[str, ...] | dict[str, str]] = {"side": SIDES, "type": TYPES, "mode": MODES, "test": TEXT_TESTS}
 
 
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """Trees are walked many times while a condition is made ready; looking fields up each time would be most of it."""
+    return tuple(each.name for each in fields(kind))
+
+
 def children(expr: Expr) -> Iterator[Expr]:
-    for each in fields(expr):
-        value = getattr(expr, each.name)
+    for name in _field_names(type(expr)):
+        value = getattr(expr, name)
         if type(value) in _NAME_OF:
             yield value
         elif isinstance(value, tuple):

@@ -16,9 +16,9 @@ import pyarrow as pa
 from headrace.operators.buffer import RowBuffer
 from headrace.operators.kernel import Applied, Moment, OutputMode, Store, Views
 from headrace.operators.matching import Candidates, Needles, candidates
-from headrace.operators.pairing import LEFT, NAMES, RIGHT, Pairing, in_time
+from headrace.operators.pairing import LEFT, NAMES, RIGHT, Pairing, Piece, in_time
 from headrace.state.keys import Mask
-from headrace.state.layout import Indices, subs
+from headrace.state.layout import subs
 from headrace.state.segments import sort_into_segments
 
 BOTH = "rows"
@@ -76,15 +76,27 @@ class WindowedJoin:
             new[RIGHT] = new[LEFT]
         needles = [Needles.of(part, layout) for part, layout in zip(new, self.pairing.layouts, strict=True)]
         result.keys = len(needles[LEFT].firsts) + (0 if self.pairing.one_input else len(needles[RIGHT].firsts))
-        result.emitted.extend(self._pairs(self._candidates(needles[LEFT], new[RIGHT], RIGHT), LEFT))
-        for side in (LEFT, RIGHT):
-            other = 1 - side
+        result.emitted.extend(self.pairing.pairs(self._found(needles, new, views, moment)))
+        for side, name in enumerate(self.store_names):
+            if new[side].num_rows:
+                result.changed[name] = new[side]
+        return result
+
+    def _found(self, needles: list[Needles], new: list[pa.RecordBatch], views: Views, moment: Moment) -> Iterator[Piece]:
+        """New rows with one another, and with the rows that are kept of the other side."""
+        for at, partner in self._candidates(needles[LEFT], new[RIGHT], RIGHT).pairs():
+            yield new[LEFT], new[RIGHT], at, partner
+        for side in (LEFT,) if self.pairing.one_input else (LEFT, RIGHT):
             if not new[side].num_rows:
                 continue
+            other = 1 - side
             for run in views[self.store_names[other]].runs(self.buffers[other].live_from(moment.watermark_ms)):
-                result.emitted.extend(self._pairs(self._candidates(needles[side], run.rows, other), side))
-            result.changed[self.store_names[side]] = new[side]
-        return result
+                for at, partner in self._candidates(needles[side], run.rows, other).pairs():
+                    if side == LEFT:
+                        yield new[LEFT], run.rows, at, partner
+                    # Where one stream is both sides, a pair is one in either order.
+                    if side == RIGHT or self.pairing.one_input:
+                        yield run.rows, new[side], partner, at
 
     def _sorted(self, side: int, rows: pa.RecordBatch, result: Applied) -> pa.RecordBatch:
         """A side's new rows in the order of the state; those that can have no partner are dealt with at once."""
@@ -97,23 +109,6 @@ class WindowedJoin:
 
     def _candidates(self, needles: Needles, table: pa.RecordBatch, side: int) -> Candidates:
         return candidates(needles, table, self.pairing.layouts[side], self.within_us)
-
-    def _pairs(self, found: Candidates, side: int) -> Iterator[pa.RecordBatch]:
-        """Pairs as they are emitted; the needles are of this side."""
-        for at, partner in self._holding(found, side):
-            if side == LEFT:
-                yield self.pairing.output(found.needles, found.table, at, partner)
-            else:
-                yield self.pairing.output(found.table, found.needles, partner, at)
-
-    def _holding(self, found: Candidates, side: int) -> Iterator[tuple[Indices, Indices]]:
-        """Places of needles and partners that meet the condition."""
-        for at, partner in found.pairs():
-            if side == LEFT:
-                good = self.pairing.holding(found.needles, found.table, at, partner)
-            else:
-                good = self.pairing.holding(found.table, found.needles, partner, at)
-            yield (at, partner) if good is None else (at[good], partner[good])
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
         result = Applied()
@@ -142,6 +137,8 @@ class WindowedJoin:
         if self.pairing.condition is None:
             return found.found()
         matched = np.zeros(found.needles.num_rows, dtype=np.bool_)
-        for at, _ in self._holding(found, side):
-            matched[at] = True
+        for at, partner in found.pairs():
+            piece = (found.needles, found.table, at, partner) if side == LEFT else (found.table, found.needles, partner, at)
+            (good,) = self.pairing.holding([piece])
+            matched[at if good is None else at[good]] = True
         return matched

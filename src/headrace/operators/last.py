@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.operators.buffer import RowBuffer
 from headrace.operators.kernel import Applied, Moment, OutputMode, Store, View, Views
 from headrace.operators.matching import CHUNK_PAIRS, bisect, expand
-from headrace.operators.pairing import LEFT, NAMES, RIGHT, Pairing, in_time
+from headrace.operators.pairing import LEFT, NAMES, RIGHT, Pairing, Piece, in_time
 from headrace.state import lookup
 from headrace.state.layout import HASH, SUB, Indices, Layout, Policy, subs
 from headrace.state.run import RunRef
@@ -113,7 +113,7 @@ class LastJoin:
             return result
         left, right = self._tables(due, views)
         for side, (table, other) in enumerate(((left, right), (right, left))):
-            result.emitted.extend(self._pairs(table, other, side))
+            result.emitted.extend(self.pairing.pairs(self._pairs(table, other, side)))
             name = self.store_names[side]
             if name not in result.changed and (changed := self._newest(table, side)) is not None:
                 result.changed[name] = changed
@@ -170,7 +170,7 @@ class LastJoin:
         columns = [found.column(TIME if name == SUB else name) for name in layout.schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=layout.schema), np.asarray(found.column(NUMBER).to_numpy())
 
-    def _pairs(self, table: _Table, other: _Table, side: int) -> Iterator[pa.RecordBatch]:
+    def _pairs(self, table: _Table, other: _Table, side: int) -> Iterator[Piece]:
         """New rows of this side with the last rows of the other that come before them."""
         needles = np.flatnonzero(table.is_new)
         key = table.key[needles]
@@ -179,13 +179,7 @@ class LastJoin:
         upto = bisect(subs(other.rows), begin, end, subs(table.rows)[needles] + side)
         for which, partner in expand(np.maximum(begin, upto - self.size), upto, CHUNK_PAIRS):
             at = needles[which]
-            left, right = (at, partner) if side == LEFT else (partner, at)
-            rows = (table.rows, other.rows) if side == LEFT else (other.rows, table.rows)
-            good = self.pairing.holding(*rows, left, right)
-            if good is not None:
-                left, right = left[good], right[good]
-            if len(left):
-                yield self.pairing.output(*rows, left, right)
+            yield (table.rows, other.rows, at, partner) if side == LEFT else (other.rows, table.rows, partner, at)
 
     def _newest(self, table: _Table, side: int) -> pa.RecordBatch | None:
         """The new rows that are among the last of their key, for the ring."""

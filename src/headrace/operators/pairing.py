@@ -7,6 +7,7 @@ out    k0 .. | lt rt | l0 .. | r0 ..         the key, both event times, both sid
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,11 @@ LEFT, RIGHT = 0, 1
 NAMES = ("left", "right")
 TIMES = ("lt", "rt")
 
+GROUP_PAIRS = 250_000
+"""How many pairs, at least, a condition is evaluated on together, where there are so many."""
+
+Piece = tuple[pa.RecordBatch, pa.RecordBatch, Indices, Indices]
+"""A left and a right table, and the places of pairs in them."""
 Sides = tuple[pa.RecordBatch, pa.RecordBatch]
 
 
@@ -77,21 +83,39 @@ class Pairing:
                 alone |= column.is_null().to_numpy(zero_copy_only=False)
         return np.asarray(alone, dtype=np.bool_)
 
-    def holding(self, left: pa.RecordBatch, right: pa.RecordBatch, at_left: Indices, at_right: Indices) -> Mask | None:
-        """Which of these pairs meet the condition; None: all."""
+    def pairs(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+        """Those pairs that meet the condition, as they are emitted."""
+        for group in self._groups(pieces):
+            for (left, right, at_left, at_right), good in zip(group, self.holding(group), strict=True):
+                if good is not None:
+                    at_left, at_right = at_left[good], at_right[good]
+                if len(at_left):
+                    yield self.output(left, right, at_left, at_right)
+
+    def _groups(self, pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+        """Preparing a condition takes its time, so pairs of several tables are looked at together, up to a bound."""
+        group: list[Piece] = []
+        for piece in pieces:
+            group.append(piece)
+            if self.condition is None or sum(len(at) for _, _, at, _ in group) >= GROUP_PAIRS:
+                yield group
+                group = []
+        if group:
+            yield group
+
+    def holding(self, group: list[Piece]) -> list[Mask | None]:
+        """Which of the pairs of each piece meet the condition; None: all."""
         if self.condition is None:
-            return None
-        sides = []
+            return [None] * len(group)
         places = []
-        for name, rows, at in ((NAMES[LEFT], left, at_left), (NAMES[RIGHT], right, at_right)):
+        sides = []
+        for side, name in enumerate(NAMES):
             wanted = sorted({c.name for c in E.columns(self.condition) if c.side == name})
-            # Only rows that are in a pair are brought into form, and each of them once.
-            used = np.zeros(rows.num_rows, dtype=np.bool_)
-            used[at] = True
-            place = np.cumsum(used) - 1
-            sides.append(columns_from_arrow(rows.select(wanted).take(pa.array(np.flatnonzero(used))), wanted) if wanted else {})
-            places.append(place[at])
-        return np.asarray(holds_pairs(self.condition, sides[0], sides[1], places[0], places[1], where=self.where), dtype=np.bool_)
+            rows, at = _used([(piece[side], piece[2 + side]) for piece in group], wanted)
+            sides.append(columns_from_arrow(rows, wanted) if wanted else {})
+            places.append(at)
+        good = np.asarray(holds_pairs(self.condition, sides[0], sides[1], places[0], places[1], where=self.where), dtype=np.bool_)
+        return list(np.split(good, np.cumsum([len(at) for _, _, at, _ in group])[:-1]))
 
     def output(self, left: pa.RecordBatch, right: pa.RecordBatch, at_left: Indices, at_right: Indices) -> pa.RecordBatch:
         """Pairs of rows."""
@@ -118,3 +142,24 @@ def in_time(rows: pa.RecordBatch, watermark_us: int) -> pa.RecordBatch:
     """Rows that the watermark has not passed."""
     good = subs(rows) > watermark_us
     return rows if bool(good.all()) else rows.filter(pa.array(good))
+
+
+def _used(tables: list[tuple[pa.RecordBatch, Indices]], wanted: list[str]) -> tuple[pa.Table, Indices]:
+    """The wanted columns of all rows that are in a pair, each once, and where in them the rows of the pairs are."""
+    parts: list[pa.RecordBatch] = []
+    offsets: dict[int, tuple[int, Indices]] = {}
+    total = 0
+    for rows, _ in tables:
+        if id(rows) in offsets:
+            continue
+        used = np.zeros(rows.num_rows, dtype=np.bool_)
+        for other, at in tables:
+            if other is rows:
+                used[at] = True
+        which = np.flatnonzero(used)
+        if wanted:
+            parts.append(rows.select(wanted).take(pa.array(which)).replace_schema_metadata(None))
+        offsets[id(rows)] = (total, np.cumsum(used) - 1)
+        total += len(which)
+    places = [offsets[id(rows)][1][at] + offsets[id(rows)][0] for rows, at in tables]
+    return pa.Table.from_batches(parts) if parts else pa.table({}), np.concatenate(places)

@@ -30,6 +30,7 @@ from headrace.operators.matching import Needles, candidates
 from headrace.operators.pairing import LEFT, NAMES, RIGHT, SIDE, Pairing, in_time
 from headrace.operators.vectors import Side, columns_from_arrow
 from headrace.state.layout import SUB, Indices, hashes, subs
+from headrace.state.merge import merge_rows
 from headrace.state.segments import sort_into_segments
 
 BLOCK_ROWS_MIN = 64
@@ -76,13 +77,14 @@ class WindowedProduct:
         rows = in_time(rows, moment.watermark_us)
         result.rows_late = result.rows - self._dealt(rows)
         new = [sort_into_segments(part, each)[0] for part, each in zip(self.pairing.split(rows), self.pairing.layouts, strict=True)]
-        result.emitted.extend(self._pairs(new[LEFT], new[RIGHT], LEFT))
         for side, rows in enumerate(new):
             if not rows.num_rows:
                 continue
-            other = 1 - side
-            for run in views[NAMES[other]].runs(self.buffers[other].live_from(moment.watermark_ms)):
-                result.emitted.extend(self._pairs(rows, run.rows, side))
+            buffer = self.buffers[1 - side]
+            # One table for all runs: few large grids are quicker than many small ones. New rows meet once, on the right.
+            kept = [run.rows for run in views[NAMES[1 - side]].runs(buffer.live_from(moment.watermark_ms))]
+            table = merge_rows([*([new[RIGHT]] if side == LEFT else []), *kept], buffer.layout, buffer.combine)
+            result.emitted.extend(self._pairs(rows, table, side))
             result.changed[NAMES[side]] = rows
         return result
 

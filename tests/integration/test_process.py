@@ -267,6 +267,12 @@ def test_a_restart_goes_on_where_it_was_and_state_can_be_given_and_read(spark: S
     assert_same_rows(shown, found, ["k", "part", "count", "total"], "the state as the command line shows it")
     with pytest.raises(StateSchemaError, match="value n int64"):
         run(per_key(lambda key, rows, state: None), kept="n long, total long")
+    # What one query had comes into another: SEEP's get and set of the processing state.
+    checkpoint = str(tmp_path / "more")
+    again = run(TotalsPerKey(), query.state("process"), hr.State(KEPT, ttl="1 day")).state("process")
+    twice = {(k, part): (2 * n, 2 * s) for (k, part), (n, s) in wanted.items()} | {("nobody", 1): (7, 7)}
+    twice["key 1", 0] = (1000 + 2 * extra[0], 5 + 2 * extra[1])
+    assert_same_rows([tuple(row)[:4] for row in again.collect()], [(*k, *v) for k, v in twice.items()], [*"kpct"], "the state handed on")
     checkpoint = str(tmp_path / "other")
     with pytest.raises(QueryError, match="each key once in the initial state"):
         run(Totals(), given.union(given))

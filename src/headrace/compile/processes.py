@@ -122,10 +122,13 @@ def _selected(node: ProcessNode, rows: _Input, names: list[str], payload: list[s
 
 
 def _initial(frame: DataFrame, node: ProcessNode, rows: _Input, config: Config) -> DataFrame:
-    """The state to start with, as rows of the main store."""
+    """The state to start with, as rows of the main store. What ``query.state()`` gave can be given again."""
     wanted = [*rows.keys, *node.state.values.fields]
-    types = {f.name: f.dataType for f in frame.schema.fields}
-    if sorted(frame.columns) != sorted(f.name for f in wanted) or any(types[f.name] != f.dataType for f in wanted):
+    expires = node.state.ttl_us is not None
+    types = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
+    stamped = expires and types.get(WRITTEN) == "timestamp" and WRITTEN not in [f.name for f in wanted]
+    expected = {f.name: f.dataType.simpleString() for f in wanted} | ({WRITTEN: "timestamp"} if stamped else {})
+    if types != expected or len(frame.columns) != len(types):
         raise QueryError(
             where=f"{node.where}, initial",
             wanted=f"the columns {T.StructType(wanted).simpleString()}",
@@ -135,7 +138,7 @@ def _initial(frame: DataFrame, node: ProcessNode, rows: _Input, config: Config) 
     columns = {f.name: F.col(_quoted(f.name)) for f in wanted}
     keys = [encode(normalize(columns[f.name], f.dataType), f.dataType).alias(k) for f, k in zip(rows.keys, names, strict=True)]
     values = [encode(columns[f.name], f.dataType).alias(f"p{i}") for i, f in enumerate(node.state.values.fields)]
-    written = [F.unix_micros(F.current_timestamp()).alias(WRITTEN)] if node.state.ttl_us is not None else []
+    written = [F.unix_micros(WRITTEN if stamped else F.current_timestamp()).alias(WRITTEN)] if expires else []
     return frame.select(*keys, *values, *written).select(hash_of(names, config.hashBits), "*")
 
 

@@ -39,7 +39,8 @@ class State:
     maps: Mapping[str, tuple[Columns, Columns]] = field(default_factory=dict)
     """A second level: by name the key columns and the value columns of a map."""
     timers: str | None = None
-    """``"event"``: timers fire when the watermark has passed them. ``"processing"``: with the first batch that begins after them."""
+    """``"event"``: timers fire when the watermark has passed them. ``"processing"``: with the first batch that begins after them; a stream
+    that stands still has no batches, so they wait."""
     ttl: str | timedelta | None = None
     """What was written this long ago is forgotten; of a map, each entry by itself."""
     ttl_by: str = "processing"

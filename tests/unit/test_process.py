@@ -444,7 +444,7 @@ def _set(state: Any, name: str, value: Any) -> None:
         (per_key(lambda key, rows, state: _set(state, "n", "x")), "a value of the state; wanted int64 in column 'n'"),
         (per_key(lambda key, rows, state: _set(state, "m", 1)), "AttributeError"),
         (per_key(lambda key, rows, state: state.set_timer(at(1))), "declare them"),
-        (per_key(lambda key, rows, state: 1 / 0), "Mine.process raised ZeroDivisionError: division by zero"),
+        (per_key(lambda key, rows, state: 1 / 0), "Mine.process raised ZeroDivisionError: division by zero (for key 'a')"),
     ],
 )
 def test_what_does_not_fit_is_said(tmp_path: Path, processor: Any, said: str) -> None:

@@ -107,14 +107,14 @@ class KeyCalls:
     def process(self, owners: Iterable[int], groups: Iterable[list[Any]]) -> list[Any]:
         """Rows to emit for keys and each key's rows."""
         out: list[Any] = []
-        with user_code(self.shape, "process"):
+        with user_code(self.shape, "process", self._about):
             for owner, rows in zip(owners, groups, strict=True):
                 self._call(self.processor.process, owner, rows, out)
         return out
 
     def on_timer(self, owners: Indices, at_us: Indices) -> list[Any]:
         out: list[Any] = []
-        with user_code(self.shape, "on_timer"):
+        with user_code(self.shape, "on_timer", self._about):
             for owner, us in zip(owners.tolist(), at_us.tolist(), strict=True):
                 self._call(self.processor.on_timer, owner, moment(us), out)
         return out
@@ -131,6 +131,9 @@ class KeyCalls:
         after = self._get(one)
         if self._always or after != before:
             self._values[owner] = self._changed[owner] = after
+
+    def _about(self) -> str:
+        return f" (for key {self._keys[self._one._owner]!r})"
 
     def values_of(self, one: KeyState) -> Values:
         return self._get(one)

@@ -8,7 +8,7 @@ instance at once, as Arrow tables; ``KeyProcessor`` is called once for each key 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -124,7 +124,7 @@ def columns_text(schema: pa.Schema) -> str:
 
 
 @contextmanager
-def user_code(shape: Shape, method: str) -> Iterator[None]:
+def user_code(shape: Shape, method: str, about: Callable[[], str] = str) -> Iterator[None]:
     """What the user's code raises becomes an error of ours that shows where in their code it was."""
     try:
         yield
@@ -135,5 +135,5 @@ def user_code(shape: Shape, method: str) -> Iterator[None]:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
         lines = "".join(traceback.format_list(frames)).rstrip().splitlines()[-_LINES_MAX:]
         raise ProcessorError(
-            f"{shape.name}.{method} raised {raised}", where=shape.where, hint="\n".join(["in", *lines, raised] if lines else [])
+            f"{shape.name}.{method} raised {raised}{about()}", where=shape.where, hint="\n".join(["in", *lines, raised] if lines else [])
         ) from error

@@ -33,7 +33,7 @@ def extra(results: Results, options: Options) -> dict[str, Any]:
 BENCHMARK = Benchmark(
     name="product",
     line="calls that overlap and have a number in common, among all pairs within 60 seconds",
-    options={"numbers": 5_000, "rows": 4_000, "step_s": 30, "baselines": SPARK},
+    options={"numbers": 50_000, "rows": 4_000, "step_s": 30, "baselines": SPARK},
     lanes=lanes,
     extra=extra,
 )

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from headrace.ids import SLOTS
 from headrace.operators import expressions as E
+from headrace.operators import product
 from headrace.operators.join import WindowedJoin
 from headrace.operators.kernel import Applied, Moment, Operator, OutputMode, View
 from headrace.operators.last import LastJoin
@@ -191,7 +192,8 @@ def test_a_row_meets_the_last_rows_before_it(
     assert seen(play(operator, history, hash_bits)) == wanted
 
 
-def test_large_products_are_cut_by_time() -> None:
+def test_large_products_are_cut_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product, "BLOCK_PAIRS_MIN", 10_000)
     rng = np.random.default_rng(3)
     rows: list[Row] = [(int(s), 0, int(t), int(v)) for s, t, v in zip(*rng.integers(1, [2, 900, 99999], (3000, 3)).T, strict=True)]
     rows = [(at % 2, k, t, v) for at, (_, k, t, v) in enumerate(rows)]
@@ -238,7 +240,7 @@ def test_a_hot_key_beside_many_others_is_bisected() -> None:
 
 def test_blocks_are_small_parts_of_the_bound() -> None:
     time = np.arange(0, 10_000, 2)
-    found = list(blocks(time, within_us=1000))
+    found = list(blocks(time, within_us=1000, others=10**6))
     assert found[0][0] == 0
     assert found[-1][1] == len(time)
     assert all(b - a >= 60 and time[b - 1] - time[a] <= 150 for a, b in found)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from typing import Any, TypeAlias
 from typing import Literal as Choice
 
@@ -273,18 +272,14 @@ NODES: dict[str, type[Any]] = {
     "textTest": TextTest,
 }
 """Names in checkpoints: they outlive the names of classes."""
+# Trees are walked many times while a condition is made ready; asking the class each time would be most of it.
+_FIELDS: dict[type[Any], tuple[str, ...]] = {kind: tuple(each.name for each in fields(kind)) for kind in NODES.values()}
 _NAME_OF = {kind: name for name, kind in NODES.items()}
 _KNOWN: dict[str, tuple[str, ...] | dict[str, str]] = {"side": SIDES, "type": TYPES, "mode": MODES, "test": TEXT_TESTS}
 
 
-@cache
-def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    """Trees are walked many times while a condition is made ready; looking fields up each time would be most of it."""
-    return tuple(each.name for each in fields(kind))
-
-
 def children(expr: Expr) -> Iterator[Expr]:
-    for name in _field_names(type(expr)):
+    for name in _FIELDS[type(expr)]:
         value = getattr(expr, name)
         if type(value) in _NAME_OF:
             yield value

@@ -28,14 +28,16 @@ from headrace.operators.grid import evaluate_grid
 from headrace.operators.kernel import Applied, Moment, OutputMode, Store, Views
 from headrace.operators.matching import Needles, candidates
 from headrace.operators.pairing import LEFT, NAMES, RIGHT, SIDE, Pairing, in_time
-from headrace.operators.vectors import Side, columns_from_arrow
-from headrace.state.layout import SUB, Indices, hashes, subs
+from headrace.operators.vectors import Side, align, columns_from_arrow
+from headrace.state.layout import SUB, Indices, hashes
 from headrace.state.merge import merge_rows
 from headrace.state.segments import sort_into_segments
 
 BLOCK_ROWS_MIN = 64
 BLOCKS_PER_BOUND = 8
-"""Blocks are cut so that their rows lie within this part of the time bound."""
+"""Blocks are cut so that their rows lie within this part of the time bound,"""
+BLOCK_PAIRS_MIN = 1_000_000
+"""... unless that would leave too few pairs for the work of making a condition ready."""
 
 
 @dataclass(frozen=True)
@@ -112,33 +114,33 @@ class WindowedProduct:
 
     def _cells(self, needles: pa.RecordBatch, table: pa.RecordBatch, side: int) -> Iterator[tuple[Indices, Indices]]:
         """Cell by cell: there are few, and each is a grid."""
-        ours, theirs = hashes(needles), hashes(table)
-        for cell in np.unique(ours):
-            first, last = np.searchsorted(ours, cell, "left"), np.searchsorted(ours, cell, "right")
-            begin, end = np.searchsorted(theirs, cell, "left"), np.searchsorted(theirs, cell, "right")
+        assert self.pairing.condition is not None
+        # Texts are brought to one dictionary here, once for all cells and blocks.
+        both = {NAMES[side]: self._columns(needles, side), NAMES[1 - side]: self._columns(table, 1 - side)}
+        aligned, _ = align(self.pairing.condition, both)
+        ours, theirs = ({**both[name], **aligned[name]} for name in (NAMES[side], NAMES[1 - side]))
+        h, others = hashes(needles), hashes(table)
+        for cell in np.unique(h):
+            first, last = np.searchsorted(h, cell, "left"), np.searchsorted(h, cell, "right")
+            begin, end = np.searchsorted(others, cell, "left"), np.searchsorted(others, cell, "right")
             if begin < end:
-                part, other = needles.slice(first, last - first), table.slice(begin, end - begin)
-                for at, partner in self._cell(part, other, side):
+                for at, partner in self._cell(_part(ours, slice(first, last)), _part(theirs, slice(begin, end)), side):
                     yield at + first, partner + begin
 
-    def _cell(self, needles: pa.RecordBatch, table: pa.RecordBatch, side: int) -> Iterator[tuple[Indices, Indices]]:
-        time, times, within = subs(needles), subs(table), self.within_us
-        # What nobody can reach need not be brought into form.
-        first, last = (int(at) for at in np.searchsorted(times, (time[0] - within, time[-1] + within + 1), "left"))
-        if first == last:
-            return
-        times, ours, theirs = times[first:last], self._columns(needles, side), self._columns(table.slice(first, last - first), 1 - side)
-        for begin, end in blocks(time, within):
+    def _cell(self, ours: Side, theirs: Side, side: int) -> Iterator[tuple[Indices, Indices]]:
+        time, times, within = ours[SUB].values, theirs[SUB].values, self.within_us
+        for begin, end in blocks(time, within, len(times)):
             reach = (time[begin] - within, time[end - 1] - within, time[begin] + within + 1, time[end - 1] + within + 1)
             some, every, every_end, some_end = (int(at) for at in np.searchsorted(times, reach, "left"))
             if every >= every_end:
                 every = every_end = some
             fringe = np.concatenate([np.arange(some, every), np.arange(every_end, some_end)])
-            block = _part(ours, np.arange(begin, end))
-            for places, timed in ((np.arange(every, every_end), False), (fringe, True)):
-                if len(places):
-                    for at, partner in self._grid(block, _part(theirs, places), (end - begin, len(places)), side, timed):
-                        yield at + begin, places[partner] + first
+            block = _part(ours, slice(begin, end))
+            for places, timed in ((slice(every, every_end), False), (fringe, True)):
+                others = _part(theirs, places)
+                if count := len(others[SUB]):
+                    for at, partner in self._grid(block, others, (end - begin, count), side, timed):
+                        yield at + begin, fringe[partner] if timed else partner + every
 
     def _columns(self, rows: pa.RecordBatch, side: int) -> Side:
         assert self.pairing.condition is not None
@@ -154,10 +156,11 @@ class WindowedProduct:
             yield (at_left, at_right) if side == LEFT else (at_right, at_left)
 
 
-def blocks(time: Indices, within_us: int) -> Iterator[tuple[int, int]]:
+def blocks(time: Indices, within_us: int, others: int) -> Iterator[tuple[int, int]]:
     """Stretches of ascending times, each a small part of the bound; but not so small that there would be nothing to do at once."""
     span = int(time[-1] - time[0])
-    count = max(1, min(len(time) // BLOCK_ROWS_MIN, -(-span * BLOCKS_PER_BOUND // max(1, within_us))))
+    wanted = -(-span * BLOCKS_PER_BOUND // max(1, within_us))
+    count = max(1, min(wanted, len(time) // BLOCK_ROWS_MIN, len(time) * others // BLOCK_PAIRS_MIN))
     edges = [i * len(time) // count for i in range(count + 1)]
     yield from itertools.pairwise(edges)
 
@@ -167,5 +170,5 @@ def _near(within_us: int) -> E.Expr:
     return E.Compare("le", apart, E.Literal(within_us, "int64"))
 
 
-def _part(side: Side, rows: Indices) -> Side:
+def _part(side: Side, rows: Indices | slice) -> Side:
     return {name: vector.take(rows) for name, vector in side.items()}

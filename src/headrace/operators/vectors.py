@@ -54,7 +54,7 @@ class Vector:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, rows: Array) -> Vector:
+    def take(self, rows: Array | slice) -> Vector:
         # Bounds of all rows hold for some of them.
         return replace(self, values=self.values[rows], valid=None if self.valid is None else self.valid[rows])
 
@@ -143,6 +143,8 @@ def align(expr: Expr, sides: Mapping[str, Side]) -> tuple[dict[str, dict[str, Ve
     dictionaries = [v.texts for side in named.values() for v in side.values() if v.texts is not None]
     if not dictionaries and not literals and not any(isinstance(node, TextTest) for node in walk(expr)):
         return named, NO_TEXTS
+    if dictionaries and _is_common(dictionaries, literals):
+        return named, dictionaries[0]
     pieces = [pa.array(sorted(literals), pa.large_binary()), *(each.cast(pa.large_binary()) for each in dictionaries)]
     texts, _ = _sorted(pa.concat_arrays(pieces).unique())
     for side in named.values():
@@ -151,6 +153,14 @@ def align(expr: Expr, sides: Mapping[str, Side]) -> tuple[dict[str, dict[str, Ve
                 places = np.asarray(pc.index_in(each.texts.cast(pa.large_binary()), texts).to_numpy(), dtype=np.int32)
                 side[name] = Vector(places[each.values], each.valid, (0, len(texts) - 1), texts)
     return named, texts
+
+
+def _is_common(dictionaries: list[pa.Array], literals: set[bytes]) -> bool:
+    """Whether the columns have been aligned before, for a condition with the same literals."""
+    first = dictionaries[0]
+    if first.type != pa.large_binary() or any(each is not first for each in dictionaries):
+        return False
+    return not literals or pc.index_in(pa.array(sorted(literals), pa.large_binary()), first).null_count == 0
 
 
 def literal_code(value: bytes, texts: pa.Array) -> int:

@@ -14,6 +14,7 @@ PURE_MODULES = (
     "headrace.demo.page",
     "headrace.demo.view",
     "headrace.operators.description",
+    "headrace.operators.matching",
     "headrace.graph.processes",
     "headrace.operators.arrow_fit",
     "headrace.operators.key_index",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from headrace.ids import SLOTS
 from headrace.operators import expressions as E
 from headrace.operators import product
+from headrace.operators.description import describe_ring, describe_rows, from_description
 from headrace.operators.join import WindowedJoin
 from headrace.operators.kernel import Applied, Moment, Operator, OutputMode, View
 from headrace.operators.last import LastJoin
@@ -211,6 +213,13 @@ def test_large_products_are_cut_by_time(monkeypatch: pytest.MonkeyPatch) -> None
     wanted = Counter((int(left[i, 0]) * MS, int(left[i, 1]), int(right[j, 0]) * MS, int(right[j, 1])) for i, j in zip(*at, strict=True))
     assert len(wanted) > 500
     assert seen(found) == wanted
+
+
+def test_stores_of_joins_are_rebuilt_from_their_descriptions() -> None:
+    join, last = WindowedJoin(pairing(), 5, outer=(True, False)), LastJoin(pairing(), 3)
+    for buffer in (*join.buffers, last.waiting):
+        assert from_description(json.loads(json.dumps(describe_rows(buffer, keys=["k"], sub="ts", values=["v"])))) == buffer
+    assert from_description(json.loads(json.dumps(describe_ring(last.rings[0], keys=["k"], values=["v"])))) == last.rings[0]
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 100])

@@ -34,8 +34,8 @@ def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
     return rows.select(
         F.concat(F.lit("+346"), F.lpad(caller.cast("string"), 8, "0")).alias("src"),
         F.timestamp_millis(ms).alias("ts"),
-        (36 + _part(caller, 1, 7000) / 1000 + _part(value, 2, 100) / 1000).alias("lat"),
-        (-9 + _part(caller, 3, 12000) / 1000 + _part(value, 4, 100) / 1000).alias("lon"),
+        (36 + _part(caller, 1, 7000) / 1000 + _part(value, 2, 300) / 1000).alias("lat"),
+        (-9 + _part(caller, 3, 12000) / 1000 + _part(value, 4, 300) / 1000).alias("lon"),
     )
 
 

@@ -31,7 +31,7 @@ def lanes(options: Options) -> list[Lane]:
         each = instances(strategy, nodes)
         params = {"rows": rows, "keys": keys, "step_s": step_s, "strategy": str(strategy)}
         params["instances"] = ",".join(f"{operator}={each}" for operator in OPERATORS)
-        found.append(Lane(lane_name(strategy), OURS, params, warmup_batches=6))
+        found.append(Lane(lane_name(strategy), OURS, params, warmup_batches=int(options["warmup"])))
     return found
 
 
@@ -91,7 +91,7 @@ def _draw(folder: Path, rates: dict[str, float | None], shares: dict[str, float 
 BENCHMARK = Benchmark(
     name="strategies",
     line="a chain of three stateful operators, cut into subqueries in three ways",
-    options={"keys": 10_000, "rows": 500_000, "step_s": 20, "nodes": 8},
+    options={"keys": 10_000, "rows": 500_000, "step_s": 20, "nodes": 8, "warmup": 6},
     lanes=lanes,
     extra=extra,
     tables=tables,

@@ -30,7 +30,7 @@ TINY = {
     "product": "--numbers 20 --rows 100 --step-s 30",
     "latency": "--keys 300 --rows 100 --warmup 1 --baselines spark-memory",
     "heavy-customers": "--customers 10 --rows 200 --step-s 3600",
-    "strategies": "--keys 20 --rows 200 --step-s 60 --nodes 4",
+    "strategies": "--keys 20 --rows 200 --step-s 60 --nodes 4 --warmup 2",
     "process": "--keys 200 --rows 500 --baseline-rows 50 --preload-rows 200 --baselines transformWithStateInPandas",
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }

@@ -6,21 +6,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from benchmarks.heavy_customers.query import HEAVY_S, columns
-from benchmarks.sliding.query import ADVANCE_S, DELAY_S, START_S, WINDOW_S
+from benchmarks.sliding.check import closed
+from benchmarks.sliding.query import ADVANCE_S, WINDOW_S
 from headrace.bench.model import Verdict
 from headrace.bench.runner import Finished, verdict
 
 
 def check(finished: Finished) -> Verdict:
-    spark, params = finished.spark, finished.params
-    written = spark.read.parquet(str(finished.folder / "output")).select("src", "window", "avg_duration", "calls")
-    closed_s = int(written.agg(F.max("window.end").cast("long")).collect()[0][0] or 0)
-    step_s, batches = params["step_s"], finished.rows // params["rows"]
-    reached_s = START_S + WINDOW_S + (batches - 2) * step_s - step_s / params["rows"] - DELAY_S
-    due_s = int(reached_s // ADVANCE_S * ADVANCE_S)
-    detail = f"windows up to {closed_s} are closed, those up to {due_s} are due" if closed_s < due_s else ""
-    numbers = spark.range(max(1, (closed_s - START_S - WINDOW_S) // step_s + 3) * params["rows"]).withColumnRenamed("id", "value")
-    return verdict(written, expected(columns(numbers, params), closed_s), finished.rows, detail)
+    written = finished.spark.read.parquet(str(finished.folder / "output")).select("src", "window", "avg_duration", "calls")
+    closed_s, numbers, detail = closed(finished, written)
+    return verdict(written, expected(columns(numbers, finished.params), closed_s), finished.rows, detail)
 
 
 def expected(calls: DataFrame, closed_s: int) -> DataFrame:
@@ -30,8 +25,8 @@ def expected(calls: DataFrame, closed_s: int) -> DataFrame:
     by_minute = calls.select("src", minute, lasts).groupBy("src", "minute").agg(F.sum("lasts").alias("total"), F.count("*").alias("n"))
     first = F.col("minute") - WINDOW_S + ADVANCE_S
     spread = by_minute.withColumn("begin", F.explode(F.sequence(first, F.col("minute"), F.lit(ADVANCE_S).cast("long"))))
-    closed = spread.filter(F.col("begin") + WINDOW_S <= closed_s).groupBy("src", "begin")
-    summed = closed.agg((F.sum("total") / F.sum("n")).alias("avg_duration"), F.sum("n").alias("calls"))
+    over = spread.filter(F.col("begin") + WINDOW_S <= closed_s).groupBy("src", "begin")
+    summed = over.agg((F.sum("total") / F.sum("n")).alias("avg_duration"), F.sum("n").alias("calls"))
     start, end = F.timestamp_seconds("begin"), F.timestamp_seconds(F.col("begin") + WINDOW_S)
     window = F.struct(start.alias("start"), end.alias("end")).alias("window")
     return summed.filter(F.col("avg_duration") > HEAVY_S).select("src", window, "avg_duration", "calls")

@@ -228,7 +228,10 @@ def test_the_drawing_follows_light_and_dark_and_stands_alone() -> None:
 
 
 def test_a_character_that_xml_cannot_hold_is_replaced() -> None:
-    ElementTree.fromstring(to_svg(Picture((Shape("a\x00", "b\x07\ud800", ("c\x1b",)),), title="<x> & \x01")))
+    drawn = ElementTree.fromstring(to_svg(Picture((Shape("a\x00", "b\x07\ud800", ("c\x1b",)),), title="<x> & \x01")))
+    words = "".join(drawn.itertext())
+    assert "<x> & " in words
+    assert not any(character in words for character in "\x00\x01\x07\x1b\ud800")
 
 
 def test_an_empty_picture_is_a_page() -> None:

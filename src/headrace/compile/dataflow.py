@@ -8,7 +8,8 @@ struct column of its own beside a tag, and every reader takes its part of the ba
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
@@ -75,12 +76,11 @@ class Dataflow:
     spread: int = 0
     """Rows are redistributed over so many tasks before every stateless operator (the operator-cloud strategy); 0: never."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_id", {op.id: op for op in self.ops})
+    @cached_property
+    def by_id(self) -> dict[str, Op]:
+        return {op.id: op for op in self.ops}
 
-    by_id: dict[str, Op] = field(init=False, repr=False, compare=False)
-
-    @property
+    @cached_property
     def only_reader(self) -> Op | None:
         """The operator that alone reads all sources, if there is one: its columns are then selected in the streaming plan itself."""
         readers = [op for op in self.ops if any(b.source in self.sources for b in op.branches)]

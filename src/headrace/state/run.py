@@ -193,6 +193,9 @@ class RunReader:
         if rows is None:
             rows = open_arrow(path, ref.bytes, ref.crc)
             self._check_layout(path, rows)
+            # A file that was removed keeps its place on disk for as long as somebody has it mapped.
+            for gone in [known for known in self._open if not os.path.exists(known)]:
+                del self._open[gone]
             self._open[str(path)] = rows
             while len(self._open) > self._open_max:
                 self._open.popitem(last=False)

@@ -11,7 +11,8 @@ from headrace.bench.live import View
 from headrace.bench.model import Batch, Lane, LaneResult, Verdict
 from headrace.bench.process import LaneFailed
 
-WARMUP_S_MAX = 10
+WARMUP_S_MAX = 60
+"""On two cores the JVM's compilers are busy for about so long, and what they have not compiled yet is several times slower."""
 
 
 class Handle(Protocol):
@@ -60,7 +61,7 @@ def _warm_up(handle: Handle, seconds: float, view: View) -> None:
         view.batch(lane.name, handle.next_batch(view.refresh))
     begin_s = time.monotonic()
     done = 0
-    while done < lane.warmup_batches or time.monotonic() - begin_s < min(WARMUP_S_MAX, seconds / 3):
+    while done < lane.warmup_batches or time.monotonic() - begin_s < min(WARMUP_S_MAX, 2 * seconds):
         view.batch(lane.name, handle.next_batch(view.refresh))
         done += 1
     handle.pause()

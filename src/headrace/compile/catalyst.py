@@ -58,6 +58,12 @@ def column(session: SparkSession, expression: Any) -> Column:
     return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
 
 
+def folded(session: SparkSession, constant: Column) -> Column:
+    """A constant expression as the literal it amounts to: what is worked out here need not be in every plan that uses it."""
+    optimized = session.range(1).select(constant)._jdf.queryExecution().optimizedPlan()
+    return column(session, optimized.projectList().apply(0).child())
+
+
 def attribute(session: SparkSession, name: str) -> Any:
     """A Catalyst attribute that will be looked up by name."""
     jvm: Any = session._jvm

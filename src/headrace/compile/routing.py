@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark import SparkContext
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.compile import catalyst
 from headrace.ids import SLOT_BITS, SLOTS
 from headrace.state.layout import HASH
 from headrace.state.slots import SlotRanges
@@ -26,13 +29,15 @@ def route(rows: DataFrame, instances: tuple[SlotRanges, ...]) -> DataFrame:
     count = len(instances)
     if count == 1:
         return rows.coalesce(1)
-    return rows.repartitionById(count, instance_of(F.col(HASH), table(instances)))
+    return rows.repartitionById(count, _instance_of(rows.sparkSession.sparkContext, instances))
 
 
-def instance_of(h: Column, slots: list[int]) -> Column:
-    """The table goes in as one string: a literal list of 4096 numbers takes Catalyst seconds."""
-    slot = F.shiftrightunsigned(h, 64 - SLOT_BITS).cast("int")
-    return F.get(F.split(F.lit(",".join(map(str, slots))), ",").cast("array<int>"), slot)
+@lru_cache(maxsize=64)
+def _instance_of(context: SparkContext, instances: tuple[SlotRanges, ...]) -> Column:
+    """A row's instance by its hash. A query asks for the same every batch, in a session object that is a new one every batch."""
+    # The table goes in as one string: building a literal list of 4096 numbers takes Catalyst seconds.
+    text = F.split(F.lit(",".join(map(str, table(instances)))), ",").cast("array<int>")
+    return F.get(catalyst.folded(SparkSession(context), text), F.shiftrightunsigned(F.col(HASH), 64 - SLOT_BITS).cast("int"))
 
 
 def claim_partitioned_by(frame: DataFrame, column: str) -> DataFrame:

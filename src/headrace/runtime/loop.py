@@ -29,6 +29,7 @@ from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import Combining, Jobs, merged, outlet_rows
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.reports import InstanceReport
+from headrace.runtime.session import suit_query
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import check_staged
 from headrace.runtime.task import Phase, TaskSpec
@@ -76,6 +77,8 @@ class BatchLoop:
     stopping: threading.Event = field(default_factory=threading.Event)
     error: HeadraceError | None = None
     previous: Manifest | None = None
+    suited: bool = False
+    """Whether the query's own session is set up."""
     last_begin_s: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
@@ -145,6 +148,9 @@ class BatchLoop:
 
     def _process(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, Reports]:
         before = self._before(version)
+        if not self.suited:
+            suit_query(batch.sparkSession, (op.plan.operator.input_schema for op in self.flow.ops))
+            self.suited = True
         now_ms = int(time.time() * 1000)
         states = {name: state.runs for name, state in before.operators.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0

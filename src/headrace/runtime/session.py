@@ -6,9 +6,11 @@ import os
 import shutil
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
@@ -32,6 +34,16 @@ SETTINGS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+OWN_SETTINGS: dict[str, str] = {
+    # Combining before the shuffle is one complete aggregate to Spark, to which it would deny its fast hash map.
+    "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
+}
+"""For the session that Spark gives a streaming query of its own: the user's is not touched."""
+FIXED_WIDTH_SETTINGS: dict[str, str] = {
+    # Spark measures an Arrow batch with every row that it adds to it; rows of a known width are bounded by their number.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+}
+
 
 def session(name: str = "headrace", master: str | None = None, **settings: str) -> SparkSession:
     """A session with the settings that matter set. Settings are given with ``__`` for a dot: ``spark__driver__memory="4g"``.
@@ -52,6 +64,13 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
         builder = builder.config(key, value)
     created: SparkSession = builder.getOrCreate()
     return created
+
+
+def suit_query(spark: SparkSession, schemas: Iterable[pa.Schema]) -> None:
+    """Set up the session of one running query, whose operators take rows of these schemas."""
+    fixed = all(pa.types.is_primitive(kind) or pa.types.is_decimal(kind) for schema in schemas for kind in schema.types)
+    for key, value in (OWN_SETTINGS | (FIXED_WIDTH_SETTINGS if fixed else {})).items():
+        spark.conf.set(key, value)
 
 
 def check_java() -> None:

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from tests import archive
 
-# Tests are many short Spark programs: the second compiler would be busy with code that is about to be thrown away. Inherited by all that
-# tests start; benchmarks are not tests.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Inherited by all that tests start; benchmarks are not tests.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", archive.jvm_options())
 
 
 @pytest.fixture(scope="session")

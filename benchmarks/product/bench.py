@@ -11,6 +11,9 @@ from headrace.errors import HeadraceError
 WITHIN_S, DELAY_S = 60, 5
 SPARK = "spark"
 """Spark's state store in memory, its default, the quicker one here."""
+LAST = "last per cell"
+"""The paper's variant: a cell keeps its last rows, so what is found depends on how many cells there are."""
+GRID_SIDE = 4
 
 
 def lanes(options: Options) -> list[Lane]:
@@ -19,21 +22,45 @@ def lanes(options: Options) -> list[Lane]:
         raise HeadraceError(where="--baselines", wanted=f"{SPARK} or none", found=baselines)
     params = {name: int(options[name]) for name in ("numbers", "rows", "step_s")}
     warmup = -(-(WITHIN_S + DELAY_S) // params["step_s"]) + 1
-    engines = [OURS, *([SPARK] if baselines == SPARK else [])]
-    return [Lane(engine, engine, params, warmup_batches=warmup) for engine in engines]
+    named = {OURS: params} | ({SPARK: params} if baselines == SPARK else {})
+    for count in _instances(options):
+        named[f"ours, {count} instance{'s' if count > 1 else ''}"] = {**params, "instances": count}
+    if options["last_per_cell"]:
+        # As many rows as the time bound leaves in a cell's side, so that both do the same number of comparisons.
+        named[LAST] = {**params, "last_per_cell": int(params["rows"] * WITHIN_S / params["step_s"] / GRID_SIDE)}
+    return [Lane(name, SPARK if name == SPARK else OURS, each, warmup_batches=warmup) for name, each in named.items()]
+
+
+def _instances(options: Options) -> list[int]:
+    text = str(options["instances"])
+    try:
+        found = [int(part) for part in text.split(",") if part and part != "none"]
+    except ValueError:
+        found = [0]
+    if any(count < 1 for count in found):
+        raise HeadraceError(where="--instances", wanted="numbers of instances, such as 1,2,4, or none", found=text)
+    return found
 
 
 def extra(results: Results, options: Options) -> dict[str, Any]:
     """Comparisons: a row meets all rows of the other side within the bound, once as the left and once as the right one."""
     per_row = 2 * int(options["rows"]) * WITHIN_S / int(options["step_s"])
     rates = {name: stats.rate_total(result) for name, result in results.items() if not result.failed}
-    return {"comparisons_per_row": per_row, "comparisons_per_s": {name: rate and round(rate * per_row) for name, rate in rates.items()}}
+    found: dict[str, Any] = {
+        "comparisons_per_row": per_row,
+        "comparisons_per_s": {name: rate and round(rate * per_row) for name, rate in rates.items()},
+    }
+    if SPARK in results:
+        # Other lanes are ours as well.
+        found["baselines"] = {SPARK: rates.get(SPARK)}
+        found["ratio"] = {SPARK: stats.ratio(rates.get(OURS), rates.get(SPARK))}
+    return found
 
 
 BENCHMARK = Benchmark(
     name="product",
     line="calls that overlap and have a number in common, among all pairs within 60 seconds",
-    options={"numbers": 50_000, "rows": 4_000, "step_s": 30, "baselines": SPARK},
+    options={"numbers": 50_000, "rows": 4_000, "step_s": 30, "baselines": SPARK, "instances": "1,2", "last_per_cell": True},
     lanes=lanes,
     extra=extra,
 )

@@ -46,6 +46,8 @@ def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 def query(rows: Any, params: dict[str, Any]) -> Any:
     """``rows`` is a Headrace stream or a DataFrame, streaming or not."""
     calls = rows.withWatermark("ts", DELAY)
+    if "last_per_cell" in params:
+        return calls.crossJoin(calls, last_per_cell=params["last_per_cell"], where=CONDITION)
     if not isinstance(rows, DataFrame):
         return calls.crossJoin(calls, within=f"{WITHIN_S} seconds", where=CONDITION)
     # Always 0, but Spark must not know: it would drop an equality of constants, and then refuse the join.
@@ -56,4 +58,6 @@ def query(rows: Any, params: dict[str, Any]) -> Any:
 
 
 def write(writer: Any, params: dict[str, Any], folder: Path) -> Any:
+    if "instances" in params:
+        writer = writer.option("headrace.instances", params["instances"])
     return writer.outputMode("append").format("parquet").option("path", str(folder / "output"))

@@ -10,7 +10,10 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +24,7 @@ from headrace.runtime.query import HeadraceQuery
 
 SCHEMA = "k long, ts timestamp, v double"
 WINDOW_S, ADVANCE_S, DELAY_S = 40, 15, 10
-KINDS = ("windowed", "dedup", "running")
+KINDS = ("windowed", "dedup", "running", "graph")
 
 
 def session() -> SparkSession:
@@ -33,19 +36,20 @@ def session() -> SparkSession:
         spark__sql__shuffle__partitions="2",
         spark__sql__session__timeZone="UTC",
         spark__driver__memory="512m",
-        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
     )
     spark.sparkContext.setLogLevel("OFF")
     return spark
 
 
 def start(spark: SparkSession, kind: str, source: Path, output: Path, checkpoint: Path, instances: int, **options: str) -> HeadraceQuery:
-    """One of three queries that differ in how their state grows, shrinks and reaches the sink."""
+    """One of several queries that differ in how their state grows, shrinks and reaches the sink."""
     rows = hr.stream(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source)))
     if kind == "windowed":
         grouped = rows.withWatermark("ts", f"{DELAY_S} seconds").groupBy("k", F.window("ts", f"{WINDOW_S} seconds", f"{ADVANCE_S} seconds"))
         result = grouped.agg(F.count("*").alias("n"), F.sum("v").alias("s"), F.avg("v").alias("a"))
         result = result.select("k", F.col("window.start").alias("start"), "n", "s", "a")
+    elif kind == "graph":
+        result = graph(rows.withWatermark("ts", f"{DELAY_S} seconds").filter("k is not null"))
     elif kind == "dedup":
         result = rows.select((F.col("v") * 300).cast("long").alias("id"), "k").dropDuplicates()
     else:
@@ -56,6 +60,39 @@ def start(spark: SparkSession, kind: str, source: Path, output: Path, checkpoint
         output.mkdir(parents=True, exist_ok=True)
         return writer.outputMode("update").foreachBatch(lambda frame, version: write_once(frame, version, output)).start()
     return writer.format("parquet").start(str(output))
+
+
+class Quiet(hr.KeyProcessor):
+    """Counts a key's rows, and gives the count when the key was quiet for a while."""
+
+    def process(self, key: int, rows: list[Any], state: Any) -> None:
+        state.n = (state.n or 0) + len(rows)
+        state.set_timer(max(row.ts for row in rows) + timedelta(seconds=2))
+
+    def on_timer(self, key: int, at: datetime, state: Any) -> Iterator[tuple[int, datetime, int]]:
+        yield key, at, state.n
+        state.delete()
+
+
+def graph(rows: Any) -> Any:
+    """Every kind of operator that the other queries lack, their results in one sink."""
+
+    def told(name: str, stream: Any, time: str, number: Any) -> Any:
+        return stream.select(F.lit(name).alias("from"), "k", F.col(time).alias("start"), number.cast("long").alias("n"))
+
+    halves = rows.split(low="v < 0.5", otherwise="high")
+    pairs = halves.low.join(halves.high, on="k", within="3 seconds", how="left")
+    sessions = rows.groupBy("k", F.session_window("ts", "2 seconds")).agg(F.count("*").alias("n"))
+    counted = rows.groupBy("k", hr.count_window(4)).agg(F.count("v").alias("n"))
+    quiet = rows.groupBy("k").process(Quiet(), "k long, at timestamp, n long", hr.State("n long", timers="event"))
+    found = told("pairs", pairs, "ts", F.unix_micros("ts_right"))
+    for part in (
+        told("sessions", sessions, "session_window.start", F.col("n")),
+        told("counted", counted, "count_window.start", F.col("n")),
+        told("quiet", quiet, "at", F.col("n")),
+    ):
+        found = found.union(part)
+    return found
 
 
 def write_once(frame: DataFrame, version: int, output: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+from tests.integration import random_graphs
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 DELAY_S = 40
@@ -51,11 +53,10 @@ def write(folder: Path, name: str, part: list[Event]) -> None:
 _ARROW = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("v", pa.int64())])
 
 
-def shuffled(all_events: list[Event]) -> list[list[Event]]:
+def shuffled(all_events: list[Event], size: int = 60) -> list[list[Event]]:
     """Files in which no row is later than the watermark allows: rows move by less than the delay."""
     rnd = random.Random(1)
     moved = sorted(all_events, key=lambda e: e[1] + rnd.random() * (DELAY_S - 1))
-    size = 24
     return [moved[at : at + size] for at in range(0, len(moved), size)]
 
 
@@ -217,6 +218,30 @@ def test_a_query_means_the_same_however_it_runs(name: str, spark: SparkSession, 
     assert set(plain) == expected
     assert len(spread) == len(set(spread))
     assert set(spread) == expected
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.extra) for seed in range(4, 40))])
+def test_random_graphs(seed: int, spark: SparkSession, tmp_path: Path) -> None:
+    random = Random(seed)
+    query = random_graphs.draw(random, random.randint(2, 4))
+    while not 2 <= random_graphs.stateful(query) <= 5:
+        query = random_graphs.draw(random, random.randint(2, 4))
+    print(query.text)
+    rows = events(seed, 120)
+    files = shuffled(rows, 40)
+    for at, part in enumerate(files[:2]):
+        write(tmp_path / "in", f"{at:02d}", part)
+    first = run(spark, query.build, tmp_path / "in", tmp_path / "c", 3)
+    for at, part in enumerate([*files[2:], [("end", END_S, 0)]], start=2):
+        write(tmp_path / "in", f"{at:02d}", part)
+    rest = run(spark, query.build, tmp_path / "in", tmp_path / "c", 2)
+    found = sorted((row.k, micros(row.ts), row.v) for row in [*first, *rest])
+    expected = sorted(query.mean([(k, s * random_graphs.SECOND, v) for k, s, v in rows]))
+    assert [row for row in found if row[0] != "end"] == expected
+
+
+def micros(moment: datetime) -> int:
+    return round((moment.replace(tzinfo=UTC) - EPOCH) / timedelta(microseconds=1))
 
 
 def test_a_split_feeds_several_sinks_together(spark: SparkSession, tmp_path: Path) -> None:

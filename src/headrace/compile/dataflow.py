@@ -125,8 +125,11 @@ class Dataflow:
         return sum(branch.source == name for port in ports for branch in port)
 
     def next_op(self, op: Op) -> Op | None:
-        """The operator that alone reads this one's results."""
-        readers = [other for other in self.ops if any(b.source == op.id for b in other.branches)]
+        """The operator that alone reads this one's results, and reads nothing else.
+
+        In a union with other rows, the tasks of an operator would no longer be numbered by its instances.
+        """
+        readers = [other for other in self.ops if [b.source for b in other.branches] == [op.id]]
         return readers[0] if len(readers) == 1 and self.consumers(op.id) == 1 else None
 
     def upstream(self, op: Op) -> list[Op]:

@@ -28,10 +28,8 @@ DRIVER_POINTS = (
     "flush-done",
     "manifest-before",
     "manifest-after",
-    "deliver-before",
     "deliver-after",
     "collect-garbage",
-    "batch-end",
 )
 TASK_POINTS = ("task-begin", "run-before", "run-after", "staged-after", "task-end")
 

@@ -123,7 +123,6 @@ class BatchLoop:
             if manifest is None:
                 manifest, reports = self._process(batch, version, phases)
             with Phase(phases, "deliver"):
-                fail_point("deliver-before", version)
                 self._deliver(batch, manifest)
                 fail_point("deliver-after", version)
         finally:
@@ -140,7 +139,6 @@ class BatchLoop:
         )
         self.on_progress(replace(progress, backlog=self.backlog.observe(progress.rows)))
         self.last_begin_s = begin_s
-        fail_point("batch-end", version)
 
     def _first_ops(self) -> tuple[str, ...]:
         """Operators that read sources: their rows are the query's."""

@@ -17,6 +17,6 @@ def lanes(options: Options) -> list[Lane]:
 BENCHMARK = Benchmark(
     name="join",
     line="calls of one caller within 60 seconds, with the distance between them; append mode, Parquet files",
-    options={"keys": 20_000, "rows": 10_000, "step_s": 10, "baselines": "spark-rocksdb"},
+    options={"keys": 200_000, "rows": 100_000, "step_s": 10, "baselines": "spark-rocksdb"},
     lanes=lanes,
 )

@@ -140,7 +140,7 @@ def whole(stream: Any) -> Any:
     return stream.agg(F.count("*").alias("n"), F.sum("i4"), F.stddev("d").alias("sd"), F.max_by("s", "u").alias("s"))
 
 
-@pytest.mark.parametrize(("mode", "combine"), [("update", "always"), ("complete", "never")])
+@pytest.mark.parametrize(("mode", "combine"), [("update", "always"), pytest.param("complete", "never", marks=pytest.mark.extra)])
 def test_aggregates_of_fixed_width(spark: SparkSession, feed: Feed, tmp_path: Path, mode: str, combine: str) -> None:
     with interpreted(spark):
         assert_equal(spark, [feed], numeric, mode, tmp_path, keys=1, batch=True, combine=combine, instances=3)

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+import headrace as hr
 from tests.integration.both import Feed, assert_equal, interpreted, ours, settings
 
 SCHEMA = (
@@ -177,11 +178,12 @@ def test_without_ansi_sums_wrap_and_decimals_are_lost(spark: SparkSession, tmp_p
             assert_equal(spark, [feed], big_sums, "update", tmp_path, keys=1, combine=combine)
 
 
-@pytest.mark.parametrize("column", ["n", "dec"])
-def test_with_ansi_an_overflow_ends_the_query(spark: SparkSession, tmp_path: Path, column: str) -> None:
+@pytest.mark.parametrize(("column", "combine"), [("n", "always"), ("n", "never"), ("dec", "always")])
+def test_with_ansi_an_overflow_ends_the_query(spark: SparkSession, tmp_path: Path, column: str, combine: str) -> None:
+    """Wherever it happens, in Spark before the shuffle, in a kernel or in the result, the user sees an error of ours."""
     feed = Feed.of(tmp_path, "k int, n bigint, dec decimal(38,0)", overflowing())
-    with settings(spark, spark__sql__ansi__enabled="true"), pytest.raises(Exception, match=r"(?i)overflow|cannot be represented"):
-        ours(spark, [feed], lambda s: s.groupBy("k").agg(F.sum(column)), "update", tmp_path)
+    with settings(spark, spark__sql__ansi__enabled="true"), pytest.raises(hr.HeadraceError, match=r"(?i)overflow|cannot be represented"):
+        ours(spark, [feed], lambda s: s.groupBy("k").agg(F.sum(column)), "update", tmp_path, combine=combine)
 
 
 def test_no_row_at_all(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.buffer import RowBuffer
-from headrace.operators.kernel import Applied, Moment, OutputMode, Store, Views
+from headrace.operators.kernel import Applied, Moment, Views
 from headrace.operators.matching import Candidates, Needles, candidates
-from headrace.operators.pairing import LEFT, NAMES, RIGHT, Pairing, Piece, in_time
+from headrace.operators.pairing import LEFT, NAMES, RIGHT, PairsInTime, Piece, in_time
 from headrace.state.keys import Mask
 from headrace.state.layout import subs
 from headrace.state.segments import sort_into_segments
@@ -26,11 +26,9 @@ BOTH = "rows"
 
 
 @dataclass(frozen=True)
-class WindowedJoin:
+class WindowedJoin(PairsInTime):
     """``join(..., within=...)``."""
 
-    pairing: Pairing
-    within_us: int
     outer: tuple[bool, bool] = (False, False)
     """Whether rows of a side are emitted even without a partner."""
 
@@ -49,21 +47,6 @@ class WindowedJoin:
     @property
     def store_names(self) -> tuple[str, str]:
         return (BOTH, BOTH) if self.pairing.one_input else (NAMES[LEFT], NAMES[RIGHT])
-
-    @property
-    def stores(self) -> dict[str, Store]:
-        return dict(zip(self.store_names, self.buffers, strict=True))
-
-    @property
-    def input_schema(self) -> pa.Schema:
-        return self.pairing.input_schema
-
-    @property
-    def output_schema(self) -> pa.Schema:
-        return self.pairing.output_schema
-
-    def emits_at_once(self, mode: OutputMode) -> bool:
-        return True
 
     def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
         result = Applied(rows=rows.num_rows)

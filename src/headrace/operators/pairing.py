@@ -7,6 +7,7 @@ out    k0 .. | lt rt | l0 .. | r0 ..         the key, both event times, both sid
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -14,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators import expressions as E
-from headrace.operators.buffer import NEVER
+from headrace.operators.buffer import NEVER, RowBuffer
 from headrace.operators.expressions import Expr
 from headrace.operators.grid import holds_pairs
+from headrace.operators.kernel import OutputMode, Store
 from headrace.operators.vectors import columns_from_arrow
 from headrace.state.keys import Mask
 from headrace.state.layout import HASH, SUB, Indices, Layout, subs
@@ -163,3 +165,36 @@ def _used(tables: list[tuple[pa.RecordBatch, Indices]], wanted: list[str]) -> tu
         total += len(which)
     places = [offsets[id(rows)][1][at] + offsets[id(rows)][0] for rows, at in tables]
     return pa.Table.from_batches(parts) if parts else pa.table({}), np.concatenate(places)
+
+
+@dataclass(frozen=True)
+class PairsInTime(ABC):
+    """What operators have in common that pair rows within a bound of each other's time, as soon as both are there."""
+
+    pairing: Pairing
+    within_us: int
+
+    @property
+    @abstractmethod
+    def store_names(self) -> tuple[str, str]:
+        """The stores of the left and of the right side's rows."""
+
+    @property
+    @abstractmethod
+    def buffers(self) -> tuple[RowBuffer, RowBuffer]:
+        """How long each side's rows are kept."""
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        return dict(zip(self.store_names, self.buffers, strict=True))
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        return self.pairing.input_schema
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.pairing.output_schema
+
+    def emits_at_once(self, mode: OutputMode) -> bool:
+        return True

@@ -25,9 +25,9 @@ from headrace.ids import SLOTS, slot_of
 from headrace.operators import expressions as E
 from headrace.operators.buffer import RowBuffer
 from headrace.operators.grid import evaluate_grid
-from headrace.operators.kernel import Applied, Moment, OutputMode, Store, Views
+from headrace.operators.kernel import Applied, Moment, Views
 from headrace.operators.matching import Needles, candidates
-from headrace.operators.pairing import LEFT, NAMES, RIGHT, SIDE, Pairing, in_time
+from headrace.operators.pairing import LEFT, NAMES, RIGHT, SIDE, PairsInTime, in_time
 from headrace.operators.vectors import Side, align, columns_from_arrow
 from headrace.state.layout import SUB, Indices, hashes
 from headrace.state.merge import merge_rows
@@ -41,11 +41,9 @@ BLOCK_PAIRS_MIN = 1_000_000
 
 
 @dataclass(frozen=True)
-class WindowedProduct:
+class WindowedProduct(PairsInTime):
     """``crossJoin(..., within=...)``. The hash of a row is its cell."""
 
-    pairing: Pairing
-    within_us: int
     grid: tuple[int, int] = (1, 1)
     of_one: bool = False
     """One stream is both sides; its rows come once for each."""
@@ -58,21 +56,6 @@ class WindowedProduct:
     def buffers(self) -> tuple[RowBuffer, RowBuffer]:
         left, right = (RowBuffer(layout, self.within_us) for layout in self.pairing.layouts)
         return left, right
-
-    @property
-    def stores(self) -> dict[str, Store]:
-        return dict(zip(self.store_names, self.buffers, strict=True))
-
-    @property
-    def input_schema(self) -> pa.Schema:
-        return self.pairing.input_schema
-
-    @property
-    def output_schema(self) -> pa.Schema:
-        return self.pairing.output_schema
-
-    def emits_at_once(self, mode: OutputMode) -> bool:
-        return True
 
     def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
         result = Applied(rows=self._dealt(rows))

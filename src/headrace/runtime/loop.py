@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.compile.catalyst import first_line
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.config import Config
-from headrace.errors import CheckpointError, HeadraceError
+from headrace.errors import CheckpointError, HeadraceError, QueryError
 from headrace.operators.kernel import MAIN, Moment, OutputMode
 from headrace.runtime import watermark
 from headrace.runtime.backlog import Backlog
@@ -38,6 +40,9 @@ from headrace.state.run import RunRef
 from headrace.state.slots import even_ranges, join
 
 STOP_SECONDS_MAX = 60
+
+DATA_EXCEPTIONS = "22"
+"""SQL's class of states for values out of range, division by zero, casts that fail, and the like."""
 
 Reports = dict[str, list[InstanceReport]]
 """By operator."""
@@ -99,6 +104,11 @@ class BatchLoop:
         except HeadraceError as error:
             self.error = error
             raise
+        except PySparkException as failure:
+            self.error = _of_data(failure, version)
+            if self.error is None:
+                raise
+            raise self.error from None
         finally:
             self.lock.release()
 
@@ -300,6 +310,14 @@ class BatchLoop:
 def store_id(op: str, store: str) -> str:
     """What a manifest calls a store: an operator's only one has the operator's name."""
     return op if store == MAIN else f"{op}.{store}"
+
+
+def _of_data(failure: PySparkException, version: int) -> HeadraceError | None:
+    """What Spark found wrong with the rows, as an error of ours; None if the failure is of another kind."""
+    if not (failure.getSqlState() or "").startswith(DATA_EXCEPTIONS):
+        return None
+    hint = "use a wider type or a try_ function, filter such rows, or set spark.sql.ansi.enabled to false; the batch was not committed"
+    return QueryError("a row does not fit the query's expressions", where=f"batch {version}", found=first_line(failure), hint=hint)
 
 
 def _held(watermark_ms: int, op: Op) -> int:

@@ -20,14 +20,15 @@ def lanes(options: Options) -> list[Lane]:
     if unknown := [name for name in named if name not in BASELINES]:
         raise HeadraceError(where="--baselines", wanted=f"none, or some of {','.join(BASELINES)}", found=", ".join(unknown))
     keys = int(options["keys"])
-    sizes = {OURS: int(options["rows"]), PER_KEY: int(options["rows"])} | dict.fromkeys(named, int(options["baseline_rows"]))
+    size = int(options["rows"])
+    sizes = {OURS: size, PER_KEY: size} | dict.fromkeys(named, int(options["baseline_rows"]) or size)
     found = []
     for name, rows in sizes.items():
         engine = ROCKSDB if name in BASELINES else OURS
         params = {"keys": keys, "rows": rows, "form": name}
         # Every key once, so that what is measured finds the state full. Batches of the baselines stay short enough to watch.
-        size = max(rows, min(keys, int(options["preload_rows"])))
-        found.append(Lane(name, engine, params, preload_rows=size, preload_batches=-(-keys // size), warmup_batches=2))
+        fill = max(rows, min(keys, int(options["preload_rows"])))
+        found.append(Lane(name, engine, params, preload_rows=fill, preload_batches=-(-keys // fill), warmup_batches=2))
     return found
 
 
@@ -46,7 +47,7 @@ def extra(results: Results, options: Options) -> dict[str, Any]:
 BENCHMARK = Benchmark(
     name="process",
     line="running count and sum by key, as a user's own operator",
-    options={"keys": 100_000, "rows": 1_000_000, "baseline_rows": 5_000, "preload_rows": 25_000, "baselines": ",".join(BASELINES)},
+    options={"keys": 100_000, "rows": 100_000, "baseline_rows": 0, "preload_rows": 25_000, "baselines": ",".join(BASELINES)},
     lanes=lanes,
     extra=extra,
 )

@@ -33,7 +33,7 @@ def test_driver_dies_at_every_point(tmp_path: Path, undisturbed: Undisturbed) ->
     assert not Left.of(program).difference(undisturbed("windowed", source, tmp_path / "undisturbed"))
 
 
-@pytest.mark.parametrize("kind", ["windowed", pytest.param("running", marks=pytest.mark.extra)])
+@pytest.mark.parametrize("kind", ["windowed", *(pytest.param(kind, marks=pytest.mark.extra) for kind in ("running", "graph"))])
 def test_workers_die_at_every_point(kind: str, tmp_path: Path, undisturbed: Undisturbed) -> None:
     """A worker's death costs a task attempt. After some of them the driver dies too, and the query goes on with other instances."""
     source = write_input(tmp_path / "input", files=len(TASK_POINTS) + 2, seed=2)

@@ -47,7 +47,7 @@ def extra(results: Results, options: Options) -> dict[str, Any]:
 BENCHMARK = Benchmark(
     name="process",
     line="running count and sum by key, as a user's own operator",
-    options={"keys": 100_000, "rows": 100_000, "baseline_rows": 0, "preload_rows": 25_000, "baselines": ",".join(BASELINES)},
+    options={"keys": 100_000, "rows": 50_000, "baseline_rows": 0, "preload_rows": 25_000, "baselines": ",".join(BASELINES)},
     lanes=lanes,
     extra=extra,
 )

@@ -32,7 +32,7 @@ def make() -> None:
         command = [sys.executable, "-m", "tests.crash.driver", "windowed", str(source), f"{folder}/output", f"{folder}/checkpoint"]
         options = f"{OPTIONS} -XX:ArchiveClassesAtExit={made}"
         subprocess.run(command, cwd=ROOT, env={**os.environ, "SPARK_SUBMIT_OPTS": options}, capture_output=True, check=False)
-        # The JVM ends a little after the program that started it.
+        # Its output ends with the JVM, which is when the archive is written; without one, there is nothing to keep.
         if made.exists():
             shutil.move(made, PATH)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace.bench import stats
 from headrace.bench.model import OURS, Benchmark, Lane, Options, Results
+from headrace.config import Config
 from headrace.errors import HeadraceError
 
 WITHIN_S, DELAY_S = 60, 5
@@ -13,7 +14,6 @@ SPARK = "spark"
 """Spark's state store in memory, its default, the quicker one here."""
 LAST = "last per cell"
 """The paper's variant: a cell keeps its last rows, so what is found depends on how many cells there are."""
-GRID_SIDE = 4
 
 
 def lanes(options: Options) -> list[Lane]:
@@ -27,7 +27,7 @@ def lanes(options: Options) -> list[Lane]:
         named[f"ours, {count} instance{'s' if count > 1 else ''}"] = {**params, "instances": count}
     if options["last_per_cell"]:
         # As many rows as the time bound leaves in a cell's side, so that both do the same number of comparisons.
-        named[LAST] = {**params, "last_per_cell": int(params["rows"] * WITHIN_S / params["step_s"] / GRID_SIDE)}
+        named[LAST] = {**params, "last_per_cell": int(params["rows"] * WITHIN_S / params["step_s"] / Config().grid[0])}
     return [Lane(name, SPARK if name == SPARK else OURS, each, warmup_batches=warmup) for name, each in named.items()]
 
 
@@ -46,15 +46,14 @@ def extra(results: Results, options: Options) -> dict[str, Any]:
     """Comparisons: a row meets all rows of the other side within the bound, once as the left and once as the right one."""
     per_row = 2 * int(options["rows"]) * WITHIN_S / int(options["step_s"])
     rates = {name: stats.rate_total(result) for name, result in results.items() if not result.failed}
-    found: dict[str, Any] = {
+    # All other lanes are ours.
+    baselines = {SPARK: rates.get(SPARK)} if SPARK in results else {}
+    return {
+        "baselines": baselines,
+        "ratio": {name: stats.ratio(rates.get(OURS), rate) for name, rate in baselines.items()},
         "comparisons_per_row": per_row,
         "comparisons_per_s": {name: rate and round(rate * per_row) for name, rate in rates.items()},
     }
-    if SPARK in results:
-        # Other lanes are ours as well.
-        found["baselines"] = {SPARK: rates.get(SPARK)}
-        found["ratio"] = {SPARK: stats.ratio(rates.get(OURS), rates.get(SPARK))}
-    return found
 
 
 BENCHMARK = Benchmark(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import threading
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -18,67 +17,20 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 import headrace as hr
-from headrace.errors import HeadraceError, ProcessorError, QueryError, StateSchemaError
+from headrace.errors import QueryError, StateSchemaError
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import pinned, state_rows
-from tests.integration.both import Answer, Feed, assert_equal, assert_same_rows, ours, spark_batch, values
+from tests.integration.both import Feed, assert_equal, assert_same_rows, ours, spark_batch, values
 from tests.integration.both import settings as setting
+from tests.integration.own_totals import KEPT, OUT, SCHEMA, START, Totals, TotalsPerKey, per_key, rows, totals
 
 pytestmark = pytest.mark.spark
 
 # Workers need not be able to import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
-SCHEMA = "k string, part int, ts timestamp, v long"
-
-
-def rows(seed: int, count: int, begin_s: float = 0, length_s: float = 60, keys: int = 20) -> pa.Table:
-    random = np.random.default_rng(seed)
-    names = [None if k == 0 else f"key {k}" for k in random.integers(0, keys, count)]
-    times = sorted(random.integers(int(begin_s * 1000), int((begin_s + length_s) * 1000), count).tolist())
-    return pa.table(
-        {
-            "k": pa.array(names, pa.string()),
-            "part": pa.array(random.integers(0, 2, count), pa.int32()),
-            "ts": pa.array([START + timedelta(milliseconds=t) for t in times], pa.timestamp("us", tz="UTC")),
-            "v": pa.array(random.integers(-100, 100, count), pa.int64()),
-        }
-    )
-
-
-class Totals(hr.Processor):
-    """Count and sum of each key, all keys at once."""
-
-    def process(self, rows: pa.Table, state: Any) -> pa.Table:
-        new = rows.group_by(["k", "part"]).aggregate([("v", "count"), ("v", "sum")])
-        old = state.get(new)
-        count = pc.add(new["v_count"], pc.fill_null(old["count"], 0))
-        total = pc.add(new["v_sum"], pc.fill_null(old["total"], 0))
-        totals = pa.table({"k": new["k"], "part": new["part"], "count": count, "total": total})
-        state.put(totals)
-        return totals
-
-
-class TotalsPerKey(hr.KeyProcessor):
-    """The same, key by key."""
-
-    def process(self, key: Any, rows: Any, state: Any) -> Any:
-        state.count = (state.count or 0) + len(rows)
-        state.total = (state.total or 0) + sum(row.v for row in rows)
-        yield key.k, key.part, state.count, state.total
-
-
-OUT = "k string, part int, count long, total long"
-KEPT = "count long, total long"
-
-
-def totals(processor: Any) -> Any:
-    return lambda s: s.groupBy("k", "part").process(processor, OUT, state=KEPT)
 
 
 @pytest.mark.parametrize(
@@ -324,106 +276,3 @@ def test_all_types_come_and_stay_and_go(spark: SparkSession, tmp_path: Path) -> 
     for processor in (Last(), LastVectorised()):
         found = ours(spark, [feed], lambda s, p=processor: s.groupBy("key").process(p, f"key long, {kept}", kept), "append", tmp_path)
         assert_same_rows(found.rows, wanted if isinstance(processor, LastVectorised) else wanted[:5], found.columns, str(processor))
-
-
-def per_key(process: Any) -> Any:
-    return type("Mine", (hr.KeyProcessor,), {"process": lambda self, key, rows, state: process(key, rows, state)})()
-
-
-def test_an_error_of_the_user_is_shown_and_nothing_is_lost(spark: SparkSession, tmp_path: Path) -> None:
-    class Fails(TotalsPerKey):
-        def process(self, key: Any, rows: Any, state: Any) -> Any:
-            if any(row.v == 99 for row in rows):
-                raise ValueError("99 is not a number that I like")
-            yield from super().process(key, rows, state)
-
-    feed = Feed.of(tmp_path, SCHEMA, [rows(10, 50).set_column(3, "v", pa.array(range(100, 150))), rows(11, 500)])
-    folder = tmp_path / "in"
-    folder.mkdir()
-    steps: list[Any] = []
-
-    def start(processor: Any) -> Any:
-        result = totals(processor)(hr.stream(feed.stream(spark, folder)))
-        writer = result.writeStream.option("checkpointLocation", str(tmp_path / "ckpt")).trigger(availableNow=True)
-        return writer.foreachBatch(lambda frame, _: steps.extend(map(tuple, frame.collect()))).start()
-
-    shutil.copy(feed.files[0][0], folder)
-    start(Fails()).awaitTermination()
-    shutil.copy(feed.files[1][0], folder)
-    with pytest.raises(ProcessorError) as caught:
-        start(Fails()).awaitTermination()
-    message = str(caught.value)
-    assert "Fails.process raised ValueError: 99 is not a number that I like" in message
-    assert 'raise ValueError("99 is not a number that I like")' in message
-    assert "py4j" not in message
-    start(TotalsPerKey()).awaitTermination()
-    wanted = spark_batch(spark, [feed], lambda s: s.groupBy("k", "part").agg(F.count("*"), F.sum("v"))).rows
-    assert_same_rows(Answer([steps], []).last(2), wanted, ["k", "part", "count", "total"], "after the mistake was mended")
-
-
-class Twice(hr.Processor):
-    def process(self, rows: pa.Table, state: Any) -> pa.Table:
-        return rows.select(["name"])
-
-    def on_timers(self, due: pa.Table, state: Any) -> pa.Table:
-        return due.select(["name"])
-
-
-class WrongArguments(hr.KeyProcessor):
-    def process(self, rows: Any, state: Any) -> Any:  # type: ignore[override]
-        return []
-
-
-class WrongForm(hr.Processor):
-    def process(self, rows: pa.Table, state: Any) -> pa.Table:
-        return rows
-
-    def on_timer(self, key: Any, at: Any, state: Any) -> Any: ...
-
-
-class NotSent(hr.KeyProcessor):
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-    def process(self, key: Any, rows: Any, state: Any) -> Any: ...
-
-
-def test_mistakes_are_errors_at_the_line_that_made_them(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    stream = hr.stream(spark.readStream.schema("name string, ts timestamp, v long").parquet(str(tmp_path / "in")))
-    timed = stream.withWatermark("ts", "1 second")
-    fine = per_key(lambda key, rows, state: None)
-    timers = hr.State("n long", timers="event")
-    by_name = stream.groupBy("name")
-    cases = [
-        (lambda: by_name.process(Totals, "k string", "n long"), "found the class Totals itself; write Totals()"),
-        (lambda: by_name.process(len, "k string", "n long"), "wanted an instance of a class derived from hr.Processor or hr.KeyProcessor"),
-        (lambda: by_name.process(hr.Processor(), "k string", "n long"), "wanted a method process of Processor"),
-        (lambda: by_name.process(WrongArguments(), "k string", "n long"), "wanted WrongArguments.process(self, key, rows, state)"),
-        (lambda: by_name.process(WrongForm(), "k string", "n long"), "found on_timer, which is never called"),
-        (lambda: by_name.process(NotSent(), "k string", "n long"), "NotSent cannot be sent to a task"),
-        (lambda: by_name.process(fine, "k strong", "n long"), "schema"),
-        (lambda: by_name.process(fine, "", "n long"), "wanted at least one column to emit"),
-        (lambda: by_name.process(fine, "k string", ""), "wanted a state with values, maps or timers"),
-        (lambda: by_name.process(fine, "k string", "n lung"), "state"),
-        (lambda: by_name.process(fine, "k string", "n long, n long"), "wanted each column once; found 'n'"),
-        (lambda: by_name.process(fine, "k string", "delete long"), "wanted another name for a part of the state; found 'delete'"),
-        (lambda: by_name.process(fine, "k string", hr.State(maps={"seen": "a long"})), "map 'seen'"),  # type: ignore[dict-item]
-        (lambda: by_name.process(fine, "k string", hr.State("n long", ttl="1 fortnight")), "ttl"),
-        (lambda: by_name.process(fine, "k string", hr.State("n long", ttl="1 hour", ttl_by="event")), "wanted a stream with an event time"),
-        (lambda: by_name.process(fine, "k string", timers), "on_timer"),
-        (lambda: by_name.process(Twice(), "name string", "n long"), "hr.State(..., timers='event')"),
-        (lambda: by_name.process(Twice(), "name string", timers), "call withWatermark on the stream first"),
-        (lambda: timed.groupBy("name").process(Twice(), "name long", timers), "wanted column 'name' of type int64; found string"),
-        (lambda: timed.groupBy("name").process(Twice(), "other string", timers), "wanted the columns other string; found name string"),
-        (lambda: timed.groupBy("name", F.window("ts", "1 minute")).process(fine, "k string", "n long"), "grouped by a window"),
-        (lambda: stream.groupBy().process(fine, "k string", "n long"), "wanted at least one key"),
-        (lambda: by_name.process(fine, "k string", "n long", initial=spark.range(1)), "wanted the columns struct<name:string,n:bigint>"),
-    ]
-    for build, said in cases:
-        with pytest.raises(HeadraceError) as caught:
-            build()
-        assert said in str(caught.value), str(caught.value)
-        assert "process at test_process.py:" in str(caught.value)
-    emitted = T.StructType.fromDDL("name string")
-    assert by_name.process(fine, emitted, T.StructType.fromDDL("n long")).schema == emitted

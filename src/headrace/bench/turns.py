@@ -12,7 +12,7 @@ from headrace.bench.model import Batch, Lane, LaneResult, Verdict
 from headrace.bench.process import LaneFailed
 
 WARMUP_S_MAX = 60
-"""On two cores the JVM's compilers are busy for about so long, and what they have not compiled yet is several times slower."""
+"""On two cores the JVM's compilers are busy for a minute or two, and what they have not compiled yet is several times slower."""
 
 
 class Handle(Protocol):

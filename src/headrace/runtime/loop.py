@@ -316,7 +316,7 @@ def _of_data(failure: PySparkException, version: int) -> HeadraceError | None:
     """What Spark found wrong with the rows, as an error of ours; None if the failure is of another kind."""
     if not (failure.getSqlState() or "").startswith(DATA_EXCEPTIONS):
         return None
-    hint = "use a wider type or a try_ function, filter such rows, or set spark.sql.ansi.enabled to false; the batch was not committed"
+    hint = "use a wider type or a try_ function, filter such rows, or turn spark.sql.ansi.enabled off; a restart goes on with this batch"
     return QueryError("a row does not fit the query's expressions", where=f"batch {version}", found=first_line(failure), hint=hint)
 
 

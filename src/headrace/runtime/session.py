@@ -19,11 +19,14 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ARROW_ROWS_BOUNDED = 1_000_000
+
 SETTINGS: dict[str, str] = {
     # Micro-batches are small and alike: planning them anew in mid-flight costs more than it brings.
     "spark.sql.adaptive.enabled": "false",
     # A task reads its whole share of a batch anyway; many small Arrow batches only cost.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    ARROW_ROWS: "200000",
     # Homes are chosen by Headrace; a task that runs twice wastes a core.
     "spark.speculation": "false",
     # Spark's default manager sets permissions through FileContext, which costs tens of milliseconds a file on a local disk.
@@ -69,6 +72,8 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
 def suit_query(spark: SparkSession, schemas: Iterable[pa.Schema]) -> None:
     """Set up the session of one running query, whose operators take rows of these schemas."""
     fixed = all(pa.types.is_primitive(kind) or pa.types.is_decimal(kind) for schema in schemas for kind in schema.types)
+    # A user may have asked for Arrow batches of any number of rows; then their size is all that bounds them.
+    fixed = fixed and 0 < int(spark.conf.get(ARROW_ROWS) or 0) <= ARROW_ROWS_BOUNDED
     for key, value in (OWN_SETTINGS | (FIXED_WIDTH_SETTINGS if fixed else {})).items():
         spark.conf.set(key, value)
 
@@ -94,8 +99,8 @@ def check_session(spark: SparkSession) -> None:
     advice = []
     if str(spark.conf.get("spark.sql.adaptive.enabled")).lower() == "true":
         advice.append('spark.conf.set("spark.sql.adaptive.enabled", "false"): adaptive execution adds about a third to small batches')
-    if int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0) in range(1, 50_000):
-        advice.append('spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200000"): fewer, larger Arrow batches')
+    if int(spark.conf.get(ARROW_ROWS) or 0) in range(1, 50_000):
+        advice.append(f'spark.conf.set("{ARROW_ROWS}", "200000"): fewer, larger Arrow batches')
     if "PYSPARK_PYTHON" not in os.environ and not spark.conf.get("spark.pyspark.python", None):
         advice.append("set the environment variable PYSPARK_PYTHON to the interpreter of this program before Spark starts: workers use it")
     if not any(variable in os.environ for variable in THREADS):

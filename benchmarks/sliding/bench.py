@@ -17,6 +17,6 @@ def lanes(options: Options) -> list[Lane]:
 BENCHMARK = Benchmark(
     name="sliding",
     line="average over windows of an hour that advance by a minute, append mode, Parquet files",
-    options={"keys": 10_000, "rows": 1_000_000, "step_s": 60, "baselines": "spark-rocksdb,spark-memory"},
+    options={"keys": 10_000, "rows": 2_000_000, "step_s": 60, "baselines": "spark-rocksdb,spark-memory"},
     lanes=lanes,
 )

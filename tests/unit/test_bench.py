@@ -73,6 +73,22 @@ def test_turns_alternate_and_share_the_seconds() -> None:
     assert stats.rate_total(results[ROCKSDB]) == 4_000
 
 
+def test_a_lane_is_warm_when_its_batches_stop_getting_quicker() -> None:
+    def batches(durations: list[float]) -> int:
+        warm = turns.WarmUp(batches_min=2, span_s=1)
+        for taken, duration in enumerate(durations):
+            if warm.done:
+                return taken
+            warm.add(duration)
+        raise AssertionError("never warm")
+
+    assert batches([500.0] * 99) == 6, "two spans without a gain over the first"
+    quicker = [500.0] * 2 + [250.0] * 4 + [100.0] * 99
+    assert batches(quicker) == 2 + 4 + 20 + 10, "two spans more than the first of the quickest"
+    assert batches([1000 * 0.9**n for n in range(999)]) < 150, "it does not go on for ever"
+    assert batches([2500.0] * 9) == 2, "long batches need no more than the time and their least number"
+
+
 def test_the_batch_that_a_pause_cut_in_two_does_not_count() -> None:
     results = run([FakeLane(lane(), 10)], times=1)
     first = results[OURS].turns[0][0]

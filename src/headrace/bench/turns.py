@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Protocol
 
 from headrace.bench.live import View
 from headrace.bench.model import Batch, Lane, LaneResult, Verdict
 from headrace.bench.process import LaneFailed
 
-WARMUP_S_MAX = 60
-"""On two cores the JVM's compilers are busy for a minute or two, and what they have not compiled yet is several times slower."""
+SPAN_S_MAX = 20
+"""Warm-up is judged in spans of so many seconds, or two thirds of the measured time if that is less."""
+SPANS_MIN, SPANS_MAX = 3, 12
+SETTLED = 0.95
+"""A span whose median batch takes more than this share of the quickest span's before it has gained nothing."""
 
 
 class Handle(Protocol):
@@ -59,12 +64,44 @@ def _warm_up(handle: Handle, seconds: float, view: View) -> None:
     view.stage(lane.name, "filling state and warming up" if lane.preload_batches else "warming up")
     for _ in range(lane.preload_batches):
         view.batch(lane.name, handle.next_batch(view.refresh))
-    begin_s = time.monotonic()
-    done = 0
-    while done < lane.warmup_batches or time.monotonic() - begin_s < min(WARMUP_S_MAX, 2 * seconds):
-        view.batch(lane.name, handle.next_batch(view.refresh))
-        done += 1
+    warm = WarmUp(lane.warmup_batches, min(SPAN_S_MAX, seconds * 2 / 3))
+    while not warm.done:
+        batch = handle.next_batch(view.refresh)
+        view.batch(lane.name, batch)
+        warm.add(batch.duration_ms)
     handle.pause()
+
+
+@dataclass
+class WarmUp:
+    """When a lane is warm: its batches have stopped getting quicker.
+
+    On two cores the JVM's compilers are busy for one to three minutes, and what they have not compiled yet is several times slower. A
+    streaming query runs for days, so what counts is its speed after that.
+    """
+
+    batches_min: int
+    span_s: float
+    spans: list[list[float]] = field(default_factory=lambda: [[]])
+    """Durations of batches; the last span is not full yet."""
+
+    def add(self, duration_ms: float) -> None:
+        self.spans[-1].append(duration_ms)
+        if sum(self.spans[-1]) >= self.span_s * 1000:
+            self.spans.append([])
+
+    @property
+    def done(self) -> bool:
+        batches = [duration for span in self.spans for duration in span]
+        spans_worth = sum(batches) / 1000 / self.span_s
+        if len(batches) < self.batches_min or spans_worth < SPANS_MIN:
+            return False
+        full = [median(span) for span in self.spans[:-1]]
+        if spans_worth >= SPANS_MAX or len(full) < SPANS_MIN:
+            # Enough; the latter are batches so long that each gives the compilers all the time they need.
+            return True
+        # Two spans without a gain: one alone may have been disturbed.
+        return min(full[-2:]) > SETTLED * min(full[:-2])
 
 
 def _turn(handle: Handle, result: LaneResult, until_ms: float, view: View) -> None:

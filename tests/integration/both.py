@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 import headrace as hr
 
 Query = Callable[[Any], Any]
+Disturb = Callable[[hr.HeadraceQuery], None]
 Values = tuple[Any, ...]
 
 _numbers = itertools.count()
@@ -119,7 +120,10 @@ def values(frame: DataFrame) -> list[Values]:
     return [tuple(row) for row in presentable(frame).collect()]
 
 
-def ours(spark: SparkSession, feeds: list[Feed], query: Query, mode: str, root: Path, **options: Any) -> Answer:
+def ours(
+    spark: SparkSession, feeds: list[Feed], query: Query, mode: str, root: Path, between: Disturb | None = None, **options: Any
+) -> Answer:
+    """``between`` may do to the running query what it likes before each step."""
     root = root / f"ours{next(_numbers)}"
     sources = [root / f"in{i}" for i in range(len(feeds))]
     streams = [hr.stream(feed.stream(spark, source)) for feed, source in zip(feeds, sources, strict=True)]
@@ -129,7 +133,7 @@ def ours(spark: SparkSession, feeds: list[Feed], query: Query, mode: str, root: 
     for name, value in options.items():
         writer = writer.option(f"headrace.{name}", value)
     started = writer.foreachBatch(lambda frame, _: steps.append(values(frame))).start()
-    return _fed(started, feeds, sources, steps, result.columns, mode)
+    return _fed(started, feeds, sources, steps, result.columns, mode, between)
 
 
 def spark_stream(spark: SparkSession, feeds: list[Feed], query: Query, mode: str, root: Path) -> Answer:
@@ -147,12 +151,22 @@ def spark_batch(spark: SparkSession, feeds: list[Feed], query: Query) -> Answer:
     return Answer([values(result)], result.columns)
 
 
-def _fed(query: Any, feeds: list[Feed], sources: list[Path], steps: list[list[Values]], columns: list[str], mode: str) -> Answer:
+def _fed(
+    query: Any,
+    feeds: list[Feed],
+    sources: list[Path],
+    steps: list[list[Values]],
+    columns: list[str],
+    mode: str,
+    between: Disturb | None = None,
+) -> Answer:
     """Give the query its files step by step; what it emits for a step, in however many batches, belongs together."""
     found: list[list[Values]] = []
     try:
         for files in itertools.zip_longest(*[feed.files for feed in feeds], fillvalue=[]):
             before = len(steps)
+            if between is not None:
+                between(query)
             for source, mine in zip(sources, files, strict=True):
                 for path in mine:
                     shutil.copy(path, source / f".{path.name}")

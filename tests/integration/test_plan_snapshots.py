@@ -20,7 +20,7 @@ from headrace.compile.routing import route
 from headrace.config import Config
 from headrace.graph.stream import Stream
 from headrace.operators.kernel import OutputMode
-from headrace.state.slots import even_ranges
+from headrace.state.routing import Routing
 
 SNAPSHOTS = Path(__file__).parents[1] / "snapshots"
 SCHEMA = "k string, ts timestamp, v double, n decimal(10,2), flag boolean"
@@ -47,7 +47,7 @@ def test_the_plan_is_what_it_was(name: str, spark: SparkSession, tmp_path: Path)
     source = hr.stream(spark.readStream.schema(SCHEMA).parquet(str(tmp_path)))
     stream = QUERIES[name](source)
     flow = compile_flow([(stream, OutputMode.UPDATE, "here")], Config())
-    text = explain(flow, {op.id: 3 for op in flow.ops}, ["at-least-once"]) + "\n"
+    text = explain(flow, {op.id: Routing.even(3) for op in flow.ops}, ["at-least-once"]) + "\n"
     snapshot = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("HEADRACE_UPDATE_SNAPSHOTS") == "1":
         snapshot.write_text(text)
@@ -60,5 +60,5 @@ def test_combining_and_routing_take_one_shuffle(spark: SparkSession, tmp_path: P
     plan = op.plan
     batch = spark.createDataFrame([], plan.selected.schema)
     for rows in (plan.combined(batch), plan.projected(batch)):
-        physical = route(rows, even_ranges(2))._jdf.queryExecution().executedPlan().toString()
+        physical = route(rows, Routing.even(2))._jdf.queryExecution().executedPlan().toString()
         assert physical.count("Exchange") == 1, physical

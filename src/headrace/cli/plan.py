@@ -46,7 +46,7 @@ def plan(
         raise HeadraceError(where=str(file), wanted="a query that is started", found=found, hint="call start() on a stream's writer")
     for number, query in enumerate(queries):
         sinks = list(query.sinks)
-        about = query.flow, query.instances, sinks, [f"to {sink}" for sink in sinks]
+        about = query.flow, query.routing, sinks, [f"to {sink}" for sink in sinks]
         typer.echo(f"# {query.name or f'query {number + 1}'}, {query.where}")
         typer.echo(rendered(*about))
         if cost:

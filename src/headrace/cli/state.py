@@ -56,7 +56,7 @@ def versions(checkpoint: str = LOCATION) -> None:
             f"{rows:,}",
             f"{len(sizes):,}",
             f"{total:,}",
-            str(manifest.instances),
+            ", ".join(dict.fromkeys(str(r.instances) for r in manifest.routing.values())),
         )
     _print(table if table.row_count else "no version yet: the query has not finished a batch")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from headrace.compile.dataflow import Dataflow, Op, Port
 from headrace.compile.picture import to_dot, to_svg
@@ -10,14 +10,14 @@ from headrace.compile.render import picture, query_graph
 from headrace.compile.strategies import render_costs
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
-from headrace.state.slots import even_ranges
+from headrace.state.routing import Routing
 
 MODES = ("plan", "cost", "dot", "svg")
 
 
 def rendered(
     flow: Dataflow,
-    instances: dict[str, int],
+    routing: Mapping[str, Routing],
     sinks: list[str],
     guarantees: list[str],
     mode: str | None = None,
@@ -29,14 +29,15 @@ def rendered(
     if mode not in MODES:
         raise QueryError(where="explain", wanted=f"mode {', '.join(MODES)}", found=repr(mode))
     if mode == "plan":
-        return explain(flow, instances, guarantees)
+        return explain(flow, routing, guarantees)
+    instances = {name: each.instances for name, each in routing.items()}
     if mode == "cost":
         return render_costs(query_graph(flow), nodes or sum(instances.values()), rate)
     drawn = picture(flow, instances, sinks)
     return to_dot(drawn) if mode == "dot" else to_svg(drawn)
 
 
-def explain(flow: Dataflow, instances: dict[str, int], guarantees: list[str]) -> str:
+def explain(flow: Dataflow, routing: Mapping[str, Routing], guarantees: list[str]) -> str:
     """Subqueries, routing, instances, and what runs where."""
     lines = ["== Headrace plan =="]
     if flow.only_reader is None:
@@ -44,14 +45,14 @@ def explain(flow: Dataflow, instances: dict[str, int], guarantees: list[str]) ->
             lines.append(f"{name:<11} Spark (JVM): {', '.join(frame.columns)}")
         lines.append("read        once, and kept while the batch runs")
     for op in flow.ops:
-        lines.extend(_operator(flow, op, instances[op.id]))
+        lines.extend(_operator(flow, op, routing[op.id]))
     for port, guarantee in zip(flow.outlets, guarantees, strict=True):
         lines.extend(_then(port, len(flow.ops) + len(flow.outlets) > 2))
         lines.append(f"deliver     {guarantee}")
     return "\n".join(lines)
 
 
-def _operator(flow: Dataflow, op: Op, instances: int) -> Iterator[str]:
+def _operator(flow: Dataflow, op: Op, routing: Routing) -> Iterator[str]:
     plan, about = op.plan, op.plan.description
     if len(flow.ops) > 1 or flow.only_reader is None:
         yield f"-- {op.id} --"
@@ -62,7 +63,7 @@ def _operator(flow: Dataflow, op: Op, instances: int) -> Iterator[str]:
     yield "combine     Spark (JVM): " + combine
     keys = next(iter(plan.operator.stores.values())).layout.keys
     yield f"route       {SLOTS} slots of xxhash64 over {len(keys)} key column(s), one shuffle"
-    for instance, ranges in enumerate(even_ranges(instances)):
+    for instance, ranges in enumerate(routing.ranges):
         yield f"  instance {instance}: slots " + ", ".join(f"{lo}-{hi - 1}" for lo, hi in ranges)
     yield f"{about['operator']:<11} Python over Arrow, output mode {op.mode}"
     for name, value in about.items():

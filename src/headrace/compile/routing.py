@@ -10,33 +10,27 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.compile import catalyst
-from headrace.ids import SLOT_BITS, SLOTS
+from headrace.ids import SLOT_BITS
 from headrace.state.layout import HASH
-from headrace.state.slots import SlotRanges
+from headrace.state.routing import Routing
 
 
-def table(instances: tuple[SlotRanges, ...]) -> list[int]:
-    """The routing table: slot to instance."""
-    slots = [0] * SLOTS
-    for instance, ranges in enumerate(instances):
-        for lo, hi in ranges:
-            slots[lo:hi] = [instance] * (hi - lo)
-    return slots
+def route(rows: DataFrame, routing: Routing, in_task: bool = True) -> DataFrame:
+    """Partition i of the result holds instance i's rows.
 
-
-def route(rows: DataFrame, instances: tuple[SlotRanges, ...]) -> DataFrame:
-    """Partition i of the result holds instance i's rows."""
-    count = len(instances)
-    if count == 1:
-        return rows.coalesce(1)
-    return rows.repartitionById(count, _instance_of(rows.sparkSession.sparkContext, instances))
+    For one instance no shuffle is needed, unless other instances make the rows (``in_task`` is false): they would all run in one task, and
+    know themselves by its number.
+    """
+    if routing.instances == 1:
+        return rows.coalesce(1) if in_task else rows.repartition(1)
+    return rows.repartitionById(routing.instances, _instance_of(rows.sparkSession.sparkContext, routing))
 
 
 @lru_cache(maxsize=64)
-def _instance_of(context: SparkContext, instances: tuple[SlotRanges, ...]) -> Column:
+def _instance_of(context: SparkContext, routing: Routing) -> Column:
     """A row's instance by its hash. A query asks for the same every batch, in a session object that is a new one every batch."""
     # The table goes in as one string: building a literal list of 4096 numbers takes Catalyst seconds.
-    text = F.split(F.lit(",".join(map(str, table(instances)))), ",").cast("array<int>")
+    text = F.split(F.lit(",".join(map(str, routing.table()))), ",").cast("array<int>")
     return F.get(catalyst.folded(SparkSession(context), text), F.shiftrightunsigned(F.col(HASH), 64 - SLOT_BITS).cast("int"))
 
 

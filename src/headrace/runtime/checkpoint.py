@@ -15,8 +15,10 @@ from urllib.parse import urlparse
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError
 from headrace.state.layout import Layout
 from headrace.state.manifest import Manifest, ManifestStore, sync_directory
+from headrace.state.routing import Routing
 
 FOLDER = "headrace"
+ROUTING = "routing.json"
 LEASE_SECONDS_MAX = 3600
 
 
@@ -237,6 +239,24 @@ class Checkpoint:
     def latest(self) -> Manifest | None:
         versions = self.manifests.versions()
         return self.manifests.read(versions[-1]) if versions else None
+
+
+    def routing(self) -> dict[str, Routing]:
+        """Who owns which slots, per operator: by the newest version, or by a change made since."""
+        latest = self.latest()
+        found = dict(latest.routing) if latest else {}
+        try:
+            noted = {name: Routing.from_json(body) for name, body in json.loads((self.directory / ROUTING).read_text()).items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            # No state hangs on it: any routing gives the same results, so that of the newest version will do.
+            noted = {}
+        return found | {name: routing for name, routing in noted.items() if name not in found or routing.epoch > found[name].epoch}
+
+    def note_routing(self, routing: dict[str, Routing]) -> None:
+        """Keep a change that no version has yet."""
+        temporary = self.directory / f".{ROUTING}.tmp"
+        temporary.write_text(json.dumps({name: each.to_json() for name, each in routing.items()}))
+        temporary.replace(self.directory / ROUTING)
 
 
 def describe_layout(layout: Layout) -> list[str]:

@@ -94,7 +94,7 @@ class Jobs:
             routed = None if rows is None and small else self._routed(op, rows)
         with Phase(self.phases, "job"):
             if routed is None:
-                self.reports[op.id] = [InstanceTask(spec).run(iter(()), at, FLUSHED_HERE)[1] for at in range(len(spec.routing))]
+                self.reports[op.id] = [InstanceTask(spec).run(iter(()), at, FLUSHED_HERE)[1] for at in range(spec.routing.instances)]
                 return
             if op.id in self.direct:
                 sink = self.direct[op.id]
@@ -124,8 +124,10 @@ class Jobs:
         """The operator's rows, partition i those of instance i."""
         routing = self.specs[op.id].routing
         if rows is None:
-            return self.session.range(0, len(routing), 1, len(routing))
-        return route(op.plan.combined(rows) if self.combining.wanted(op) else op.plan.projected(rows), routing)
+            return self.session.range(0, routing.instances, 1, routing.instances)
+        prepared = op.plan.combined(rows) if self.combining.wanted(op) else op.plan.projected(rows)
+        made_here = any(self._joins_another_job(up) for up in self.flow.upstream(op) if up.id in self.specs)
+        return route(prepared, routing, in_task=not made_here)
 
     def _rows(self, port: Port) -> DataFrame | None:
         """The rows of a port in this step; None if there are none."""
@@ -157,7 +159,7 @@ class Jobs:
         reports = sorted((from_text(text) for text in texts), key=lambda r: r.instance)
         # A task that ran twice may report twice; either attempt's files are complete, and one of them is enough.
         one_each = {report.instance: report for report in reports}
-        expected = list(range(len(self.specs[op.id].routing)))
+        expected = list(range(self.specs[op.id].routing.instances))
         require(sorted(one_each) == expected, f"every instance of {op.id} reports; these did: {sorted(one_each)}")
         return list(one_each.values())
 

@@ -26,6 +26,7 @@ from headrace.operators.kernel import MAIN, Moment, OutputMode
 from headrace.runtime import watermark
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.elastic import Elastic
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import Combining, Jobs, merged, outlet_rows
@@ -37,7 +38,7 @@ from headrace.runtime.staged import check_staged
 from headrace.runtime.task import Phase, TaskSpec
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.run import RunRef
-from headrace.state.slots import even_ranges, join
+from headrace.state.slots import join
 
 STOP_SECONDS_MAX = 60
 
@@ -67,8 +68,8 @@ class BatchLoop:
     sinks: tuple[Sink, ...]
     checkpoint: Checkpoint
     config: Config
-    instances: dict[str, int]
-    """Per operator."""
+    elastic: Elastic
+    """Who owns which slots; changed under the lock only, so between batches."""
     executed_plan: Callable[[], Any]
     """Spark's physical plan of the batch that runs now, for its event-time statistics."""
     on_progress: Callable[[BatchProgress], None]
@@ -78,7 +79,6 @@ class BatchLoop:
     watermark_policy: str = "min"
     event_times: watermark.EventTimes = field(default_factory=watermark.EventTimes)
     epoch: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
-    lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: threading.Event = field(default_factory=threading.Event)
     error: HeadraceError | None = None
     previous: Manifest | None = None
@@ -98,7 +98,7 @@ class BatchLoop:
         if self.stopping.is_set():
             self._wait_for_stop()
             raise Stopping
-        self.lock.acquire()
+        self.elastic.lock.acquire()
         try:
             self._run(batch, version)
         except HeadraceError as error:
@@ -110,7 +110,7 @@ class BatchLoop:
                 raise
             raise self.error from None
         finally:
-            self.lock.release()
+            self.elastic.lock.release()
 
     def _wait_for_stop(self) -> None:
         """Until Spark knows that the query is to stop; what comes up before that, it would take for a failure."""
@@ -139,13 +139,23 @@ class BatchLoop:
             if kept:
                 batch.unpersist()
         self.previous = manifest
+        self.elastic.observe(reports)
         with Phase(phases, "collectGarbage"):
             self.checkpoint.remember(manifest)
             self.checkpoint.collect_garbage(self.config.versionsToKeep)
             fail_point("collect-garbage", version)
         end_s = time.time()
         progress = BatchProgress(
-            version, (begin_s, end_s, self.last_begin_s), replayed, self.instances, phases, reports, manifest, {}, self._first_ops()
+            version=version,
+            times_s=(begin_s, end_s, self.last_begin_s),
+            replayed=replayed,
+            routing=dict(self.elastic.routing),
+            phases_ms=phases,
+            reports=reports,
+            manifest=manifest,
+            backlog={},
+            readers=self._first_ops(),
+            changes=self.elastic.told(),
         )
         self.on_progress(replace(progress, backlog=self.backlog.observe(progress.rows)))
         self.last_begin_s = begin_s
@@ -188,7 +198,7 @@ class BatchLoop:
             watermark_nodes_ms=moved.nodes_ms,
             watermark_seen_ms=moved.seen_ms,
             watermark_idle=moved.idle,
-            instances=max(self.instances.values()),
+            routing=dict(self.elastic.routing),
             offsets=self.checkpoint.source_offsets(version),
             checkpoint_version=version,
             counters=_counters(before, reports),
@@ -270,7 +280,7 @@ class BatchLoop:
             epoch=self.epoch,
             moment=Moment(op.mode, _held(late_ms, op), now_ms),
             refs={name: states.get(store_id(op.id, name), ()) for name in plan.operator.stores},
-            routing=even_ranges(self.instances[op.id]),
+            routing=self.elastic.routing[op.id],
             ones=plan.ones,
             counts_rows=plan.counts_rows,
             sync=config.durable,

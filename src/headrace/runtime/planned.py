@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.compile.dataflow import Dataflow
+from headrace.state.routing import Routing
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Planned:
     """A query that was built but not run."""
 
     flow: Dataflow
-    instances: dict[str, int]
+    routing: dict[str, Routing]
     sinks: tuple[str, ...]
     where: str
     name: str | None
@@ -60,6 +61,6 @@ def only_planning() -> bool:
     return bool(_PLANNED)
 
 
-def note(flow: Dataflow, instances: dict[str, int], sinks: tuple[str, ...], where: str, name: str | None) -> PlannedQuery:
-    _PLANNED[-1].append(Planned(flow, instances, sinks, where, name))
+def note(flow: Dataflow, routing: dict[str, Routing], sinks: tuple[str, ...], where: str, name: str | None) -> PlannedQuery:
+    _PLANNED[-1].append(Planned(flow, routing, sinks, where, name))
     return PlannedQuery(name)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace.runtime.elastic import Change
 from headrace.runtime.reports import InstanceReport
 from headrace.state.manifest import Manifest
+from headrace.state.routing import Routing
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class BatchProgress:
     times_s: tuple[float, float, float]
     """When the batch began and ended, and when the one before it began."""
     replayed: bool
-    instances: dict[str, int]
+    routing: dict[str, Routing]
     phases_ms: dict[str, float]
     reports: dict[str, list[InstanceReport]]
     """By operator."""
@@ -26,6 +28,8 @@ class BatchProgress:
     backlog: dict[str, Any]
     readers: tuple[str, ...]
     """Operators that read sources."""
+    changes: tuple[Change, ...]
+    """Of the routing, since the batch before."""
 
     @property
     def rows(self) -> int:
@@ -49,8 +53,8 @@ class BatchProgress:
             "numRowsRemoved": 0,
             "numRowsDroppedByWatermark": sum(r.rows_late for r in reports),
             "memoryUsedBytes": sum({ref.file: ref.bytes for ref in runs}.values()),
-            "numShufflePartitions": self.instances.get(name, 1),
-            "numStateStoreInstances": self.instances.get(name, 1),
+            "numShufflePartitions": self.routing[name].instances,
+            "numStateStoreInstances": self.routing[name].instances,
             "customMetrics": {"runs": len({ref.file for ref in runs})},
         }
 
@@ -72,6 +76,8 @@ class BatchProgress:
             "backlog": self.backlog,
             "watermarkMs": self.manifest.watermark_ms,
             "idleSources": list(self.manifest.watermark_idle),
+            "routing": {name: {"epoch": r.epoch, "instances": r.instances} for name, r in self.routing.items()},
+            "changes": [change.to_json() for change in self.changes],
         }
 
     def event_time(self) -> dict[str, str]:

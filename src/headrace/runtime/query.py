@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.compile.aggregates import check_mode
-from headrace.compile.catalyst import first_line
-from headrace.compile.dataflow import Dataflow, compile_flow
 from headrace.compile.explain import rendered
-from headrace.config import Config
 from headrace.errors import HeadraceError, QueryError
-from headrace.operators.kernel import OutputMode
-from headrace.runtime import planned
-from headrace.runtime.backlog import Backlog
-from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.elastic import Slots
 from headrace.runtime.loop import BatchLoop, Stopping, store_id
 from headrace.runtime.progress import BatchProgress
-from headrace.runtime.session import check_session
-from headrace.runtime.sinks import Sink
 from headrace.runtime.state_frame import state_frame
-from headrace.state.layout import Layout
+from headrace.state.routing import Routing
 
 if TYPE_CHECKING:
-    from headrace.graph.stream import Stream
+    pass
 
 RECENT = 100
 LEASES = 16
@@ -147,7 +136,7 @@ class HeadraceQuery:
     def stop(self) -> None:
         """Let the batch that runs come to its end, then stop."""
         self._loop.stopping.set()
-        with self._loop.lock:
+        with self._loop.elastic.lock:
             pass
         self._spark.stop()
         self._loop.checkpoint.release()
@@ -166,7 +155,7 @@ class HeadraceQuery:
         """
         loop = self._loop
         names = [sink.request.format for sink in loop.sinks]
-        print(rendered(loop.flow, loop.instances, names, [sink.guarantee for sink in loop.sinks], mode, rate, nodes))
+        print(rendered(loop.flow, loop.elastic.routing, names, [sink.guarantee for sink in loop.sinks], mode, rate, nodes))
         if extended:
             self._spark.explain(extended)
 
@@ -197,6 +186,31 @@ class HeadraceQuery:
             _LEASED.popleft().unlink(missing_ok=True)
         return frame
 
+    def rescale(self, *request: str | int) -> None:
+        """Give the query, or one of its operators, another number of instances: ``rescale(4)``, ``rescale("join", 4)``.
+
+        The batch that runs comes to its end; the next one runs on as many. Slots go to new owners by the work seen in them lately.
+        """
+        match request:
+            case (int() as instances,):
+                self._loop.elastic.rescale(None, instances)
+            case (str() as operator, int() as instances):
+                self._loop.elastic.rescale(operator, instances)
+            case _:
+                raise QueryError(where="rescale", wanted="rescale(instances) or rescale(operator, instances)", found=repr(request))
+
+    def rebalance(self, operator: str | None = None) -> None:
+        """Deal the slots out anew, so that all instances get an even part of the work seen lately; moves as few as it can."""
+        self._loop.elastic.rebalance(operator)
+
+    def move(self, slots: Slots, to: int, operator: str | None = None) -> None:
+        """Give slots to an instance: ``move(7, to=1)``, ``move(range(0, 100), to=1)``, ``move([(0, 10), 77], to=0)``."""
+        self._loop.elastic.move(slots, to, operator)
+
+    def routing(self) -> dict[str, Routing]:
+        """Per operator, which instance owns which slots from the next batch on."""
+        return dict(self._loop.elastic.routing)
+
     def _guard(self, call: Callable[[], Any]) -> Any:
         """Call Spark's handle; an error of ours comes out as itself, and a query that was stopped has not failed."""
         result = None
@@ -208,121 +222,6 @@ class HeadraceQuery:
         if not self.isActive and self._loop.error is not None:
             raise self._loop.error from None
         return result
-
-
-@dataclass(frozen=True)
-class Output:
-    """One sink's part of a query: what it is to get, and how it is made."""
-
-    stream: Stream
-    mode: OutputMode
-    where: str
-    format: str
-    make_sink: Callable[[], Sink]
-
-
-def start_query(outputs: list[Output], options: dict[str, str], name: str | None, trigger: dict[str, Any], where: str) -> HeadraceQuery:
-    """Check everything that can be checked, then start Spark's query."""
-    session = outputs[0].stream.sparkSession
-    check_session(session)
-    config = Config.read(_session_options(session), options)
-    flow = compile_flow([(o.stream, o.mode, o.where) for o in outputs], config)
-    for output, port in zip(outputs, flow.outlets, strict=True):
-        for branch in port:
-            if branch.source in flow.by_id:
-                check_mode(flow.by_id[branch.source].plan, output.mode, output.where)
-    if planned.only_planning():
-        formats = tuple(output.format for output in outputs)
-        return cast(HeadraceQuery, planned.note(flow, instances_of(flow, config, session), formats, where, name))
-    sinks = tuple(output.make_sink() for output in outputs)
-    location = options.get("checkpointLocation") or _default_location(session, name, where, sinks)
-    checkpoint = Checkpoint(location)
-    checkpoint.open(_stores(flow))
-    checkpoint.claim()
-    try:
-        # Only the owner may sweep: what no manifest names yet may be the next version of a query that runs.
-        checkpoint.sweep()
-        if not checkpoint.manifests.versions():
-            for sink in sinks:
-                sink.check_new_query()
-        return _start(flow, sinks, checkpoint, config, session, name, trigger, where)
-    except BaseException:
-        checkpoint.release()
-        raise
-
-
-def instances_of(flow: Dataflow, config: Config, session: SparkSession) -> dict[str, int]:
-    """Per operator: as the user says, or one per core."""
-    given = config.instances_by_operator()
-    unknown = [name for name in given if name not in flow.by_id]
-    if unknown:
-        raise QueryError(where="option 'headrace.instancesOf'", wanted=f"operators among {', '.join(flow.by_id)}", found=", ".join(unknown))
-    default = config.instances or session.sparkContext.defaultParallelism
-    return {op.id: given.get(op.id, default) for op in flow.ops}
-
-
-def _stores(flow: Dataflow) -> dict[str, tuple[Layout, dict[str, object]]]:
-    """What the checkpoint must know of every store."""
-    return {
-        store_id(op.id, name): (store.layout, {**op.plan.description, "kernel": op.plan.kernels[name]})
-        for op in flow.ops
-        for name, store in op.plan.operator.stores.items()
-    }
-
-
-def _start(
-    flow: Dataflow,
-    sinks: tuple[Sink, ...],
-    checkpoint: Checkpoint,
-    config: Config,
-    session: SparkSession,
-    name: str | None,
-    trigger: dict[str, Any],
-    where: str,
-) -> HeadraceQuery:
-    instances = instances_of(flow, config, session)
-    holder: list[HeadraceQuery] = []
-    streaming = flow.streaming
-    loop = BatchLoop(
-        flow,
-        sinks,
-        checkpoint,
-        config,
-        instances,
-        lambda: holder[0]._executed_plan(),
-        lambda p: holder[0]._ours.append(p),
-        Backlog(streaming, checkpoint.location),
-        lambda: holder[0].isActive,
-        str(session.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")),
-    )
-    query = HeadraceQuery(loop, session)
-    holder.append(query)
-    writer = streaming.writeStream.foreachBatch(loop).option("checkpointLocation", str(checkpoint.location))
-    if name:
-        writer = writer.queryName(name)
-    if trigger:
-        writer = writer.trigger(**trigger)
-    try:
-        started = writer.start()
-    except Exception as refused:
-        raise QueryError(where=where, found=first_line(refused)) from None
-    query._attach(started)
-    return query
-
-
-def _session_options(session: Any) -> dict[str, str]:
-    return {k: v for k, v in session.conf.getAll.items() if k.startswith("headrace.")} if hasattr(session.conf, "getAll") else {}
-
-
-def _default_location(session: Any, name: str | None, where: str, sinks: tuple[Sink, ...]) -> str:
-    base = session.conf.get("spark.sql.streaming.checkpointLocation", None)
-    if base:
-        return f"{base}/{name}" if name else tempfile.mkdtemp(dir=base)
-    if all(sink.request.format.lower() in ("memory", "console", "noop") and sink.request.foreach_batch is None for sink in sinks):
-        return tempfile.mkdtemp(prefix="headrace-")
-    raise QueryError(
-        where=where, wanted="a place for the query's state and offsets", found="none", hint="give option('checkpointLocation', ...)"
-    )
 
 
 def _kafka_backlog(progress: dict[str, Any]) -> int | None:

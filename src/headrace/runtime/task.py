@@ -27,6 +27,7 @@ from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.state.compact import Compactor
 from headrace.state.layout import HASH, hashes
 from headrace.state.manifest import StagedFile
+from headrace.state.routing import Routing
 from headrace.state.run import RunReader, RunRef, Step, run_seq, write_arrow, write_run
 from headrace.state.slots import SlotRanges, clip, join
 
@@ -45,7 +46,7 @@ class TaskSpec:
     moment: Moment
     refs: dict[str, tuple[RunRef, ...]]
     """Per store."""
-    routing: tuple[SlotRanges, ...]
+    routing: Routing
     ones: tuple[str, ...]
     counts_rows: str | None
     sync: bool
@@ -95,7 +96,7 @@ class InstanceTask:
         fail_point("task-begin", spec.version)
         began, cpu_began = time.perf_counter(), time.process_time()
         names = Names(spec, instance, attempt)
-        ranges = spec.routing[instance]
+        ranges = spec.routing.ranges[instance]
         rows = self._read(batches)
         with self._phase("clip"):
             views = self._views(ranges)

@@ -12,9 +12,10 @@ from headrace.errors import QueryError, SinkError, UnsupportedError
 from headrace.graph.origin import user_line
 from headrace.graph.stream import Stream, provide_writer
 from headrace.operators.kernel import OutputMode
-from headrace.runtime.query import HeadraceQuery, Output, start_query
+from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.sinks import SinkRequest, make_sink
 from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
+from headrace.runtime.start import Output, start_query
 
 
 class StreamWriter:

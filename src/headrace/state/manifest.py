@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, CorruptStateError, VersionNotFoundError
+from headrace.state.routing import Routing
 from headrace.state.run import RunRef
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Manifest:
     """... and when, by the clock, each last had a row."""
     watermark_idle: tuple[int, ...] = ()
     """Those that are idle and hold nobody back."""
-    instances: int = 1
+    routing: dict[str, Routing] = field(default_factory=dict)
+    """Per operator, who owned which slots."""
     offsets: tuple[str | None, ...] = ()
     """The sources' offsets that this state reflects (SEEP's tau)."""
     checkpoint_version: int | None = None
@@ -80,6 +82,7 @@ def to_bytes(manifest: Manifest) -> bytes:
     body = dict(vars(manifest))
     body["operators"] = {name: {"closed_ms": s.closed_ms, "runs": [r.to_json() for r in s.runs]} for name, s in manifest.operators.items()}
     body["staged"] = [vars(s) for s in manifest.staged]
+    body["routing"] = {name: routing.to_json() for name, routing in manifest.routing.items()}
     text = json.dumps(body, separators=(",", ":"))
     return f'{{"format":{FORMAT},"crc":{_checksum(text.encode(), FORMAT)},"body":\n{text}\n}}'.encode()
 
@@ -99,6 +102,7 @@ def from_bytes(data: bytes, path: str) -> Manifest:
         name: OperatorState(tuple(RunRef.from_json(r) for r in s["runs"]), s["closed_ms"]) for name, s in body["operators"].items()
     }
     body["staged"] = tuple(StagedFile(**s) for s in body["staged"])
+    body["routing"] = {name: Routing.from_json(r) for name, r in body["routing"].items()}
     for name in ("watermark_nodes_ms", "watermark_seen_ms", "watermark_idle", "offsets"):
         body[name] = tuple(body[name])
     return Manifest(**body)

@@ -1,0 +1,152 @@
+"""Starting a query: everything that can be checked is checked first."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql import SparkSession
+
+from headrace.compile.aggregates import check_mode
+from headrace.compile.catalyst import first_line
+from headrace.compile.dataflow import Dataflow, compile_flow
+from headrace.config import Config
+from headrace.errors import QueryError
+from headrace.operators.kernel import OutputMode
+from headrace.runtime import planned
+from headrace.runtime.backlog import Backlog
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.elastic import Elastic
+from headrace.runtime.loop import BatchLoop, store_id
+from headrace.runtime.query import HeadraceQuery
+from headrace.runtime.session import check_session
+from headrace.runtime.sinks import Sink
+from headrace.state.layout import Layout
+from headrace.state.routing import Routing
+
+if TYPE_CHECKING:
+    from headrace.graph.stream import Stream
+
+
+@dataclass(frozen=True)
+class Output:
+    """One sink's part of a query: what it is to get, and how it is made."""
+
+    stream: Stream
+    mode: OutputMode
+    where: str
+    format: str
+    make_sink: Callable[[], Sink]
+
+
+def start_query(outputs: list[Output], options: dict[str, str], name: str | None, trigger: dict[str, Any], where: str) -> HeadraceQuery:
+    """Check everything that can be checked, then start Spark's query."""
+    session = outputs[0].stream.sparkSession
+    check_session(session)
+    config = Config.read(_session_options(session), options)
+    flow = compile_flow([(o.stream, o.mode, o.where) for o in outputs], config)
+    for output, port in zip(outputs, flow.outlets, strict=True):
+        for branch in port:
+            if branch.source in flow.by_id:
+                check_mode(flow.by_id[branch.source].plan, output.mode, output.where)
+    if planned.only_planning():
+        formats = tuple(output.format for output in outputs)
+        return cast(HeadraceQuery, planned.note(flow, first_routing(flow, config, session, {}), formats, where, name))
+    sinks = tuple(output.make_sink() for output in outputs)
+    location = options.get("checkpointLocation") or _default_location(session, name, where, sinks)
+    checkpoint = Checkpoint(location)
+    checkpoint.open(_stores(flow))
+    checkpoint.claim()
+    try:
+        # Only the owner may sweep: what no manifest names yet may be the next version of a query that runs.
+        checkpoint.sweep()
+        if not checkpoint.manifests.versions():
+            for sink in sinks:
+                sink.check_new_query()
+        return _start(flow, sinks, checkpoint, config, session, name, trigger, where)
+    except BaseException:
+        checkpoint.release()
+        raise
+
+
+def first_routing(flow: Dataflow, config: Config, session: SparkSession, last: dict[str, Routing]) -> dict[str, Routing]:
+    """Per operator: as many instances as the user says, else as it had when the query last ran, else one per core."""
+    given = config.instances_by_operator()
+    unknown = [name for name in given if name not in flow.by_id]
+    if unknown:
+        raise QueryError(where="option 'headrace.instancesOf'", wanted=f"operators among {', '.join(flow.by_id)}", found=", ".join(unknown))
+    found = {}
+    for op in flow.ops:
+        wanted = given.get(op.id, config.instances)
+        if op.id in last:
+            found[op.id] = last[op.id].rescaled(wanted) if wanted not in (0, last[op.id].instances) else last[op.id]
+        else:
+            found[op.id] = Routing.even(wanted or session.sparkContext.defaultParallelism)
+    return found
+
+
+def _stores(flow: Dataflow) -> dict[str, tuple[Layout, dict[str, object]]]:
+    """What the checkpoint must know of every store."""
+    return {
+        store_id(op.id, name): (store.layout, {**op.plan.description, "kernel": op.plan.kernels[name]})
+        for op in flow.ops
+        for name, store in op.plan.operator.stores.items()
+    }
+
+
+def _start(
+    flow: Dataflow,
+    sinks: tuple[Sink, ...],
+    checkpoint: Checkpoint,
+    config: Config,
+    session: SparkSession,
+    name: str | None,
+    trigger: dict[str, Any],
+    where: str,
+) -> HeadraceQuery:
+    routing = first_routing(flow, config, session, checkpoint.routing())
+    holder: list[HeadraceQuery] = []
+    streaming = flow.streaming
+    loop = BatchLoop(
+        flow,
+        sinks,
+        checkpoint,
+        config,
+        Elastic(checkpoint, routing, threading.Lock()),
+        lambda: holder[0]._executed_plan(),
+        lambda p: holder[0]._ours.append(p),
+        Backlog(streaming, checkpoint.location),
+        lambda: holder[0].isActive,
+        str(session.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")),
+    )
+    query = HeadraceQuery(loop, session)
+    holder.append(query)
+    writer = streaming.writeStream.foreachBatch(loop).option("checkpointLocation", str(checkpoint.location))
+    if name:
+        writer = writer.queryName(name)
+    if trigger:
+        writer = writer.trigger(**trigger)
+    try:
+        started = writer.start()
+    except Exception as refused:
+        raise QueryError(where=where, found=first_line(refused)) from None
+    query._attach(started)
+    return query
+
+
+def _session_options(session: Any) -> dict[str, str]:
+    return {k: v for k, v in session.conf.getAll.items() if k.startswith("headrace.")} if hasattr(session.conf, "getAll") else {}
+
+
+def _default_location(session: Any, name: str | None, where: str, sinks: tuple[Sink, ...]) -> str:
+    base = session.conf.get("spark.sql.streaming.checkpointLocation", None)
+    if base:
+        return f"{base}/{name}" if name else tempfile.mkdtemp(dir=base)
+    if all(sink.request.format.lower() in ("memory", "console", "noop") and sink.request.foreach_batch is None for sink in sinks):
+        return tempfile.mkdtemp(prefix="headrace-")
+    raise QueryError(
+        where=where, wanted="a place for the query's state and offsets", found="none", hint="give option('checkpointLocation', ...)"
+    )

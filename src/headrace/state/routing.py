@@ -1,0 +1,143 @@
+"""The routing state: which instance owns which slots (SEEP's rho), and how it changes.
+
+A change takes as few slots from their owners as it can. Growing from n to n + 1 instances takes 1/(n + 1) of the slots, evenly from all;
+shrinking hands out those of the instances that go. What stays with its owner need not be fetched by anybody.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import require
+from headrace.ids import SLOTS
+from headrace.state.slots import SlotRange, SlotRanges, even_ranges
+
+Weights = npt.NDArray[np.float64]
+"""How much work each slot was, in any unit; its sum is all the work."""
+
+STEPS_PER_SLOT = 1e-9
+"""What an idle slot counts for beside those with work, so that also idle ones are dealt out evenly."""
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Every slot's owner. Owners are the instances 0, 1, ... of one operator."""
+
+    ranges: tuple[SlotRanges, ...]
+    """Per instance, in order of slots, neighbours joined."""
+    epoch: int = 0
+    """Grows with every change; a version says by which epoch its rows were routed."""
+
+    def __post_init__(self) -> None:
+        owned = sorted(r for each in self.ranges for r in each)
+        edges = [0, *itertools.chain.from_iterable(owned), SLOTS]
+        whole = all(lo < hi for lo, hi in owned) and all(a == b for a, b in zip(edges[::2], edges[1::2], strict=True))
+        require(whole, f"every slot has one owner, unlike in {self.ranges}")
+
+    @classmethod
+    def even(cls, instances: int) -> Routing:
+        """Contiguous ranges of as equal a size as can be.
+
+        >>> Routing.even(3).ranges
+        (((0, 1365),), ((1365, 2730),), ((2730, 4096),))
+        """
+        return cls(even_ranges(instances))
+
+    @property
+    def instances(self) -> int:
+        return len(self.ranges)
+
+    def table(self) -> npt.NDArray[np.int64]:
+        """Slot to instance."""
+        owners = np.zeros(SLOTS, dtype=np.int64)
+        for instance, ranges in enumerate(self.ranges):
+            for lo, hi in ranges:
+                owners[lo:hi] = instance
+        return owners
+
+    def rescaled(self, instances: int, weights: Weights | None = None) -> Routing:
+        """For another number of instances, each with an even share of the slots, or of the work where weights are given.
+
+        >>> after = Routing.even(3).rescaled(4)
+        >>> after.ranges
+        (((0, 1024),), ((1365, 2389),), ((2730, 3754),), ((1024, 1365), (2389, 2730), (3754, 4096)))
+        >>> after.rescaled(3).moved_from(after)
+        1024
+        """
+        require(1 <= instances <= SLOTS, f"an operator has 1 to {SLOTS} instances, not {instances}")
+        if weights is None or not weights.any():
+            weights = np.ones(SLOTS)
+        weights = weights + weights.sum() * STEPS_PER_SLOT
+        return self._with(_levelled(self.table(), instances, weights), instances)
+
+    def moved(self, slots: Iterable[SlotRange], to: int) -> Routing:
+        """The same, with these slots given to an instance.
+
+        >>> Routing.even(2).moved([(0, 10)], to=1).ranges
+        (((10, 2048),), ((0, 10), (2048, 4096)))
+        """
+        require(0 <= to < self.instances, f"there are instances 0 to {self.instances - 1}, not {to}")
+        owners = self.table()
+        for lo, hi in slots:
+            require(0 <= lo < hi <= SLOTS, f"a range of slots is not empty and lies in [0, {SLOTS}), not [{lo}, {hi})")
+            owners[lo:hi] = to
+        return self._with(owners, self.instances)
+
+    def moved_from(self, before: Routing) -> int:
+        """How many slots have another owner than before."""
+        return int((self.table() != before.table()).sum())
+
+    def loads(self, weights: Weights) -> list[float]:
+        """Each instance's part of the work."""
+        return [float(load) for load in np.bincount(self.table(), weights=weights, minlength=self.instances)]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "ranges": self.ranges}
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> Routing:
+        return cls(tuple(tuple((lo, hi) for lo, hi in each) for each in body["ranges"]), body["epoch"])
+
+    def _with(self, owners: npt.NDArray[np.int64], instances: int) -> Routing:
+        ranges = tuple(_ranges(np.flatnonzero(owners == instance)) for instance in range(instances))
+        return self if ranges == self.ranges else Routing(ranges, self.epoch + 1)
+
+
+def _ranges(slots: npt.NDArray[np.int64]) -> SlotRanges:
+    """Ascending slots as ranges."""
+    if not len(slots):
+        return ()
+    breaks = np.flatnonzero(np.diff(slots) > 1)
+    firsts, lasts = slots[np.r_[0, breaks + 1]], slots[np.r_[breaks, len(slots) - 1]]
+    return tuple((int(lo), int(hi) + 1) for lo, hi in zip(firsts, lasts, strict=True))
+
+
+def _levelled(owners: npt.NDArray[np.int64], instances: int, weights: Weights) -> npt.NDArray[np.int64]:
+    """Who owns what when everybody has about as much: whoever has too much gives up the end of what it has, in order of slots."""
+    owners = np.where(owners < instances, owners, -1)
+    share = weights.sum() / instances
+    for instance in range(instances):
+        mine = np.flatnonzero(owners == instance)
+        kept = np.cumsum(weights[mine])
+        # The slot that crosses the share stays if more than half of it lies before; a single heavy slot always has an owner.
+        owners[mine[kept - weights[mine] / 2 > share]] = -1
+    loads = np.bincount(owners[owners >= 0], weights=weights[owners >= 0], minlength=instances).astype(np.float64)
+    for pool in _ranges(np.flatnonzero(owners < 0)):
+        _deal_out(owners, range(*pool), loads, weights, share)
+    return owners
+
+
+def _deal_out(owners: npt.NDArray[np.int64], pool: Sequence[int], loads: npt.NDArray[np.float64], weights: Weights, share: float) -> None:
+    """Give neighbouring slots to the least loaded, one owner as long as it has less than its share."""
+    to = int(np.argmin(loads))
+    for slot in pool:
+        if loads[to] + weights[slot] / 2 > share:
+            to = int(np.argmin(loads))
+        owners[slot] = to
+        loads[to] += weights[slot]

@@ -1,13 +1,14 @@
 """kill -9 at every named point, then restart: the output and the state are those of an undisturbed run.
 
-Starting Spark takes longer than all the rest, so points are tried in chains on one checkpoint: die at the first point in version 1,
-restart, die at the second in version 2, and so on, each time with another number of instances.
+Starting Spark takes longer than all the rest, so points are tried in chains on one checkpoint: die at the first point,
+restart, die at the second some versions later, and so on, each time with another number of instances.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -22,20 +23,26 @@ pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.spark, pytest.mar
 KILLED = -9
 
 
-def test_driver_dies_at_every_point(tmp_path: Path, undisturbed: Undisturbed) -> None:
-    source = write_input(tmp_path / "input", files=len(DRIVER_POINTS) + 2, seed=1)
+def test_driver_and_workers_die_at_every_point(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """In each life a worker dies in one version, which costs a task attempt, and the driver in the next."""
+    source = write_input(tmp_path / "input", files=2 * len(DRIVER_POINTS) + 2, seed=1)
     program = Program("windowed", source, tmp_path / "crashed")
-    for version, point in enumerate(DRIVER_POINTS, start=1):
-        code = program.run(1 + version % 3, f"{point}@{version}")
-        assert code == KILLED, f"{point} was not reached: exit code {code}\n{program.said()}"
+    died = set()
+    for life, (of_driver, of_task) in enumerate(zip_longest(DRIVER_POINTS, TASK_POINTS), start=1):
+        points = [f"{of_task}@{2 * life - 1}"] if of_task else []
+        points.append(f"{of_driver}@{2 * life}")
+        code = program.run(1 + life % 3, ",".join(points))
+        assert code == KILLED, f"{of_driver} was not reached: exit code {code}\n{program.said()}"
+        died.update(points)
     program.finish(2)
-    assert program.marks() == {f"{point}@{version}" for version, point in enumerate(DRIVER_POINTS, start=1)}
+    assert program.marks() == died
     assert not Left.of(program).difference(undisturbed("windowed", source, tmp_path / "undisturbed"))
 
 
-@pytest.mark.parametrize("kind", ["windowed", *(pytest.param(kind, marks=pytest.mark.extra) for kind in ("running", "graph"))])
+@pytest.mark.extra
+@pytest.mark.parametrize("kind", ["running", "graph"])
 def test_workers_die_at_every_point(kind: str, tmp_path: Path, undisturbed: Undisturbed) -> None:
-    """A worker's death costs a task attempt. After some of them the driver dies too, and the query goes on with other instances."""
+    """After some of them the driver dies too, and the query goes on with other instances."""
     source = write_input(tmp_path / "input", files=len(TASK_POINTS) + 2, seed=2)
     program = Program(kind, source, tmp_path / "crashed")
     points = [f"{point}@{version}" for version, point in enumerate(TASK_POINTS, start=1)]

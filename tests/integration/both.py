@@ -142,7 +142,9 @@ def spark_stream(spark: SparkSession, feeds: list[Feed], query: Query, mode: str
     result = query(*[feed.stream(spark, source) for feed, source in zip(feeds, sources, strict=True)])
     steps: list[list[Values]] = []
     writer = result.writeStream.outputMode(mode).option("checkpointLocation", str(root / "ckpt"))
-    started = writer.foreachBatch(lambda frame, _: steps.append(values(frame))).start()
+    # A query keeps the settings that it was started with.
+    with interpreted(spark):
+        started = writer.foreachBatch(lambda frame, _: steps.append(values(frame))).start()
     return _fed(started, feeds, sources, steps, result.columns, mode)
 
 

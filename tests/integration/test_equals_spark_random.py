@@ -96,7 +96,7 @@ ARROW = pa.schema([*[(name, kind) for name, (_, kind, _) in COLUMNS.items()], ("
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None, derandomize=True, database=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, derandomize=True, database=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(case=cases())
 def test_random_queries(spark: SparkSession, case: Case) -> None:
     note(str(case))

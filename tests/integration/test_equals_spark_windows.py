@@ -62,8 +62,8 @@ def windowed(*args: str, time: str = "ts", key_first: bool = True) -> Any:
     ("mode", "args", "time", "options"),
     [
         ("append", ("10 seconds",), "ts", {"instances": 3}),
-        ("update", ("10 seconds",), "ts", {"depthMax": 1}),
-        ("append", ("30 seconds", "10 seconds", "3 seconds"), "ts", {"depthMax": 1}),
+        pytest.param("update", ("10 seconds",), "ts", {"depthMax": 1}, marks=pytest.mark.extra),
+        pytest.param("append", ("30 seconds", "10 seconds", "3 seconds"), "ts", {"depthMax": 1}, marks=pytest.mark.extra),
         ("update", ("30 seconds", "10 seconds", "3 seconds"), "ntz", {"depthMax": 1}),
         ("append", ("25 seconds", "10 seconds"), "ts", {"hashBits": 1, "depthMax": 1}),
         ("update", ("25 seconds", "10 seconds", "-4 seconds"), "ts", {"hashBits": 1}),

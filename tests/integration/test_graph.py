@@ -220,7 +220,7 @@ def test_a_query_means_the_same_however_it_runs(name: str, spark: SparkSession, 
     assert set(spread) == expected
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.extra) for seed in range(4, 40))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.extra) for seed in range(2, 40))])
 def test_random_graphs(seed: int, spark: SparkSession, tmp_path: Path) -> None:
     random = Random(seed)
     query = random_graphs.draw(random, random.randint(2, 4))

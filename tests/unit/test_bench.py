@@ -90,10 +90,21 @@ def test_a_lane_is_warm_when_its_batches_stop_getting_quicker() -> None:
 
 
 def test_the_batch_that_a_pause_cut_in_two_does_not_count() -> None:
-    results = run([FakeLane(lane(), 10)], times=1)
+    results = run([FakeLane(lane(), 10)], times=2)
     first = results[OURS].turns[0][0]
     assert first.id > 0
     assert all(batch.duration_ms == 10 for batch in results[OURS].batches)
+
+
+def test_with_one_turn_lanes_run_one_after_another() -> None:
+    fakes = [FakeLane(lane(), 10), FakeLane(lane(ROCKSDB), 25)]
+    for fake in fakes:
+        # All batches lie after the warm-up.
+        fake.clock_ms = time.time() * 1000 + 1000
+    results = run(fakes, times=1)
+    assert [fake.log for fake in fakes] == [["open", "finish", "kill"]] * 2
+    assert stats.rate_total(results[OURS]) == 10_000
+    assert all(result.equal for result in results.values())
 
 
 def test_a_lane_with_long_batches_leaves_turns_out() -> None:

@@ -36,23 +36,23 @@ def run(lanes: Sequence[Lane], open_lane: Callable[[Lane], Handle], seconds: flo
     """Measure each lane for about ``seconds``, in ``turns`` turns. The last batch may end later; it is not cut."""
     results = {lane.name: LaneResult(lane) for lane in lanes}
     handles: dict[str, Handle] = {}
+    # With one turn each lane is done with before the next one begins, and none has to wait in between.
+    together = [list(lanes)] if turns > 1 else [[lane] for lane in lanes]
     try:
-        for lane in lanes:
-            handles[lane.name] = open_lane(lane)
-            with _guarded(results[lane.name], handles[lane.name]):
-                _warm_up(handles[lane.name], seconds, view)
-        for turn in range(1, turns + 1):
-            until_ms = seconds * 1000 * turn / turns
-            for name, result in results.items():
-                # A lane whose batches are long may have used the time of several turns; it leaves them out.
-                if result.failed is None and result.measured_ms < until_ms:
-                    view.stage(name, f"turn {turn} of {turns}")
-                    with _guarded(result, handles[name]):
-                        _turn(handles[name], result, until_ms, view)
-        for name, result in results.items():
-            if result.failed is None:
-                view.stage(name, "checking the result")
-                _finish(handles[name], result, view)
+        for some in together:
+            for lane in some:
+                handles[lane.name] = open_lane(lane)
+                with _guarded(results[lane.name], handles[lane.name]):
+                    _warm_up(handles[lane.name], seconds, view)
+                    if turns > 1:
+                        handles[lane.name].pause()
+            for turn in range(1, turns + 1):
+                for lane in some:
+                    _take_turn(handles[lane.name], results[lane.name], turn, turns, seconds, view)
+            for lane in some:
+                if results[lane.name].failed is None:
+                    view.stage(lane.name, "checking the result")
+                    _finish(handles[lane.name], results[lane.name], view)
     finally:
         for handle in handles.values():
             handle.kill()
@@ -69,7 +69,6 @@ def _warm_up(handle: Handle, seconds: float, view: View) -> None:
         batch = handle.next_batch(view.refresh)
         view.batch(lane.name, batch)
         warm.add(batch.duration_ms)
-    handle.pause()
 
 
 @dataclass
@@ -104,18 +103,27 @@ class WarmUp:
         return min(full[-2:]) > SETTLED * min(full[:-2])
 
 
-def _turn(handle: Handle, result: LaneResult, until_ms: float, view: View) -> None:
-    resumed_ms = time.time() * 1000
-    handle.resume()
-    turn: list[Batch] = []
-    result.turns.append(turn)
-    while result.measured_ms < until_ms:
-        batch = handle.next_batch(view.refresh)
-        view.batch(handle.lane.name, batch)
-        # The batch that the pause cut in two began before; one that fills state has another size.
-        if batch.start_ms >= resumed_ms and batch.rows == handle.lane.rows:
-            turn.append(batch)
-    handle.pause()
+def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, seconds: float, view: View) -> None:
+    """One lane's part of a round."""
+    until_ms = seconds * 1000 * turn / turns
+    # A lane whose batches are long may have used the time of several turns; it leaves them out.
+    if result.failed is not None or result.measured_ms >= until_ms:
+        return
+    view.stage(handle.lane.name, f"turn {turn} of {turns}")
+    with _guarded(result, handle):
+        began_ms = time.time() * 1000
+        if turns > 1:
+            handle.resume()
+        taken: list[Batch] = []
+        result.turns.append(taken)
+        while result.measured_ms < until_ms:
+            batch = handle.next_batch(view.refresh)
+            view.batch(handle.lane.name, batch)
+            # The batch that the pause cut in two began before; one that fills state has another size.
+            if batch.start_ms >= began_ms and batch.rows == handle.lane.rows:
+                taken.append(batch)
+        if turns > 1:
+            handle.pause()
 
 
 def _finish(handle: Handle, result: LaneResult, view: View) -> None:

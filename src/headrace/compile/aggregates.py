@@ -225,7 +225,8 @@ def _readers(
             others = [c for c in schema.names if c not in finisher.names]
             readers[name] = StoreReader(schema, _selecting([*keys, *(F.col(c) for c in others)]))
         else:
-            readers[name] = StoreReader(kernel_schema, finisher.columns(state=True))
+            # Most queries' state is never looked at.
+            readers[name] = StoreReader(kernel_schema, lambda frame: finisher.columns(state=True)(frame))
     return readers
 
 

@@ -14,7 +14,22 @@ from headrace.graph.nodes import AggregateNode, JoinNode, ProcessNode, ProductNo
 __all__ = ["StatefulPlan", "compile_node"]
 
 
+SETTINGS = ("spark.sql.ansi.enabled", "spark.sql.session.timeZone", "spark.sql.caseSensitive")
+"""Of the session, those that an expression's meaning depends on."""
+
+
 def compile_node(node: StatefulNode, config: Config) -> StatefulPlan:
+    """Done once for a node: it is asked for when the user builds the node, and again when the query starts."""
+    conf = node.inputs[0].sparkSession.conf
+    circumstances = (config.hashBits, config.grid, *(conf.get(name) for name in SETTINGS))
+    # Not a field: what a node is does not depend on who has compiled it.
+    plans: dict[tuple[object, ...], StatefulPlan] = vars(node).setdefault("_plans", {})
+    if circumstances not in plans:
+        plans[circumstances] = _compiled(node, config)
+    return plans[circumstances]
+
+
+def _compiled(node: StatefulNode, config: Config) -> StatefulPlan:
     if isinstance(node, JoinNode):
         return compile_join(node, config)
     if isinstance(node, ProcessNode):

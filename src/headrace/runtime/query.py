@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.compile.explain import rendered
 from headrace.errors import HeadraceError, QueryError
 from headrace.runtime.elastic import Slots
+from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.loop import BatchLoop, Stopping, store_id
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.state_frame import state_frame
@@ -57,10 +58,12 @@ class HeadraceQuery:
         self._started = threading.Event()
         self._query: StreamingQuery | None = None
         self._ours: deque[BatchProgress] = deque(maxlen=RECENT)
+        self._endpoint = Endpoint(loop.checkpoint, loop.elastic, lambda: self.lastProgress)
 
     def _attach(self, query: StreamingQuery) -> None:
         self._query = query
         self._started.set()
+        self._endpoint.open()
         threading.Thread(target=self._wait_and_release, name="headrace-end-of-query", daemon=True).start()
 
     def _wait_and_release(self) -> None:
@@ -68,6 +71,10 @@ class HeadraceQuery:
         # Why it ended is for those who ask; here also a JVM that is gone is just an end.
         with contextlib.suppress(Exception):
             self._spark.awaitTermination()
+        self._release()
+
+    def _release(self) -> None:
+        self._endpoint.close()
         self._loop.checkpoint.release()
 
     @property
@@ -95,7 +102,7 @@ class HeadraceQuery:
     def isActive(self) -> bool:
         active = bool(self._spark.isActive)
         if not active:
-            self._loop.checkpoint.release()
+            self._release()
         return active
 
     @property
@@ -139,7 +146,7 @@ class HeadraceQuery:
         with self._loop.elastic.lock:
             pass
         self._spark.stop()
-        self._loop.checkpoint.release()
+        self._release()
 
     def exception(self) -> Exception | None:
         """Why the query ended, if it failed."""

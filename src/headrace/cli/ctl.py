@@ -1,0 +1,101 @@
+"""`headrace ctl`: change a running query from another terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from headrace.errors import QueryError
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.endpoint import ask
+from headrace.state.routing import Routing
+
+app = typer.Typer(no_args_is_help=True)
+
+OPERATOR = typer.Option(None, "--operator", "-o", help="One operator; by default all of them.")
+RANGES_SHOWN = 4
+LOCATION = typer.Argument(help="The checkpointLocation of the query.", metavar="CHECKPOINT")
+
+
+@app.callback()
+def ctl(context: typer.Context, checkpoint: str = LOCATION) -> None:
+    """Change a running query: its instances, and which of them owns which slots."""
+    context.obj = checkpoint
+
+
+@app.command("rescale")
+def rescale(
+    context: typer.Context,
+    instances: int = typer.Argument(help="The number of instances from the next batch on.", min=1, max=4096),
+    operator: str | None = OPERATOR,
+) -> None:
+    """Give the query, or one operator, another number of instances."""
+    _do(context, {"do": "rescale", "instances": instances, "operator": operator})
+
+
+@app.command("move")
+def move(
+    context: typer.Context,
+    slots: str = typer.Argument(help="Slots and ranges of them, both ends included: 7 or 0-99,200."),
+    to: int = typer.Option(..., "--to", help="The instance that gets them.", min=0),
+    operator: str | None = OPERATOR,
+) -> None:
+    """Give slots to an instance."""
+    _do(context, {"do": "move", "slots": parse_slots(slots), "to": to, "operator": operator})
+
+
+@app.command("rebalance")
+def rebalance(context: typer.Context, operator: str | None = OPERATOR) -> None:
+    """Deal the slots out anew, by the work seen in them lately."""
+    _do(context, {"do": "rebalance", "operator": operator})
+
+
+@app.command("status")
+def status(context: typer.Context, as_json: bool = typer.Option(False, "--json", help="The last progress as it is.")) -> None:
+    """Show the routing and the last batch."""
+    answer = ask(Checkpoint.existing(context.obj), {"do": "status"})
+    if as_json:
+        typer.echo(json.dumps(answer["progress"], indent=2))
+        return
+    _show(answer["routing"])
+    progress = answer["progress"]
+    if progress is None:
+        typer.echo("no batch has ended yet")
+        return
+    ours = progress["headrace"]
+    typer.echo(f"batch {ours['version']}: {ours['rows']:,} rows in {ours['batchMs']:,.0f} ms, {ours['rowsOut']:,} results")
+
+
+def parse_slots(text: str) -> list[list[int]]:
+    """
+    >>> parse_slots("7,0-99")
+    [[7, 8], [0, 100]]
+    """
+    found = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdigit() or not (last or first).isdigit():
+            raise QueryError(where="headrace ctl move", wanted="slots such as 7 or 0-99,200", found=repr(text))
+        found.append([int(first), int(last or first) + 1])
+    return found
+
+
+def _do(context: typer.Context, request: dict[str, Any]) -> None:
+    _show(ask(Checkpoint.existing(context.obj), request)["routing"])
+
+
+def _show(routing: dict[str, Any]) -> None:
+    table = Table("operator", "epoch", "instance", "slots", "which", box=box.SIMPLE)
+    for name, body in routing.items():
+        each = Routing.from_json(body)
+        for instance, ranges in enumerate(each.ranges):
+            shown = [f"{lo}-{hi - 1}" if hi - lo > 1 else str(lo) for lo, hi in ranges[:RANGES_SHOWN]]
+            which = ", ".join(shown) + (f" and {len(ranges) - RANGES_SHOWN} more" if len(ranges) > RANGES_SHOWN else "")
+            first = (name, str(each.epoch)) if instance == 0 else ("", "")
+            table.add_row(*first, str(instance), f"{sum(hi - lo for lo, hi in ranges):,}", which)
+    Console().print(table)

@@ -1,0 +1,95 @@
+"""A running query is changed from another terminal, and only by its owner."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import headrace as hr
+
+pytestmark = pytest.mark.spark
+
+
+def ctl(checkpoint: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from headrace.cli import main; main()", "ctl", str(checkpoint), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return tmp_path / "ckpt"
+
+
+@pytest.fixture
+def query(spark: SparkSession, checkpoint: Path) -> Iterator[hr.HeadraceQuery]:
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
+    counted = hr.stream(rows).groupBy((F.col("value") % 7).alias("k")).count()
+    writer = counted.writeStream.outputMode("update").format("noop").option("checkpointLocation", str(checkpoint))
+    started = writer.option("headrace.instances", 2).trigger(processingTime="300 milliseconds").start()
+    yield started
+    started.stop()
+
+
+def test_another_terminal_changes_a_running_query(query: hr.HeadraceQuery, checkpoint: Path) -> None:
+    done = ctl(checkpoint, "rescale", "3")
+    assert done.returncode == 0, done.stderr
+    assert query.routing()["aggregate"].instances == 3
+    assert "aggregate" in done.stdout
+    assert ctl(checkpoint, "move", "0-9,4095", "--to", "1").returncode == 0
+    owners = query.routing()["aggregate"].table()
+    assert owners[:10].tolist() == [1] * 10
+    assert owners[4095] == 1
+    for args, message in [
+        (("rescale", "2", "-o", "jion"), "wanted an operator of the query: aggregate; found 'jion'"),
+        (("move", "x", "--to", "1"), "slots such as 7"),
+        (("move", "5", "--to", "9"), "an instance of aggregate, 0 to 2"),
+    ]:
+        refused = ctl(checkpoint, *args)
+        assert refused.returncode == 2
+        assert message in refused.stderr
+        assert "Traceback" not in refused.stderr
+    while query.lastProgress is None:
+        query.awaitTermination(1)
+    shown = ctl(checkpoint, "status")
+    assert "100 rows" in shown.stdout, shown.stdout + shown.stderr
+    assert json.loads(ctl(checkpoint, "status", "--json").stdout)["headrace"]["rows"] == 100
+
+
+def test_only_the_owner_s_token_opens_it(query: hr.HeadraceQuery, checkpoint: Path) -> None:
+    path = checkpoint / "headrace" / "control.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    about = json.loads(path.read_text())
+    before = query.routing()
+    for token, body, code in [
+        ("wrong", '{"do": "rescale", "instances": 4}', 403),
+        ("", "{}", 403),
+        (about["token"], "no json", 400),
+        (about["token"], "[1]", 400),
+        (about["token"], '{"do": "rescale", "instances": "4"}', 400),
+    ]:
+        connection = http.client.HTTPConnection("127.0.0.1", about["port"], timeout=10)
+        connection.request("POST", "/", body, {"Authorization": f"Bearer {token}"})
+        assert connection.getresponse().status == code
+        connection.close()
+    assert query.routing() == before
+
+
+def test_a_query_that_has_ended_is_said_to_have_ended(query: hr.HeadraceQuery, checkpoint: Path, tmp_path: Path) -> None:
+    query.stop()
+    assert not (checkpoint / "headrace" / "control.json").exists()
+    refused = ctl(checkpoint, "rescale", "3")
+    assert refused.returncode == 2
+    assert "wanted a query that runs on this checkpoint; found none" in refused.stderr
+    # A process that was killed leaves its file behind.
+    (checkpoint / "headrace" / "control.json").write_text('{"port": 1, "token": "x", "process": 4194304}')
+    assert "does not answer" in ctl(checkpoint, "rescale", "3").stderr
+    assert "checkpoint of a Headrace query" in ctl(tmp_path / "nowhere", "rescale", "3").stderr

@@ -32,6 +32,7 @@ TINY = {
     "heavy-customers": "--customers 10 --rows 200 --step-s 3600",
     "strategies": "--keys 20 --rows 200 --step-s 60 --nodes 4 --warmup 2",
     "process": "--keys 200 --rows 500 --baseline-rows 50 --preload-rows 200 --baselines transformWithStateInPandas",
+    "rescale": "--sizes 300 --rows 100",
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }
 
@@ -39,6 +40,7 @@ BASELINES = {
     "product": ("spark",),
     "process": ("transformWithStateInPandas",),
     "strategies": ("operator-cloud", "query-cloud"),
+    "rescale": ("spark-offline",),
 }
 """Where they are not Spark's two state stores."""
 

@@ -45,6 +45,9 @@ class InlineLane:
     def resume(self) -> None:
         self._batches = self._all()
 
+    def change(self) -> None:
+        self._runner.change()
+
     def kill(self) -> None:
         self._runner.stop()
         self._spark.conf.unset(PROVIDER)

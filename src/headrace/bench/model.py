@@ -13,6 +13,8 @@ from headrace.errors import HeadraceError
 OURS = "ours"
 ROCKSDB = "spark-rocksdb"
 MEMORY = "spark-memory"
+OFFLINE = "spark-offline"
+"""Spark with RocksDB, whose partitions are changed by its offline tool, between two runs of the query."""
 ENGINES = (OURS, ROCKSDB, MEMORY)
 BASELINES = (ROCKSDB, MEMORY)
 
@@ -34,6 +36,8 @@ class Lane:
     """Rows of a batch while state is filled; 0 if nothing is to be filled."""
     preload_batches: int = 0
     warmup_batches: int = 3
+    changes: bool = False
+    """Halfway through its time the lane is changed while it runs, by ``change`` of the query module."""
 
     @property
     def rows(self) -> int:
@@ -77,6 +81,8 @@ class LaneResult:
     failed: str | None = None
     unchecked: str | None = None
     """Why there is no verdict, where only the check failed."""
+    changed_ms: float | None = None
+    """When the lane was told to change, since the epoch."""
     headrace: list[dict[str, Any]] = field(default_factory=list)
     """Headrace's own progress of the last batches; empty for Spark's engines."""
 
@@ -105,6 +111,8 @@ class Benchmark:
     options: dict[str, Option]
     """The benchmark's own options with their defaults; a default's type is the option's type."""
     lanes: Callable[[Options], Sequence[Lane]]
+    alternates: bool = True
+    """Whether lanes take turns; else one is over before the next begins, whatever ``--turns`` says."""
     extra: Callable[[Results, Options], dict[str, Any]] = lambda results, options: {}
     """More keys for the RESULT line; they may replace the usual ones."""
     tables: Callable[[Results, Options], list[Table]] = lambda results, options: []

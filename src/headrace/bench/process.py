@@ -61,17 +61,16 @@ class LaneProcess:
     def finish(self, idle: Callable[[], None] = lambda: None) -> tuple[Verdict, list[dict[str, Any]]]:
         """Stop the query and check its result; the process ends."""
         self.resume()
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write("finish\n")
-            self._process.stdin.flush()
-        except OSError:
-            raise LaneFailed(self._why()) from None
+        self._tell("finish")
         while True:
             event = self._next(idle)
             if event["event"] == "finished":
                 self.kill()
                 return Verdict(**event["verdict"]), event["headrace"]
+
+    def change(self) -> None:
+        """Let the lane change its query; batches go on coming meanwhile, or after."""
+        self._tell("change")
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -89,6 +88,14 @@ class LaneProcess:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+    def _tell(self, word: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(word + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise LaneFailed(self._why()) from None
 
     def _next(self, idle: Callable[[], None]) -> dict[str, Any]:
         deadline_s = time.monotonic() + SILENCE_S_MAX

@@ -51,15 +51,16 @@ def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane:
         return LaneProcess(benchmark.name, lane, folder, machine.cores(), settings.heap_gb, settings.conf, javas.add)
 
     opener = open_lane or process
+    rounds = settings.turns if benchmark.alternates else 1
     try:
         with View(f"bench {name}", [lane.name for lane in lanes]) as view:
             results = turns.run(
-                lanes, lambda lane: opener(benchmark, lane, folder / lane.name.replace(" ", "-")), settings.seconds, settings.turns, view
+                lanes, lambda lane: opener(benchmark, lane, folder / lane.name.replace(" ", "-")), settings.seconds, rounds, view
             )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     about["versions"]["java"] = ", ".join(sorted(javas))
-    shared = {"seconds": settings.seconds, "turns": settings.turns, "heap_gb": settings.heap_gb, "conf": settings.conf}
+    shared = {"seconds": settings.seconds, "turns": rounds, "heap_gb": settings.heap_gb, "conf": settings.conf}
     line = report.result_line(benchmark, options, results, {**shared, **about})
     console = Console()
     if not console.is_terminal:

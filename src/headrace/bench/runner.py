@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.bench import discover
-from headrace.bench.model import OURS, ROCKSDB, Batch, Lane, Verdict
+from headrace.bench.model import OFFLINE, OURS, ROCKSDB, Batch, Lane, Verdict
 from headrace.errors import HeadraceError
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-PROVIDERS = {ROCKSDB: f"{_STATE}.RocksDBStateStoreProvider"}
+PROVIDERS = dict.fromkeys((ROCKSDB, OFFLINE), f"{_STATE}.RocksDBStateStoreProvider")
 PROVIDER_DEFAULT = f"{_STATE}.HDFSBackedStateStoreProvider"
 
 POLL_S_MIN, POLL_S_MAX = 0.005, 0.1
@@ -152,6 +152,15 @@ class Runner:
         if self._query is not None:
             self._query.stop()
         self._java = None
+
+    def change(self) -> None:
+        """Change the query while it runs, as its module says."""
+        self._queries.change(self)
+
+    @property
+    def query(self) -> Any:
+        """The handle of the query that runs."""
+        return self._query
 
     def headrace(self) -> list[dict[str, Any]]:
         """Headrace's own progress of the last batches, without the long lists."""

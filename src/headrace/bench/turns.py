@@ -13,6 +13,8 @@ from headrace.bench.live import View
 from headrace.bench.model import Batch, Lane, LaneResult, Verdict
 from headrace.bench.process import LaneFailed
 
+BATCHES_AFTER = 8
+"""So many batches, at least, show a lane before it is changed, and after."""
 SPAN_S_MAX = 20
 """Warm-up is judged in spans of so many seconds, or two thirds of the measured time if that is less."""
 SPANS_MIN, SPANS_MAX = 3, 12
@@ -27,6 +29,7 @@ class Handle(Protocol):
 
     def next_batch(self, idle: Callable[[], None] = ...) -> Batch: ...
     def finish(self, idle: Callable[[], None] = ...) -> tuple[Verdict, list[dict[str, Any]]]: ...
+    def change(self) -> None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def kill(self) -> None: ...
@@ -116,14 +119,25 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
             handle.resume()
         taken: list[Batch] = []
         result.turns.append(taken)
-        while result.measured_ms < until_ms:
+        while result.measured_ms < until_ms or not _has_changed(result, taken):
             batch = handle.next_batch(view.refresh)
             view.batch(handle.lane.name, batch)
             # The batch that the pause cut in two began before; one that fills state has another size.
             if batch.start_ms >= began_ms and batch.rows == handle.lane.rows:
                 taken.append(batch)
+            if handle.lane.changes and result.changed_ms is None and result.measured_ms >= until_ms / 2 and len(taken) > BATCHES_AFTER:
+                view.stage(handle.lane.name, "changing the running query")
+                result.changed_ms = time.time() * 1000
+                handle.change()
         if turns > 1:
             handle.pause()
+
+
+def _has_changed(result: LaneResult, taken: list[Batch]) -> bool:
+    """Whether a lane that is to be changed has shown what comes after."""
+    if not result.lane.changes:
+        return True
+    return result.changed_ms is not None and sum(batch.start_ms > result.changed_ms for batch in taken) >= BATCHES_AFTER
 
 
 def _finish(handle: Handle, result: LaneResult, view: View) -> None:

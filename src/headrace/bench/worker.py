@@ -1,7 +1,7 @@
 """The process of one lane: ``python -m headrace.bench.worker ORDER``.
 
 It writes events as lines of JSON to its standard output, one for each batch, and goes on until its standard input says
-``finish`` (then it stops the query, checks the result, says so and ends) or closes (then it ends at once).
+``finish`` (then it stops the query, checks the result, says so and ends) or closes (then it ends at once). ``change`` changes the query.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def main() -> None:
     events = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     order = json.loads(sys.argv[1])
-    finish = threading.Event()
-    threading.Thread(target=_listen, args=(finish,), daemon=True).start()
+    told = {word: threading.Event() for word in ("finish", "change")}
+    threading.Thread(target=_listen, args=(told,), daemon=True).start()
     try:
-        _run(order, events, finish)
+        _run(order, events, told)
     except Exception as error:
         _say(events, "failed", reason=f"{type(error).__name__}: {error}")
         os._exit(1)
@@ -33,7 +33,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _run(order: dict[str, Any], events: TextIO, finish: threading.Event) -> None:
+def _run(order: dict[str, Any], events: TextIO, told: dict[str, threading.Event]) -> None:
     from headrace.bench.runner import Runner, lane_session
 
     lane = Lane(**order["lane"])
@@ -48,7 +48,10 @@ def _run(order: dict[str, Any], events: TextIO, finish: threading.Event) -> None
     for found in runner.watch():
         if found is not None:
             _say(events, "batch", batch=asdict(found))
-        if finish.is_set():
+        if told["change"].is_set():
+            told["change"].clear()
+            runner.change()
+        if told["finish"].is_set():
             break
     progress = runner.headrace()
     runner.stop()
@@ -60,10 +63,10 @@ def _say(events: TextIO, event: str, **said: Any) -> None:
     events.flush()
 
 
-def _listen(finish: threading.Event) -> None:
+def _listen(told: dict[str, threading.Event]) -> None:
     for line in sys.stdin:
-        if line.strip() == "finish":
-            finish.set()
+        if line.strip() in told:
+            told[line.strip()].set()
     # The parent holds the other end as long as it lives.
     os._exit(1)
 

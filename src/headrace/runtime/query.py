@@ -224,6 +224,7 @@ class HeadraceQuery:
         try:
             result = call()
         except StreamingQueryException as failed:
+            self._release()
             if self._loop.error is None and Stopping.__name__ not in str(failed):
                 raise
         if not self.isActive and self._loop.error is not None:

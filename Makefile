@@ -23,12 +23,12 @@ demo: setup ## run the demo, results in demo-out/
 test: setup ## lint, type check, and run all tests
 	$(BIN)/ruff check
 	$(BIN)/python -m tests.archive & $(BIN)/mypy && wait
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not extra" --durations=15
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not extra" --durations=15
 
 test-all: setup ## what `make test` runs, and the long tests
 	$(BIN)/ruff check
 	$(BIN)/python -m tests.archive & $(BIN)/mypy && wait
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations=15
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 
 lint: setup ## ruff only
 	$(BIN)/ruff check

@@ -1,8 +1,9 @@
 """A long random campaign against the engine: ``make chaos``, or ``python -m tests.chaos --seconds 600 --seed 7``.
 
 Each round picks a query, an input and a number of instances for every start, then kills: the whole program at random moments, the
-driver at named points, workers in the middle of a task. After the last restart the output and the state must be those of a run that
-nobody disturbed. The first difference ends the campaign; its files are kept, and the last line says how to repeat the round.
+driver at named points, workers in the middle of a task; in half of the rounds the query's routing changes all the time. After the last
+restart the output and the state must be those of a run that nobody disturbed. The first difference ends the campaign; its files are
+kept, and the last line says how to repeat the round.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Campaign:
         kind, files, faults = random.choice(KINDS), random.randint(5, 14), random.randint(1, FAULTS_MAX)
         work = Path(tempfile.mkdtemp(prefix=f"headrace-chaos-{self.seed}-{number}-"))
         source = write_input(work / "input", files, seed=random.randrange(2**31), rows=random.choice((20, 150, 3000)))
-        about = f"round {number} (seed {self.seed}): {kind}, {files} batches"
-        program = Program(kind, source, work / "crashed")
+        program = Program(kind, source, work / "crashed", changes=random.choice((None, number)))
+        about = f"round {number} (seed {self.seed}): {kind}, {files} batches" + (", routing changes" if program.changes is not None else "")
         done: list[str] = []
         try:
             for fault in range(faults):

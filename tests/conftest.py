@@ -25,6 +25,9 @@ def spark() -> Iterator[SparkSession]:
         spark__sql__shuffle__partitions="2",
         spark__sql__session__timeZone="UTC",
         spark__driver__memory="2g",
+        # Queries on few rows: compiling their plans would take longer than running them. Programs that tests start compile theirs.
+        spark__sql__codegen__wholeStage="false",
+        spark__sql__codegen__factoryMode="NO_CODEGEN",
     )
     session.sparkContext.setLogLevel("ERROR")
     yield session

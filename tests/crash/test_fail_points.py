@@ -54,6 +54,7 @@ def test_workers_die_at_every_point(kind: str, tmp_path: Path, undisturbed: Undi
     assert not Left.of(program).difference(undisturbed(kind, source, tmp_path / "undisturbed"))
 
 
+@pytest.mark.extra
 def test_a_zombie_that_wakes_up_after_the_recovery_changes_nothing(tmp_path: Path) -> None:
     """A worker hangs before it writes its run; its query dies, is restarted and finishes; then the worker goes on."""
     source = write_input(tmp_path / "input", files=4, seed=3)

@@ -1,4 +1,4 @@
-"""A few kills at random moments; ``make chaos`` does it for as long as one likes."""
+"""A few kills at random moments, while the routing changes too; ``make chaos`` does it for as long as one likes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_killed_at_random_moments(tmp_path: Path, undisturbed: Undisturbed) -> N
     random = Random(seed)
     kind = random.choice(("windowed", "dedup", "running", "graph"))
     source = write_input(tmp_path / "input", files=9, seed=seed)
-    program = Program(kind, source, tmp_path / "crashed")
+    program = Program(kind, source, tmp_path / "crashed", changes=seed)
     for _ in range(KILLS):
         print(kill_at_random(program, random, random.randint(1, 3)))
     program.finish(2)

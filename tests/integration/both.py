@@ -78,9 +78,9 @@ def settings(spark: SparkSession, **values: str) -> Iterator[None]:
                 spark.conf.set(name, old)
 
 
-def interpreted(spark: SparkSession) -> AbstractContextManager[None]:
-    """Wide queries on few rows: compiling them would take longer than running them."""
-    return settings(spark, spark__sql__codegen__wholeStage="false", spark__sql__codegen__factoryMode="NO_CODEGEN")
+def compiled(spark: SparkSession) -> AbstractContextManager[None]:
+    """With code generated for the plan, as users have it; the tests' own session goes without."""
+    return settings(spark, spark__sql__codegen__wholeStage="true", spark__sql__codegen__factoryMode="FALLBACK")
 
 
 @dataclass
@@ -142,8 +142,8 @@ def spark_stream(spark: SparkSession, feeds: list[Feed], query: Query, mode: str
     result = query(*[feed.stream(spark, source) for feed, source in zip(feeds, sources, strict=True)])
     steps: list[list[Values]] = []
     writer = result.writeStream.outputMode(mode).option("checkpointLocation", str(root / "ckpt"))
-    # A query keeps the settings that it was started with.
-    with interpreted(spark):
+    # One partition will do. A query keeps the settings that it was started with.
+    with settings(spark, spark__sql__shuffle__partitions="1"):
         started = writer.foreachBatch(lambda frame, _: steps.append(values(frame))).start()
     return _fed(started, feeds, sources, steps, result.columns, mode)
 

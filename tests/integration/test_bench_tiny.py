@@ -27,7 +27,7 @@ TINY = {
     "aggregate": "--keys 300 --rows 1000 --baselines spark-memory",
     "sliding": "--keys 10 --rows 200 --step-s 3600 --baselines spark-rocksdb",
     "join": "--keys 100 --rows 400 --step-s 30",
-    "product": "--numbers 20 --rows 100 --step-s 30 --instances 1",
+    "product": "--numbers 20 --rows 100 --step-s 30 --instances none",
     "latency": "--keys 300 --rows 100 --warmup 1 --baselines spark-memory",
     "heavy-customers": "--customers 10 --rows 200 --step-s 3600 --baselines spark-rocksdb",
     "strategies": "--keys 20 --rows 200 --step-s 60 --nodes 4 --warmup 2",

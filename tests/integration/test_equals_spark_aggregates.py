@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from tests.integration.both import Feed, assert_equal, interpreted, ours, settings
+from tests.integration.both import Feed, assert_equal, compiled, ours, settings
 
 SCHEMA = (
     "k int, ts timestamp, b boolean, i1 tinyint, i2 smallint, i4 int, i8 bigint, f float, d double, dec decimal(20,4), s string,"
@@ -143,17 +143,16 @@ def whole(stream: Any) -> Any:
 
 @pytest.mark.parametrize(("mode", "combine"), [("update", "always"), pytest.param("complete", "never", marks=pytest.mark.extra)])
 def test_aggregates_of_fixed_width(spark: SparkSession, feed: Feed, tmp_path: Path, mode: str, combine: str) -> None:
-    with interpreted(spark):
-        assert_equal(spark, [feed], numeric, mode, tmp_path, keys=1, batch=True, combine=combine, instances=3)
+    assert_equal(spark, [feed], numeric, mode, tmp_path, keys=1, batch=True, combine=combine, instances=3)
 
 
 def test_aggregates_that_gather(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
-    with interpreted(spark):
-        assert_equal(spark, [feed], gathered, "update", tmp_path, keys=1, batch=True, hashBits=1, depthMax=1)
+    assert_equal(spark, [feed], gathered, "update", tmp_path, keys=1, batch=True, hashBits=1, depthMax=1)
 
 
 def test_the_whole_stream_as_one_group(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
-    assert_equal(spark, [feed], whole, "complete", tmp_path, batch=True, instances=2)
+    with compiled(spark):
+        assert_equal(spark, [feed], whole, "complete", tmp_path, batch=True, instances=2)
 
 
 BIG = pa.schema([("k", pa.int32()), ("n", pa.int64()), ("dec", pa.decimal128(38, 0))])

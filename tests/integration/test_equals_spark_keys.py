@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tests.integration.both import Feed, assert_equal, interpreted, settings
+from tests.integration.both import Feed, assert_equal, settings
 
 NAN, INF = float("nan"), float("inf")
 COLUMNS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
@@ -85,7 +85,7 @@ def by_structs(stream: Any) -> Any:
 @pytest.mark.parametrize(("query", "keys", "options"), [(by_each, 18, {}), (by_all, 12, {"hashBits": 2}), (by_structs, 3, {"hashBits": 1})])
 def test_keys(spark: SparkSession, feed: Feed, tmp_path: Path, query: Any, keys: int, options: dict[str, Any]) -> None:
     # Spark has the type, and keeps it behind a setting for now.
-    with interpreted(spark), settings(spark, spark__sql__timeType__enabled="true"):
+    with settings(spark, spark__sql__timeType__enabled="true"):
         assert_equal(spark, [feed], query, "update", tmp_path, keys=keys, batch=True, instances=3, depthMax=1, **options)
 
 

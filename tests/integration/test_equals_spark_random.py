@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.integration.both import Feed, assert_equal, interpreted
+from tests.integration.both import Feed, assert_equal
 
 NAN, INF = float("nan"), float("inf")
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
@@ -100,7 +100,7 @@ ARROW = pa.schema([*[(name, kind) for name, (_, kind, _) in COLUMNS.items()], ("
 @given(case=cases())
 def test_random_queries(spark: SparkSession, case: Case) -> None:
     note(str(case))
-    with tempfile.TemporaryDirectory() as directory, interpreted(spark):
+    with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         feed = Feed.of(root, SCHEMA, [pa.Table.from_pylist(list(rows), schema=ARROW) for rows in case.files])
         assert_equal(spark, [feed], case.query, case.mode, root, keys=case.key_columns, **dict(case.options))

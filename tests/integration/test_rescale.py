@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.errors import QueryError
+from tests.changes import change_at_random
 from tests.integration.both import Feed, assert_same_rows, ours, spark_batch, values
 
 pytestmark = pytest.mark.spark
@@ -45,18 +46,7 @@ def disturb(random: Random) -> Callable[[hr.HeadraceQuery], None]:
 
     def change(query: hr.HeadraceQuery) -> None:
         for _ in range(random.randint(1, 2)):
-            operator = random.choice(sorted(query.routing()))
-            match random.randint(0, 3):
-                case 0:
-                    query.rescale(random.randint(1, 4))
-                case 1:
-                    query.rescale(operator, random.randint(1, 4))
-                case 2:
-                    lo = random.randint(0, 4000)
-                    to = random.randrange(query.routing()[operator].instances)
-                    query.move([(lo, lo + random.randint(1, 96)), random.randint(0, 4095)], to, operator)
-                case _:
-                    query.rebalance(operator)
+            change_at_random(query, random)
 
     return change
 

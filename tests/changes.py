@@ -1,0 +1,25 @@
+"""Random changes of a running query's routing, for tests of all kinds."""
+
+from __future__ import annotations
+
+from random import Random
+
+import headrace as hr
+
+INSTANCES_MAX = 4
+
+
+def change_at_random(query: hr.HeadraceQuery, random: Random) -> None:
+    """One change: rescale all or one, move some slots, or rebalance."""
+    operator = random.choice(sorted(query.routing()))
+    match random.randint(0, 3):
+        case 0:
+            query.rescale(random.randint(1, INSTANCES_MAX))
+        case 1:
+            query.rescale(operator, random.randint(1, INSTANCES_MAX))
+        case 2:
+            lo = random.randint(0, 4000)
+            to = random.randrange(query.routing()[operator].instances)
+            query.move([(lo, lo + random.randint(1, 96)), random.randint(0, 4095)], to, operator)
+        case _:
+            query.rebalance(operator)

@@ -105,6 +105,10 @@ class VersionNotFoundError(CheckpointError):
     """The version asked for was never committed, or is no longer kept."""
 
 
+class PlaceLostError(HeadraceError):
+    """A place that holds state, or what was to be there, is gone; what lies elsewhere is untouched."""
+
+
 class InvariantError(HeadraceError):
     """An invariant of Headrace is broken: a bug in Headrace, never a mistake of the user."""
 

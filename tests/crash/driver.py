@@ -38,6 +38,9 @@ def session() -> SparkSession:
         spark__sql__shuffle__partitions="2",
         spark__sql__session__timeZone="UTC",
         spark__driver__memory="512m",
+        # It lives for some seconds; generating and compiling code would take a third of them.
+        spark__sql__codegen__wholeStage="false",
+        spark__sql__codegen__factoryMode="NO_CODEGEN",
     )
     spark.sparkContext.setLogLevel("OFF")
     return spark

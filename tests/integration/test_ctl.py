@@ -7,7 +7,8 @@ import json
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,31 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.cli import app, run
 
 pytestmark = pytest.mark.spark
 
 
-def ctl(checkpoint: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from headrace.cli import main; main()", "ctl", str(checkpoint), *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+@dataclass
+class Said:
+    """What a command said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def ctl(checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    """The command, by its own path through the endpoint; only the process is this one."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def command(*args: str, location: Path = checkpoint) -> Said:
+        capsys.readouterr()
+        code = run(app, ["ctl", str(location), *args])
+        return Said(code, *capsys.readouterr())
+
+    return command
 
 
 @pytest.fixture
@@ -39,12 +58,13 @@ def query(spark: SparkSession, checkpoint: Path) -> Iterator[hr.HeadraceQuery]:
     started.stop()
 
 
-def test_another_terminal_changes_a_running_query(query: hr.HeadraceQuery, checkpoint: Path) -> None:
-    done = ctl(checkpoint, "rescale", "3")
+def test_another_terminal_changes_a_running_query(query: hr.HeadraceQuery, checkpoint: Path, ctl: Callable[..., Said]) -> None:
+    command = [sys.executable, "-c", "from headrace.cli import main; main()", "ctl", str(checkpoint), "rescale", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert query.routing()["aggregate"].instances == 3
     assert "aggregate" in done.stdout
-    assert ctl(checkpoint, "move", "0-9,4095", "--to", "1").returncode == 0
+    assert ctl("move", "0-9,4095", "--to", "1").returncode == 0
     owners = query.routing()["aggregate"].table()
     assert owners[:10].tolist() == [1] * 10
     assert owners[4095] == 1
@@ -53,15 +73,15 @@ def test_another_terminal_changes_a_running_query(query: hr.HeadraceQuery, check
         (("move", "x", "--to", "1"), "slots such as 7"),
         (("move", "5", "--to", "9"), "an instance of aggregate, 0 to 2"),
     ]:
-        refused = ctl(checkpoint, *args)
+        refused = ctl(*args)
         assert refused.returncode == 2
         assert message in refused.stderr
         assert "Traceback" not in refused.stderr
     while query.lastProgress is None:
         query.awaitTermination(1)
-    shown = ctl(checkpoint, "status")
+    shown = ctl("status")
     assert "100 rows" in shown.stdout, shown.stdout + shown.stderr
-    assert json.loads(ctl(checkpoint, "status", "--json").stdout)["headrace"]["rows"] == 100
+    assert json.loads(ctl("status", "--json").stdout)["headrace"]["rows"] == 100
 
 
 def test_only_the_owner_s_token_opens_it(query: hr.HeadraceQuery, checkpoint: Path) -> None:
@@ -83,13 +103,15 @@ def test_only_the_owner_s_token_opens_it(query: hr.HeadraceQuery, checkpoint: Pa
     assert query.routing() == before
 
 
-def test_a_query_that_has_ended_is_said_to_have_ended(query: hr.HeadraceQuery, checkpoint: Path, tmp_path: Path) -> None:
+def test_a_query_that_has_ended_is_said_to_have_ended(
+    query: hr.HeadraceQuery, checkpoint: Path, tmp_path: Path, ctl: Callable[..., Said]
+) -> None:
     query.stop()
     assert not (checkpoint / "headrace" / "control.json").exists()
-    refused = ctl(checkpoint, "rescale", "3")
+    refused = ctl("rescale", "3")
     assert refused.returncode == 2
     assert "wanted a query that runs on this checkpoint; found none" in refused.stderr
     # A process that was killed leaves its file behind.
     (checkpoint / "headrace" / "control.json").write_text('{"port": 1, "token": "x", "process": 4194304}')
-    assert "does not answer" in ctl(checkpoint, "rescale", "3").stderr
-    assert "checkpoint of a Headrace query" in ctl(tmp_path / "nowhere", "rescale", "3").stderr
+    assert "does not answer" in ctl("rescale", "3").stderr
+    assert "checkpoint of a Headrace query" in ctl("rescale", "3", location=tmp_path / "nowhere").stderr

@@ -177,7 +177,7 @@ UNSUPPORTED = [
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("on", [True, False], ids=["ansi", "legacy"])
+@pytest.mark.parametrize("on", [True, pytest.param(False, marks=pytest.mark.extra)], ids=["ansi", "legacy"])
 def test_every_pair_gets_sparks_answer(spark: SparkSession, on: bool) -> None:
     predicates = PREDICATES if on else PREDICATES + LEGACY
     with ansi(spark, on):

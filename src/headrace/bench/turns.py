@@ -13,7 +13,7 @@ from headrace.bench.live import View
 from headrace.bench.model import Batch, Lane, LaneResult, Verdict
 from headrace.bench.process import LaneFailed
 
-BATCHES_AFTER = 8
+BATCHES_AFTER = 5
 """So many batches, at least, show a lane before it is changed, and after."""
 SPAN_S_MAX = 20
 """Warm-up is judged in spans of so many seconds, or two thirds of the measured time if that is less."""

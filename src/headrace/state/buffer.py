@@ -1,0 +1,83 @@
+"""Buffer state: the tuples that an operator has sent and may have to send again (SEEP's beta).
+
+Tuples come in batches, each under the version that it belongs to (the logical clock of SEEP), and have the key hash in a column. They
+are kept in order until the state that reflects them is backed up (``trim``): in memory, or, once spilled, as Arrow files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import require
+from headrace.ids import slot_of
+from headrace.state.layout import hashes
+from headrace.state.routing import Routing
+from headrace.state.run import open_arrow, write_arrow
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """A batch of tuples on disk."""
+
+    path: Path
+    bytes: int
+    crc: int
+
+    def read(self) -> pa.RecordBatch:
+        return open_arrow(self.path, self.bytes, self.crc)
+
+
+@dataclass
+class Buffer:
+    """One operator's output, to all instances of one downstream operator."""
+
+    batches: dict[int, pa.RecordBatch | Spilled] = field(default_factory=dict)
+    """By version, in order."""
+
+    def append(self, version: int, tuples: pa.RecordBatch) -> None:
+        require(version > max(self.batches, default=-1), f"versions grow: {version} comes after {max(self.batches, default=-1)}")
+        self.batches[version] = tuples
+
+    def trim(self, version: int) -> None:
+        """Forget what a backed-up state reflects: everything up to this version."""
+        for old in [v for v in self.batches if v <= version]:
+            gone = self.batches.pop(old)
+            if isinstance(gone, Spilled):
+                gone.path.unlink(missing_ok=True)
+
+    def replay(self, after: int, routing: Routing, instance: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """What an instance that reflects version ``after`` has yet to get, in order."""
+        for version, kept in self.batches.items():
+            if version > after:
+                yield version, part(_rows(kept), routing, instance)
+
+    def partitioned(self, routing: Routing) -> dict[int, list[tuple[int, pa.RecordBatch]]]:
+        """All tuples by the instance that they now belong to, their order kept."""
+        return {i: list(self.replay(-1, routing, i)) for i in range(routing.instances)}
+
+    def spill(self, directory: Path) -> int:
+        """Move what is in memory to disk; returns the bytes written."""
+        written = 0
+        for version, kept in self.batches.items():
+            if isinstance(kept, pa.RecordBatch):
+                path = directory / f"buffer-{version:012d}.arrow"
+                path.unlink(missing_ok=True)
+                length, crc = write_arrow(path, kept, sync=False)
+                self.batches[version] = Spilled(path, length, crc)
+                written += length
+        return written
+
+
+def part(tuples: pa.RecordBatch, routing: Routing, instance: int) -> pa.RecordBatch:
+    """The tuples of one instance."""
+    mine = routing.table()[slot_of(hashes(tuples))] == instance
+    return tuples if bool(mine.all()) else tuples.take(pa.array(np.flatnonzero(mine)))
+
+
+def _rows(kept: pa.RecordBatch | Spilled) -> pa.RecordBatch:
+    return kept.read() if isinstance(kept, Spilled) else kept

@@ -1,0 +1,99 @@
+"""Fault-tolerant scale out and recovery, which are one algorithm (SEEP, Algorithm 3).
+
+It works from the checkpoint, so the overloaded or dead instance is not asked for anything, and giving up leaves everything as it was:
+
+- the holder of the backup is lost before all parts are restored: abort; the old routing stays, the old instance goes on. A later try,
+  after a new backup, succeeds;
+- another upstream instance is lost: go on; it will recover with the new routing;
+- a place for a new instance is lost: that instance is restored at another place, from its own backup;
+- the old instance is released last, when every part is restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.errors import PlaceLostError
+from headrace.state.places import Place
+from headrace.state.primitives import (
+    Instance,
+    holders_for,
+    partition_processing_state,
+    partition_routing_state,
+    replay_buffer_state,
+    restore_state,
+    split_ranges,
+)
+from headrace.state.routing import Routing, Weights
+from headrace.state.slots import SlotRanges
+
+PLACES_TRIED_MAX = 3
+
+
+@dataclass(frozen=True)
+class ScaledOut:
+    """What came of it: the new instances by their numbers, the routing that leads to them, and the tuples they have yet to process."""
+
+    instances: dict[int, Instance]
+    routing: Routing
+    bytes_fetched: int
+
+    def to_replay(self, upstream: Sequence[Instance]) -> Iterator[tuple[Instance, Instance, int, pa.RecordBatch]]:
+        """(new instance, upstream instance, version, tuples), in the order of each buffer, from those upstream that live."""
+        for number, o in self.instances.items():
+            for u in upstream:
+                if not u.place.lost:
+                    for version, tuples in replay_buffer_state(u, o, number):
+                        yield o, u, version, tuples
+
+
+def scale_out(
+    o: Instance, number: int, parallelism: int, upstream: Sequence[Instance], new_place: Callable[[], Place], weights: Weights | None = None
+) -> ScaledOut:
+    """Replace an instance, the downstream operator's one of this number, by several; by one, to recover it. Raises and changes nothing if
+    the holder of its backup is lost."""
+    if o.holder is None:
+        raise PlaceLostError(where=f"scale out of {o.id}", wanted="a backup of its state", found="none", hint="back it up first")
+    before = next(u.routing for u in upstream if not u.place.lost)
+    parts = split_ranges(o.ranges, parallelism, weights)
+    epoch = before.epoch + 1
+    names = [f"{o.id.split('@')[0]}.{i}@{epoch}" for i in range(parallelism)]
+    holders = holders_for(names, upstream)
+    after = partition_routing_state(before, number, parts)
+    numbers = [number, *range(before.instances, after.instances)]
+    created: dict[int, Instance] = {}
+    fetched = 0
+    try:
+        partition_processing_state(o.id, o.holder, parts, names, holders)
+        for at, name, ranges, holder in zip(numbers, names, parts, holders, strict=True):
+            created[at], some = _restored(name, ranges, holder, o.routing, new_place)
+            fetched += some
+    except PlaceLostError:
+        for name, holder in zip(names, holders, strict=True):
+            holder.delete_backup(name)
+        raise
+    # Every part is restored: from here on nothing can fail, and only now may the old instance go.
+    created[number].buffer = o.buffer
+    for u in upstream:
+        u.routing = after
+    if not o.holder.lost:
+        o.holder.delete_backup(o.id)
+    return ScaledOut(created, after, fetched)
+
+
+def _restored(name: str, ranges: SlotRanges, holder: Place, routing: Routing, new_place: Callable[[], Place]) -> tuple[Instance, int]:
+    """A new instance with its part of the state; if its place is lost meanwhile, at another."""
+    for _ in range(PLACES_TRIED_MAX):
+        new = Instance(name, new_place(), ranges, holder=holder)
+        try:
+            return new, restore_state(new, holder.retrieve_backup(name), holder, routing)
+        except PlaceLostError:
+            if holder.lost:
+                raise
+        except OSError:
+            if not new.place.lost:
+                raise
+    raise PlaceLostError(where=name, wanted="a place for it", found=f"that {PLACES_TRIED_MAX} places were lost one after another")

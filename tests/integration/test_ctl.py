@@ -95,6 +95,8 @@ def test_only_the_owner_s_token_opens_it(query: hr.HeadraceQuery, checkpoint: Pa
         (about["token"], "no json", 400),
         (about["token"], "[1]", 400),
         (about["token"], '{"do": "rescale", "instances": "4"}', 400),
+        (about["token"], '{"do": "rescale", "instances": 4, "operator": ["x"]}', 400),
+        (about["token"], '{"do": "move", "slots": [["a", "b"]], "to": 0}', 400),
     ]:
         connection = http.client.HTTPConnection("127.0.0.1", about["port"], timeout=10)
         connection.request("POST", "/", body, {"Authorization": f"Bearer {token}"})
@@ -114,4 +116,6 @@ def test_a_query_that_has_ended_is_said_to_have_ended(
     # A process that was killed leaves its file behind.
     (checkpoint / "headrace" / "control.json").write_text('{"port": 1, "token": "x", "process": 4194304}')
     assert "does not answer" in ctl("rescale", "3").stderr
+    (checkpoint / "headrace" / "control.json").write_text("{")
+    assert "restart the query" in ctl("rescale", "3").stderr
     assert "checkpoint of a Headrace query" in ctl("rescale", "3", location=tmp_path / "nowhere").stderr

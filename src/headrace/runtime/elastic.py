@@ -75,8 +75,9 @@ class Elastic:
             seen = self.work.setdefault(op, np.zeros(SLOTS))
             seen *= MEMORY
             for report in each:
-                for slot, rows in report.rows_per_slot:
-                    seen[slot] += rows
+                if report.rows_per_slot:
+                    slots, rows = np.array(report.rows_per_slot).T
+                    seen[slots] += rows
 
     def told(self) -> tuple[Change, ...]:
         """What changed since this was last asked."""
@@ -98,13 +99,18 @@ class Elastic:
         names = self._named("move", operator)
         if operator is None and len(names) > 1:
             raise QueryError(where="move", wanted=f"the operator whose slots are meant: {', '.join(names)}", found="none")
-        count = self.routing[names[0]].instances
-        if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < count:
-            raise QueryError(where="move", wanted=f"an instance of {names[0]}, 0 to {count - 1}", found=repr(to), hint="rescale first")
-        self._change(names, "move was asked for", lambda _, before: before.moved(ranges, to))
+
+        def moved(name: str, before: Routing) -> Routing:
+            # Asked under the lock: another thread may have rescaled meanwhile.
+            if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < before.instances:
+                wanted = f"an instance of {name}, 0 to {before.instances - 1}"
+                raise QueryError(where="move", wanted=wanted, found=repr(to), hint="rescale first")
+            return before.moved(ranges, to)
+
+        self._change(names, "move was asked for", moved)
 
     def _named(self, where: str, operator: str | None) -> list[str]:
-        if operator is not None and operator not in self.routing:
+        if operator is not None and (not isinstance(operator, str) or operator not in self.routing):
             raise QueryError(where=where, wanted=f"an operator of the query: {', '.join(self.routing)}", found=repr(operator))
         return list(self.routing) if operator is None else [operator]
 
@@ -134,7 +140,7 @@ def _ranges(slots: Slots) -> list[SlotRange]:
     for each in slots if isinstance(slots, list) else [slots]:
         if isinstance(each, range) and each.step == 1:
             lo, hi = each.start, each.stop
-        elif isinstance(each, tuple) and len(each) == 2:
+        elif isinstance(each, tuple) and len(each) == 2 and all(isinstance(edge, int) for edge in each):
             lo, hi = each
         else:
             lo, hi = (each, each + 1) if isinstance(each, int) else (-1, -1)

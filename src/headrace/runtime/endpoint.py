@@ -126,18 +126,22 @@ def ask(checkpoint: Checkpoint, request: dict[str, Any]) -> dict[str, Any]:
     where = str(checkpoint.location)
     try:
         about = json.loads(path.read_text())
+        port, token, process = int(about["port"]), str(about["token"]), about["process"]
     except FileNotFoundError:
         raise QueryError(where=where, wanted="a query that runs on this checkpoint", found="none", hint="start it first") from None
     except PermissionError:
         wanted = "to be who started the query, or root"
         raise QueryError(where=where, wanted=wanted, found="that its token is not readable for you") from None
-    connection = http.client.HTTPConnection(LOOPBACK, about["port"], timeout=ANSWER_SECONDS_MAX)
+    except (ValueError, KeyError, TypeError):
+        wanted, hint = "port and token of the query that runs on this checkpoint", "restart the query; it writes the file anew"
+        raise QueryError(where=str(path), wanted=wanted, found="a file that says something else", hint=hint) from None
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=ANSWER_SECONDS_MAX)
     try:
-        connection.request("POST", "/", json.dumps(request), {"Authorization": f"Bearer {about['token']}"})
+        connection.request("POST", "/", json.dumps(request), {"Authorization": f"Bearer {token}"})
         response = connection.getresponse()
         answer: dict[str, Any] = json.loads(response.read())
     except (OSError, http.client.HTTPException, ValueError) as gone:
-        found = f"that its process {about['process']} does not answer ({gone})"
+        found = f"that its process {process} does not answer ({gone})"
         hint = "it has ended without a farewell, or runs on another machine: control works on the driver's machine"
         raise QueryError(where=where, wanted="a query that runs on this checkpoint", found=found, hint=hint) from None
     finally:

@@ -19,12 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import PlaceLostError, require
-from headrace.ids import SLOTS
 from headrace.state.buffer import Buffer
 from headrace.state.places import Place, StateCheckpoint
-from headrace.state.routing import Routing, Weights
+from headrace.state.routing import Routing, Weights, with_idle
 from headrace.state.run import RunRef
-from headrace.state.slots import SlotRange, SlotRanges, clip, join
+from headrace.state.slots import SlotRanges, clip, join, ranges_of
 
 
 @dataclass
@@ -101,14 +100,14 @@ def split_ranges(ranges: SlotRanges, parts: int, weights: Weights | None = None)
     """
     slots = np.concatenate([np.arange(lo, hi) for lo, hi in ranges])
     require(1 <= parts <= len(slots), f"{len(slots)} slots can be cut into 1 to {len(slots)} parts, not {parts}")
-    work = np.ones(len(slots)) if weights is None or not weights[slots].any() else weights[slots] + weights[slots].sum() * 1e-9
+    work = with_idle(np.ones(len(slots)) if weights is None else weights[slots])
     # Every part gets at least a slot: the i-th edge leaves i slots before it and as many as there are parts after it.
     wanted = np.searchsorted(np.cumsum(work), np.arange(1, parts) * work.sum() / parts, "right")
     edges = [0]
     for at, edge in enumerate(wanted.tolist(), start=1):
         edges.append(min(max(edge, edges[-1] + 1), len(slots) - (parts - at)))
     edges.append(len(slots))
-    return [_ranges(slots[a:b].tolist()) for a, b in itertools.pairwise(edges)]
+    return [ranges_of(slots[a:b]) for a, b in itertools.pairwise(edges)]
 
 
 def partition_processing_state(o: str, holder: Place, parts: Sequence[SlotRanges], new: Sequence[str], holders: Sequence[Place]) -> None:
@@ -144,7 +143,7 @@ def merge(into: Instance, other: Instance) -> int:
     require(into.reflected == other.reflected, f"{into.id} and {other.id} reflect the same tuples")
     fetched = into.place.fetch(other.runs, other.place)
     into.runs = join([*into.runs, *other.runs])
-    into.ranges = _joined([*into.ranges, *other.ranges])
+    into.ranges = ranges_of(sorted(slot for lo, hi in (*into.ranges, *other.ranges) for slot in range(lo, hi)))
     return fetched
 
 
@@ -166,17 +165,3 @@ def holders_for(names: Sequence[str], upstream: Sequence[Instance]) -> list[Plac
     if not alive:
         raise PlaceLostError(where="backup", wanted="an upstream instance that can hold it", found="none that is there")
     return [alive[zlib.crc32(name.encode()) % len(alive)] for name in names]
-
-
-def _ranges(slots: list[int]) -> SlotRanges:
-    found: list[SlotRange] = []
-    for slot in slots:
-        if found and found[-1][1] == slot:
-            found[-1] = (found[-1][0], slot + 1)
-        else:
-            found.append((slot, slot + 1))
-    return tuple(found)
-
-
-def _joined(ranges: list[SlotRange]) -> SlotRanges:
-    return _ranges(sorted(slot for lo, hi in ranges for slot in range(lo, min(hi, SLOTS))))

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from headrace.errors import require
 from headrace.ids import SLOTS
-from headrace.state.slots import SlotRange, SlotRanges, even_ranges
+from headrace.state.slots import SlotRange, SlotRanges, even_ranges, ranges_of
 
 Weights = npt.NDArray[np.float64]
 """How much work each slot was, in any unit; its sum is all the work."""
 
-STEPS_PER_SLOT = 1e-9
-"""What an idle slot counts for beside those with work, so that also idle ones are dealt out evenly."""
+IDLE_SHARE = 1e-9
+"""What an idle slot counts for, as a share of all work."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,8 @@ class Routing:
         1024
         """
         require(1 <= instances <= SLOTS, f"an operator has 1 to {SLOTS} instances, not {instances}")
-        if weights is None or not weights.any():
-            weights = np.ones(SLOTS)
-        weights = weights + weights.sum() * STEPS_PER_SLOT
-        return self._with(_levelled(self.table(), instances, weights), instances)
+        work = with_idle(np.ones(SLOTS) if weights is None else weights)
+        return self._with(_levelled(self.table(), instances, work), instances)
 
     def moved(self, slots: Iterable[SlotRange], to: int) -> Routing:
         """The same, with these slots given to an instance.
@@ -105,17 +103,13 @@ class Routing:
         return cls(tuple(tuple((lo, hi) for lo, hi in each) for each in body["ranges"]), body["epoch"])
 
     def _with(self, owners: npt.NDArray[np.int64], instances: int) -> Routing:
-        ranges = tuple(_ranges(np.flatnonzero(owners == instance)) for instance in range(instances))
+        ranges = tuple(ranges_of(np.flatnonzero(owners == instance)) for instance in range(instances))
         return self if ranges == self.ranges else Routing(ranges, self.epoch + 1)
 
 
-def _ranges(slots: npt.NDArray[np.int64]) -> SlotRanges:
-    """Ascending slots as ranges."""
-    if not len(slots):
-        return ()
-    breaks = np.flatnonzero(np.diff(slots) > 1)
-    firsts, lasts = slots[np.r_[0, breaks + 1]], slots[np.r_[breaks, len(slots) - 1]]
-    return tuple((int(lo), int(hi) + 1) for lo, hi in zip(firsts, lasts, strict=True))
+def with_idle(weights: Weights) -> Weights:
+    """The same work, with a trifle for idle slots, so that they are dealt out evenly too; no work at all is the same for every slot."""
+    return weights + weights.sum() * IDLE_SHARE if weights.any() else np.ones(len(weights))
 
 
 def _levelled(owners: npt.NDArray[np.int64], instances: int, weights: Weights) -> npt.NDArray[np.int64]:
@@ -128,7 +122,7 @@ def _levelled(owners: npt.NDArray[np.int64], instances: int, weights: Weights) -
         # The slot that crosses the share stays if more than half of it lies before; a single heavy slot always has an owner.
         owners[mine[kept - weights[mine] / 2 > share]] = -1
     loads = np.bincount(owners[owners >= 0], weights=weights[owners >= 0], minlength=instances).astype(np.float64)
-    for pool in _ranges(np.flatnonzero(owners < 0)):
+    for pool in ranges_of(np.flatnonzero(owners < 0)):
         _deal_out(owners, range(*pool), loads, weights, share)
     return owners
 

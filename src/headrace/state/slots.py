@@ -10,6 +10,9 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from headrace.ids import SLOTS
 from headrace.state.run import RunReader, RunRef
 
@@ -36,6 +39,20 @@ def even_ranges(instances: int) -> tuple[SlotRanges, ...]:
     """
     edges = [i * SLOTS // instances for i in range(instances + 1)]
     return tuple(((lo, hi),) for lo, hi in itertools.pairwise(edges))
+
+
+def ranges_of(slots: npt.ArrayLike) -> SlotRanges:
+    """Ascending slots as ranges, neighbours joined.
+
+    >>> ranges_of([1, 2, 3, 7])
+    ((1, 4), (7, 8))
+    """
+    each = np.asarray(slots, dtype=np.int64)
+    if not len(each):
+        return ()
+    breaks = np.flatnonzero(np.diff(each) > 1)
+    firsts, lasts = each[np.r_[0, breaks + 1]], each[np.r_[breaks, len(each) - 1]]
+    return tuple((int(lo), int(hi) + 1) for lo, hi in zip(firsts, lasts, strict=True))
 
 
 def clip(refs: Iterable[RunRef], ranges: SlotRanges, reader: RunReader | None = None) -> list[RunRef]:

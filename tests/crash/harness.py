@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 from headrace.operators.windows import TimeWindow
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import ONCE, VARIABLE
+from headrace.state.blocks import open_arrow
 from headrace.state.layout import SUB, hashes
 from headrace.state.manifest import Manifest
-from headrace.state.run import open_arrow, row_range
+from headrace.state.run import row_range
 from tests.crash.driver import ADVANCE_S, WINDOW_S
 
 ROOT = Path(__file__).resolve().parents[2]

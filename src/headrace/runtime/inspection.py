@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +15,12 @@ from headrace.ids import SLOTS
 from headrace.operators.description import from_description
 from headrace.operators.kernel import View
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.state.blocks import Blocks
 from headrace.state.layout import SUB
 from headrace.state.manifest import Manifest
 from headrace.state.run import RunReader
 
 _TRIES = 5
-_CHUNK = 1 << 20
 
 
 @contextlib.contextmanager
@@ -137,15 +135,10 @@ def verify(checkpoint: Checkpoint, versions: list[int]) -> Checked:
 def _wrong(path: Path, length: int, crc: int) -> str:
     """What is wrong with a file, or nothing."""
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size != length:
-                return f"{size} bytes instead of {length}"
-            found = 0
-            while chunk := file.read(_CHUNK):
-                found = zlib.crc32(chunk, found)
-    except FileNotFoundError:
-        return "missing"
+        blocks = Blocks(path, length, crc)
+        blocks.need(0, blocks.data_bytes)
+    except CorruptStateError as error:
+        return f"{error.found} instead of {error.wanted}"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    return "" if found == crc else f"checksum {found:08x} instead of {crc:08x}"
+    return ""

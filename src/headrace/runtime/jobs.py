@@ -202,6 +202,7 @@ def _together(a: InstanceReport, b: InstanceReport) -> InstanceReport:
         keys_new=None if a.keys_new is None or b.keys_new is None else a.keys_new + b.keys_new,
         cpu_s=a.cpu_s + b.cpu_s,
         wall_s=a.wall_s + b.wall_s,
+        fetched_bytes=a.fetched_bytes + b.fetched_bytes,
         phases_ms={name: a.phases_ms.get(name, 0.0) + b.phases_ms.get(name, 0.0) for name in {**a.phases_ms, **b.phases_ms}},
     )
 

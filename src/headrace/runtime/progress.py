@@ -122,4 +122,6 @@ def _instance(report: InstanceReport) -> dict[str, Any]:
         "privateBytes": report.private_bytes,
         "rowsPerSlot": dict(report.rows_per_slot),
         "host": report.host,
+        "executor": report.executor,
+        "bytesFetched": report.fetched_bytes,
     }

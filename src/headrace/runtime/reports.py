@@ -35,6 +35,9 @@ class InstanceReport:
     rows_compacted: int = 0
     private_bytes: int = 0
     host: str = ""
+    executor: str = ""
+    fetched_bytes: int = 0
+    """State that was not on the executor's disk yet."""
 
     @property
     def state_rows(self) -> int:

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.state.blocks import open_arrow
 from headrace.state.manifest import StagedFile
-from headrace.state.run import open_arrow
 
 BATCH_ROWS = 200_000
 LOCAL_ROWS = 20_000

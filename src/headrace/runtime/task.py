@@ -24,14 +24,19 @@ from headrace.operators.aggregate import ROWS
 from headrace.operators.kernel import MAIN, Applied, Expiring, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.reports import InstanceReport, error_text, to_text
+from headrace.runtime.whereabouts import executor_id, working_folder
+from headrace.state.blocks import write_arrow
 from headrace.state.compact import Compactor
 from headrace.state.layout import HASH, hashes
 from headrace.state.manifest import StagedFile
 from headrace.state.routing import Routing
-from headrace.state.run import RunReader, RunRef, Step, run_seq, write_arrow, write_run
+from headrace.state.run import RunReader, RunRef, Step, run_seq, write_run
 from headrace.state.slots import SlotRanges, clip, join
+from headrace.state.working import Working
 
 REPORT = "report"
+SWEEP_EVERY = 10
+"""Versions after which an executor looks for copies that it needs no longer."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class TaskSpec:
     compact_factor: float
     passes_on: bool
     """Results go straight on to the next operator of the job, or to a sink that keeps nothing, instead of being staged."""
+    working: str | None = None
+    """Where an executor keeps its own copies of runs, see ``working_folder``; None where the directory is as near."""
     until_ms: int | None = None
     """Set for the flush: close what falls due up to this watermark. Rows come only from other operators' flush."""
 
@@ -76,9 +83,17 @@ class InstanceTask:
 
         context = TaskContext.get()
         assert context is not None
-        instance, attempt = context.partitionId(), context.taskAttemptId()
+        return self.of(context.partitionId(), batches)
+
+    def of(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        attempt = context.taskAttemptId()
+        working = None if self.spec.working is None else Working(working_folder(self.spec.working))
         try:
-            results, report = self.run(batches, instance, attempt)
+            results, report = self.run(batches, instance, attempt, working)
         except HeadraceError as error:
             results, text = [], error_text(error)
         else:
@@ -91,7 +106,9 @@ class InstanceTask:
         path.with_suffix(".tmp").write_text(text)
         path.with_suffix(".tmp").rename(path)
 
-    def run(self, batches: Iterator[pa.RecordBatch], instance: int, attempt: int) -> tuple[list[pa.RecordBatch], InstanceReport]:
+    def run(
+        self, batches: Iterator[pa.RecordBatch], instance: int, attempt: int, working: Working | None = None
+    ) -> tuple[list[pa.RecordBatch], InstanceReport]:
         spec = self.spec
         fail_point("task-begin", spec.version)
         began, cpu_began = time.perf_counter(), time.process_time()
@@ -99,7 +116,7 @@ class InstanceTask:
         ranges = spec.routing.ranges[instance]
         rows = self._read(batches)
         with self._phase("clip"):
-            views = self._views(ranges)
+            views = self._views(ranges, working)
         with self._phase("kernel"):
             applied = spec.operator.apply(rows, views, spec.moment)
         with self._phase("write"):
@@ -134,7 +151,11 @@ class InstanceTask:
             rows_compacted=compacted,
             private_bytes=_private_bytes(),
             host=socket.gethostname(),
+            executor=executor_id(),
+            fetched_bytes=working.fetched_bytes if working else 0,
         )
+        if working is not None and spec.version % SWEEP_EVERY == 0:
+            working.sweep(self._is_stale)
         return results, report
 
     def _read(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
@@ -158,10 +179,16 @@ class InstanceTask:
                     columns[field_.name] = columns[field_.name].cast(field_.type)
             return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
-    def _views(self, ranges: SlotRanges) -> Views:
+    def _is_stale(self, file: str) -> bool:
+        """Whether a copy of this operator's will not be asked for again: the state no longer names it, and it is too old to be new."""
+        version, _, rest = file.partition("-")
+        known = {ref.file for refs in self.spec.refs.values() for ref in refs}
+        return rest.startswith(f"{self.spec.operator_id}-i") and int(version[1:]) < self.spec.version - 1 and file not in known
+
+    def _views(self, ranges: SlotRanges, working: Working | None) -> Views:
         views = {}
         for name, store in self.spec.operator.stores.items():
-            reader = RunReader(Path(self.spec.directory) / "runs", store.layout)
+            reader = RunReader(Path(self.spec.directory) / "runs", store.layout, working)
             views[name] = View(reader, clip(self.spec.refs.get(name, ()), ranges, reader), ranges)
         return views
 
@@ -183,6 +210,7 @@ class InstanceTask:
             view = views[name]
             directory, layout = view.reader.directory, spec.operator.stores[name].layout
             ref = write_run(directory, names.run(name, step), rows, layout, seq=run_seq(spec.version, step), lo=0, hi=SLOTS, sync=spec.sync)
+            view.reader.keep(ref.file)
             # The rows all lie in the instance's own slots; a reference may only claim those.
             claimed = clip([ref], view.ranges, view.reader) if len(view.ranges) > 1 else [_claim(ref, view.ranges)]
             views[name] = replace(view, refs=[*claimed, *view.refs])

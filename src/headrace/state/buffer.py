@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from headrace.errors import require
 from headrace.ids import slot_of
+from headrace.state.blocks import open_arrow, write_arrow
 from headrace.state.layout import hashes
 from headrace.state.routing import Routing
-from headrace.state.run import open_arrow, write_arrow
 
 
 @dataclass(frozen=True)

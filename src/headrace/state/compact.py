@@ -66,7 +66,9 @@ class Compactor:
             merged = []
             if rows.num_rows:
                 seq = max(ref.seq for ref in merge.refs)
-                merged = [write_run(self.directory, self.new_file(), rows, self.layout, seq=seq, lo=merge.lo, hi=merge.hi, sync=self.sync)]
+                file = self.new_file()
+                merged = [write_run(self.directory, file, rows, self.layout, seq=seq, lo=merge.lo, hi=merge.hi, sync=self.sync)]
+                self.reader.keep(file)
             refs = merged + [rest for ref in refs for rest in self._outside(ref, merge)]
         return refs, spent
 

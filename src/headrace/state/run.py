@@ -2,18 +2,15 @@
 
 The file is a single Arrow record batch in the operator's layout. Its schema metadata carries what the file says of itself (format,
 fingerprint, slot offsets); the *reference* in a manifest carries what the system says of the file (length, checksum, which slots
-count). Both are checked when a process opens the run for the first time, and files never change, so an open run stays open.
+count). Both are checked when a process first needs some slots of the run, and files never change, so an open run stays open.
 
 Because rows are sorted by hash, the rows of any slot range are one contiguous slice: partitioning state is slicing.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import mmap
 import os
-import zlib
 from collections import OrderedDict
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
@@ -25,9 +22,12 @@ import pyarrow as pa
 
 from headrace.errors import CorruptStateError
 from headrace.ids import SLOTS, slot_bounds
+from headrace.state.blocks import Blocks, need_rows, open_batch, write_arrow
 from headrace.state.layout import Hashes, Layout, hashes, subs
+from headrace.state.working import Working
 
-FORMAT = 1
+FORMAT = 2
+"""2: checksums of blocks at the end of the file."""
 _META = b"headrace"
 _SLOTS = b"headrace.slots"
 
@@ -125,87 +125,74 @@ def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, 
     )
 
 
-def write_arrow(path: Path, rows: pa.RecordBatch, *, sync: bool) -> tuple[int, int]:
-    """Write one record batch as an Arrow file that must not exist yet; returns its length and checksum."""
-    with open(path, "xb", buffering=0) as file:
-        out = _Checksummed(file)
-        with pa.ipc.new_file(pa.PythonFile(out, mode="w"), rows.schema) as writer:
-            writer.write_batch(rows)
-        if sync:
-            os.fsync(file.fileno())
-    return out.length, out.crc
+class OpenRun:
+    """A run's file, mapped; slots are checked when they are first needed."""
 
+    def __init__(self, blocks: Blocks) -> None:
+        self.blocks = blocks
+        self.rows = open_batch(blocks)
+        self.metadata = self.rows.schema.metadata or {}
+        self.offsets = np.frombuffer(self.metadata.get(_SLOTS, b""), dtype="<u4")
+        self.known: set[tuple[int, int]] = set()
 
-class _Checksummed(io.RawIOBase):
-    """Passes what is written on to a file, without a copy, and keeps its length and checksum."""
+    def row_range(self, lo: int, hi: int) -> tuple[int, int]:
+        """Where the rows of slots [lo, hi) lie."""
+        return (int(self.offsets[lo]), int(self.offsets[hi])) if lo < hi else (0, 0)
 
-    def __init__(self, file: io.RawIOBase) -> None:
-        self.file = file
-        self.length = 0
-        self.crc = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        rest = memoryview(data).cast("B")
-        self.crc = zlib.crc32(rest, self.crc)
-        self.length += len(rest)
-        while len(rest):
-            rest = rest[self.file.write(rest) or 0 :]
-        return memoryview(data).nbytes
-
-
-def open_arrow(path: Path, length: int, crc: int) -> pa.RecordBatch:
-    """Map an Arrow file after checking that it is, byte for byte, what was written."""
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size != length:
-                raise CorruptStateError(where=str(path), wanted=f"{length} bytes", found=f"{size} bytes", path=str(path), hint=_ADVICE)
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError as missing:
-        raise CorruptStateError(
-            where=str(path), wanted="the state file that the manifest names", found="no such file", path=str(path), hint=_ADVICE
-        ) from missing
-    actual = zlib.crc32(mapped)
-    if actual != crc:
-        raise CorruptStateError(where=str(path), wanted=f"checksum {crc:08x}", found=f"{actual:08x}", path=str(path), hint=_ADVICE)
-    return pa.ipc.open_file(pa.py_buffer(mapped)).get_batch(0)
-
-
-_ADVICE = "restore the file from a backup, or restart from an older version of the checkpoint; nothing was guessed"
+    def slots(self, lo: int, hi: int) -> pa.RecordBatch:
+        """The rows of slots [lo, hi)."""
+        begin, end = self.row_range(lo, hi)
+        if (begin, end) not in self.known:
+            need_rows(self.blocks, self.rows, begin, end)
+            self.known.add((begin, end))
+        return self.rows.slice(begin, end - begin)
 
 
 class RunReader:
-    """Opens runs of one directory; each process checks a file once and then keeps it mapped."""
+    """Opens runs of one directory, or an executor's working copies of them; each process checks what it reads once, and keeps files
+    mapped."""
 
-    _open: ClassVar[OrderedDict[str, pa.RecordBatch]] = OrderedDict()
+    _open: ClassVar[OrderedDict[str, OpenRun]] = OrderedDict()
     _open_max: ClassVar[int] = 1024
 
-    def __init__(self, directory: Path, layout: Layout) -> None:
+    def __init__(self, directory: Path, layout: Layout, working: Working | None = None) -> None:
         self.directory = directory
         self.layout = layout
+        self.working = working
 
     def open(self, ref: RunRef) -> Run:
-        path = self.directory / ref.file
-        rows = self._open.get(str(path))
-        if rows is None:
-            rows = open_arrow(path, ref.bytes, ref.crc)
-            self._check_layout(path, rows)
+        return Run(ref, self._mapped(ref).slots(ref.lo, ref.hi))
+
+    def count(self, ref: RunRef) -> int:
+        """How many rows there are in a reference's slots, without reading them."""
+        begin, end = self._mapped(ref).row_range(ref.lo, ref.hi)
+        return end - begin
+
+    def _mapped(self, ref: RunRef) -> OpenRun:
+        origin = self.directory / ref.file
+        path = origin if self.working is None else self.working.folder / ref.file
+        run = self._open.get(str(path))
+        if run is None:
+            blocks = Blocks(origin, ref.bytes, ref.crc) if self.working is None else self.working.open(origin, ref.bytes, ref.crc)
+            run = OpenRun(blocks)
+            self._check_layout(origin, run)
             # A file that was removed keeps its place on disk for as long as somebody has it mapped.
             for gone in [known for known in self._open if not os.path.exists(known)]:
                 del self._open[gone]
-            self._open[str(path)] = rows
+            self._open[str(path)] = run
             while len(self._open) > self._open_max:
                 self._open.popitem(last=False)
         else:
             self._open.move_to_end(str(path))
-        begin, end = row_range(hashes(rows), ref.lo, ref.hi)
-        return Run(ref, rows.slice(begin, end - begin))
+        return run
 
-    def _check_layout(self, path: Path, rows: pa.RecordBatch) -> None:
-        about = json.loads((rows.schema.metadata or {}).get(_META, b"{}"))
+    def keep(self, file: str) -> None:
+        """A run that was just written to the directory will be read here."""
+        if self.working is not None:
+            self.working.keep(self.directory / file)
+
+    def _check_layout(self, path: Path, run: OpenRun) -> None:
+        about = json.loads(run.metadata.get(_META, b"{}"))
         if about.get("format") != FORMAT or about.get("fingerprint") != self.layout.fingerprint:
             raise CorruptStateError(
                 where=str(path),

@@ -74,7 +74,7 @@ def restrict(ref: RunRef, lo: int, hi: int, reader: RunReader | None = None) -> 
     if (lo, hi) == (ref.lo, ref.hi):
         return ref
     part = replace(ref, lo=lo, hi=hi, rows=ref.rows * (hi - lo) // (ref.hi - ref.lo))
-    return replace(part, rows=reader.open(part).rows.num_rows) if reader else part
+    return replace(part, rows=reader.count(part)) if reader else part
 
 
 def join(parts: Iterable[RunRef]) -> list[RunRef]:

@@ -1,0 +1,218 @@
+"""Arrow files that are checked, and fetched, block by block.
+
+    | one record batch, as an Arrow file         | checksum of block 0, 1, ... |
+    | block 0 | block 1 | ...                    | (its own checksum is what a manifest says) |
+
+Who needs some slots of a large run must not read all of it to know that it is intact. The checksums of its blocks lie at its end; the
+reference in the manifest vouches for them, and they for the blocks. A block is checked when rows in it are first needed.
+
+A file may also be a *working copy* on an executor's own disk: of the same length, with holes where blocks were not needed yet. Those are
+taken from the origin, the durable tier's file, when they are (``headrace.state.working``).
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import CorruptStateError
+
+BLOCK_BYTES = 1 << 16
+_CRC = struct.Struct("<I")
+_MAGIC = b"ARROW1"
+_PREFIX = 8
+"""Before the first message of an Arrow file, and before each message's own metadata."""
+
+ADVICE = "restore the file from a backup, or restart from an older version of the checkpoint; nothing was guessed"
+
+
+def blocks_of(length: int) -> int:
+    """How many blocks a file of this length has.
+
+    >>> blocks_of(BLOCK_BYTES + 4), blocks_of(BLOCK_BYTES + 1 + 2 * 4)
+    (1, 2)
+    """
+    return -(-length // (BLOCK_BYTES + _CRC.size))
+
+
+def data_bytes(length: int) -> int:
+    """How much of a file of this length comes before the checksums."""
+    return length - _CRC.size * blocks_of(length)
+
+
+def write_arrow(path: Path, rows: pa.RecordBatch, *, sync: bool) -> tuple[int, int]:
+    """Write one record batch as a file that must not exist yet; returns its length, and the checksum of its checksums."""
+    with open(path, "xb", buffering=0) as file:
+        out = _Checksummed(file)
+        with pa.ipc.new_file(pa.PythonFile(out, mode="w"), rows.schema) as writer:
+            writer.write_batch(rows)
+        length, crc = out.finish()
+        if sync:
+            os.fsync(file.fileno())
+    return length, crc
+
+
+class _Checksummed(io.RawIOBase):
+    """Passes what is written on to a file, without a copy, and keeps the checksums of its blocks."""
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        self.file = file
+        self.length = 0
+        self.crcs: list[int] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        self._add(rest)
+        self._pass_on(rest)
+        return len(rest)
+
+    def finish(self) -> tuple[int, int]:
+        table = b"".join(map(_CRC.pack, self.crcs))
+        self._pass_on(memoryview(table))
+        return self.length + len(table), zlib.crc32(table)
+
+    def _add(self, rest: memoryview) -> None:
+        while len(rest):
+            within = self.length % BLOCK_BYTES
+            if within == 0:
+                self.crcs.append(0)
+            part = rest[: BLOCK_BYTES - within]
+            self.crcs[-1] = zlib.crc32(part, self.crcs[-1])
+            self.length += len(part)
+            rest = rest[len(part) :]
+
+    def _pass_on(self, rest: memoryview) -> None:
+        while len(rest):
+            rest = rest[self.file.write(rest) or 0 :]
+
+
+class Blocks:
+    """A file, mapped; its blocks are checked when they are first needed."""
+
+    def __init__(self, path: Path, length: int, crc: int, origin: str | None = None) -> None:
+        """``origin`` is what errors name, where the file is a copy."""
+        self.path = path
+        self.named = origin or str(path)
+        self.data_bytes = data_bytes(length)
+        self.mapped = self._map(length)
+        self.checksums = self._checksums(length, crc)
+        self.checked = bytearray(len(self.checksums))
+        self.buffer = pa.py_buffer(memoryview(self.mapped)[: self.data_bytes])
+
+    def need(self, begin: int, end: int) -> None:
+        """Have the bytes [begin, end) been checked, or check them now."""
+        if begin >= end:
+            return
+        first, last = begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)
+        if (at := self.checked.find(0, first, last)) < 0:
+            return
+        self.fetch(at, last)
+        while at >= 0:
+            self._check(at)
+            self.checked[at] = 1
+            at = self.checked.find(0, at + 1, last)
+
+    def fetch(self, first: int, last: int) -> None:
+        """Get blocks [first, last) that are not here; here they all are."""
+
+    def _check(self, block: int) -> None:
+        begin = block * BLOCK_BYTES
+        found = zlib.crc32(memoryview(self.mapped)[begin : min(begin + BLOCK_BYTES, self.data_bytes)])
+        if found != self.checksums[block]:
+            raise self.corrupt(f"checksum {self.checksums[block]:08x} in block {block}", f"{found:08x}")
+
+    def _map(self, length: int) -> mmap.mmap:
+        try:
+            with open(self.path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != length:
+                    raise self.corrupt(f"{length} bytes", f"{size} bytes")
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError as missing:
+            raise self.corrupt("the state file that the manifest names", "no such file") from missing
+
+    def _checksums(self, length: int, crc: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        table = self.mapped[self.data_bytes : length]
+        if zlib.crc32(table) != crc:
+            raise self.corrupt(f"checksum {crc:08x} of the blocks' checksums", f"{zlib.crc32(table):08x}")
+        return np.frombuffer(table, dtype="<u4")
+
+    def corrupt(self, wanted: str, found: str) -> CorruptStateError:
+        return CorruptStateError(where=self.named, wanted=wanted, found=found, path=self.named, hint=ADVICE)
+
+
+def open_batch(blocks: Blocks) -> pa.RecordBatch:
+    """The file's record batch; its rows still have to be needed before they are read."""
+    end = blocks.data_bytes
+    blocks.need(max(0, end - 2 * _PREFIX), end)
+    footer_bytes = int.from_bytes(blocks.mapped[end - len(_MAGIC) - 4 : end - len(_MAGIC)], "little")
+    blocks.need(max(0, end - len(_MAGIC) - 4 - footer_bytes), end)
+    at = _PREFIX
+    for _message in ("schema", "record batch"):
+        blocks.need(at, min(at + _PREFIX, end))
+        at += _PREFIX + int.from_bytes(blocks.mapped[at + 4 : at + _PREFIX], "little")
+        blocks.need(0, min(at, end))
+    return pa.ipc.open_file(blocks.buffer).get_batch(0)
+
+
+def open_arrow(path: Path, length: int, crc: int) -> pa.RecordBatch:
+    """Map an Arrow file after checking that it is, byte for byte, what was written."""
+    blocks = Blocks(path, length, crc)
+    blocks.need(0, blocks.data_bytes)
+    return open_batch(blocks)
+
+
+def need_rows(blocks: Blocks, rows: pa.RecordBatch, begin: int, end: int) -> None:
+    """Need what rows [begin, end) of the file's record batch consist of."""
+    if begin < end:
+        base = blocks.buffer.address
+        for column in rows.columns:
+            _walk(column.type, iter(column.buffers()), begin, end, lambda lo, hi: blocks.need(lo - base, hi - base))
+
+
+def _walk(kind: pa.DataType, buffers: Iterator[pa.Buffer | None], begin: int, end: int, need: Callable[[int, int], None]) -> None:
+    """Arrow's layout of a column: what of its buffers, and of its children's, rows [begin, end) lie in."""
+
+    def of(buffer: pa.Buffer | None, first_bit: int, last_bit: int) -> None:
+        if buffer is not None and first_bit < last_bit:
+            need(buffer.address + first_bit // 8, min(buffer.address + -(-last_bit // 8), buffer.address + buffer.size))
+
+    of(next(buffers), begin, end)
+    if pa.types.is_struct(kind):
+        for at in range(kind.num_fields):
+            _walk(kind.field(at).type, buffers, begin, end, need)
+    elif pa.types.is_fixed_size_list(kind):
+        _walk(kind.value_type, buffers, begin * kind.list_size, end * kind.list_size, need)
+    elif _has_offsets(kind):
+        offsets = next(buffers)
+        width = 8 if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind) else 4
+        of(offsets, begin * width * 8, (end + 1) * width * 8)
+        assert offsets is not None
+        edges = np.frombuffer(offsets, dtype=f"<i{width}")
+        lo, hi = int(edges[begin]), int(edges[end])
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            _walk(kind.value_type, buffers, lo, hi, need)
+        elif pa.types.is_map(kind):
+            _walk(pa.struct([kind.key_field, kind.item_field]), buffers, lo, hi, need)
+        else:
+            of(next(buffers), lo * 8, hi * 8)
+    elif not pa.types.is_null(kind):
+        of(next(buffers), begin * kind.bit_width, end * kind.bit_width)
+
+
+def _has_offsets(kind: pa.DataType) -> bool:
+    of = pa.types
+    tests = (of.is_string, of.is_binary, of.is_large_string, of.is_large_binary, of.is_list, of.is_large_list, of.is_map)
+    return any(test(kind) for test in tests)

@@ -1,0 +1,184 @@
+"""The working tier: an executor's own copies of the runs that its instances read.
+
+    durable    v12-...-run.arrow    | block 0 | block 1 | block 2 | block 3 | checksums |
+    working    v12-...-run.arrow    |         | block 1 | block 2 |         | checksums |     needed so far: blocks 1 and 2
+               .v12-...-run.here    |    0    |    1    |    1    |    0    |
+
+A copy has the length of its original; what was not needed yet is a hole. So an instance that gets a tenth of the slots fetches a tenth of
+the state, and reads it from its own disk ever after. Several processes of one executor share a folder: a block is written before it is
+marked, and whoever writes it writes the same bytes. A copy that turns out to be damaged is fetched again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import shutil
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from headrace.errors import CorruptStateError
+from headrace.state.blocks import BLOCK_BYTES, Blocks, blocks_of, data_bytes
+
+READ_BLOCKS = 64
+"""Blocks asked for at a time: few large requests suit remote storage."""
+READERS = 4
+"""Requests in flight."""
+
+
+class Working:
+    """A folder of working copies, on a disk of the executor's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.fetched_bytes = 0
+        """What this process has fetched since it was last asked."""
+
+    def open(self, origin: Path, length: int, crc: int) -> Blocks:
+        """A run's copy, made now if there is none."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        copy = self.folder / origin.name
+        if not copy.exists():
+            _once(_marks(copy), lambda path: path.write_bytes(bytes(blocks_of(length))))
+            _once(copy, lambda path: _hollow(path, origin, length))
+        return WorkingCopy(self, copy, origin, length, crc)
+
+    def keep(self, origin: Path) -> None:
+        """A run that was written just now will be read here: have it whole, without fetching it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _once(self.folder / origin.name, lambda path: _link_or_copy(origin, path))
+
+    def sweep(self, is_stale: Callable[[str], bool]) -> int:
+        """Remove copies of runs that nobody will ask for again; returns how many."""
+        names = [path.name for path in self.folder.glob("*.arrow")] if self.folder.exists() else []
+        stale = [self.folder / name for name in names if is_stale(name)]
+        for copy in stale:
+            copy.unlink(missing_ok=True)
+            _marks(copy).unlink(missing_ok=True)
+        return len(stale)
+
+    def told(self) -> int:
+        """Bytes fetched since this was last asked."""
+        fetched, self.fetched_bytes = self.fetched_bytes, 0
+        return fetched
+
+
+class WorkingCopy(Blocks):
+    """A copy whose missing blocks are fetched when they are needed."""
+
+    def __init__(self, working: Working, copy: Path, origin: Path, length: int, crc: int) -> None:
+        self.working = working
+        self.origin = origin
+        try:
+            super().__init__(copy, length, crc, origin=str(origin))
+        except CorruptStateError:
+            # The copy's own frame is damaged, or it was swept this moment: begin again, once.
+            copy.unlink(missing_ok=True)
+            _marks(copy).unlink(missing_ok=True)
+            _once(_marks(copy), lambda path: path.write_bytes(bytes(blocks_of(length))))
+            _once(copy, lambda path: _hollow(path, origin, length))
+            super().__init__(copy, length, crc, origin=str(origin))
+
+    def fetch(self, first: int, last: int) -> None:
+        try:
+            with open(_marks(self.path), "r+b") as file:
+                here = mmap.mmap(file.fileno(), 0)
+        except FileNotFoundError:
+            return  # No marks: the copy is whole.
+        with here:
+            wanted = [block for block in range(first, last) if not here[block]]
+            if not wanted:
+                return
+            with open(self.origin, "rb") as origin, open(self.path, "r+b") as copy:
+
+                def get(blocks: range) -> None:
+                    self._get(blocks, origin.fileno(), copy.fileno())
+                    here[blocks.start : blocks.stop] = b"\1" * len(blocks)
+
+                pieces = list(_pieces(wanted))
+                if len(pieces) == 1:
+                    get(pieces[0])
+                else:
+                    with ThreadPoolExecutor(READERS) as readers:
+                        list(readers.map(get, pieces))
+
+    def _get(self, blocks: range, origin: int, copy: int) -> None:
+        begin, end = blocks.start * BLOCK_BYTES, min(blocks.stop * BLOCK_BYTES, self.data_bytes)
+        data = memoryview(_read(origin, begin, end - begin))
+        for block in blocks:
+            at = block * BLOCK_BYTES - begin
+            found = zlib.crc32(data[at : at + BLOCK_BYTES])
+            if found != self.checksums[block]:
+                raise self.corrupt(f"checksum {self.checksums[block]:08x} in block {block}", f"{found:08x}")
+        os.pwrite(copy, data, begin)
+        self.working.fetched_bytes += len(data)
+
+    def _check(self, block: int) -> None:
+        try:
+            super()._check(block)
+        except CorruptStateError:
+            with open(self.origin, "rb") as origin, open(self.path, "r+b") as copy:
+                self._get(range(block, block + 1), origin.fileno(), copy.fileno())
+            super()._check(block)
+
+
+def _pieces(blocks: Iterable[int]) -> Iterator[range]:
+    """Neighbouring blocks in requests of a good size.
+
+    >>> list(_pieces([1, 2, 3, 7]))
+    [range(1, 4), range(7, 8)]
+    """
+    for _, group in itertools.groupby(enumerate(blocks), key=lambda pair: pair[1] - pair[0]):
+        run = [block for _, block in group]
+        for begin in range(run[0], run[-1] + 1, READ_BLOCKS):
+            yield range(begin, min(begin + READ_BLOCKS, run[-1] + 1))
+
+
+def _read(handle: int, begin: int, length: int) -> bytes:
+    parts = []
+    while length and (part := os.pread(handle, length, begin)):
+        parts.append(part)
+        begin, length = begin + len(part), length - len(part)
+    return b"".join(parts)
+
+
+def _hollow(path: Path, origin: Path, length: int) -> None:
+    """A file of the right length with nothing in it but the checksums."""
+    try:
+        with open(origin, "rb") as file:
+            table = _read(file.fileno(), data_bytes(length), length)
+    except FileNotFoundError:
+        raise CorruptStateError(
+            where=str(origin), wanted="the state file that the manifest names", found="no such file", path=str(origin)
+        ) from None
+    with open(path, "wb") as copy:
+        copy.truncate(length)
+        os.pwrite(copy.fileno(), table, data_bytes(length))
+
+
+def _link_or_copy(origin: Path, path: Path) -> None:
+    try:
+        os.link(origin, path)
+    except OSError:
+        # Another disk, as it should be on a cluster, or one that has no links.
+        shutil.copyfile(origin, path)
+
+
+def _once(path: Path, write: Callable[[Path], object]) -> None:
+    """Make a file whole or not at all; whoever comes second leaves the first one's alone."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        write(temporary)
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _marks(copy: Path) -> Path:
+    return copy.with_name(f".{copy.stem}.here")

@@ -40,6 +40,12 @@ class Config:
     productGrid: str = "4x4"
     """Rows and columns of the grid that crossJoin deals rows out to: the work is cut into as many cells, and a row goes to one of each
     column (or row). A checkpoint keeps the grid that it began with."""
+    readyExecutors: int = -1
+    """On a cluster: executors to keep ready beyond those that instances need, requested and released as the query is rescaled; -1:
+    executors are the user's, and those there are will be used."""
+    workingDirectory: str = "headrace"
+    """On a cluster: where executors keep their own copies of state, a folder in each executor's own directory, or an absolute path on a
+    local disk; none: they read the checkpoint's files."""
     hashBits: int = 64
     """Bits of the key hash that are used; fewer make different keys collide, for tests."""
 
@@ -97,6 +103,7 @@ _BOUNDS = {
     "depthMax": (1, 64),
     "hashBits": (1, 64),
     "compactRows": (1, 10**9),
+    "readyExecutors": (-1, 10_000),
 }
 
 

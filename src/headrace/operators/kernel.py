@@ -125,6 +125,11 @@ MAIN = ""
 """The store of an operator that has only one is the operator itself, and needs no name."""
 
 
+def store_id(op: str, store: str) -> str:
+    """What a manifest calls a store: an operator's only one has the operator's name."""
+    return op if store == MAIN else f"{op}.{store}"
+
+
 class Operator(Protocol):
     """A stateful operator's kernel."""
 

@@ -3,6 +3,8 @@
 State lies in runs sorted by slot, so an instance that gets slots opens the runs that hold them, and one that loses slots does not look at
 them any more (StreamCloud's state recreation, without shipping). What changes is the routing, between two batches, under the loop's
 lock: a row is routed either by the old one or by the new one. A version that fails is run again, by the routing that holds then.
+
+Where instances have homes on executors, what they will need there is fetched before that, while batches go on by the old routing.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy as np
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.placement import Homes, Placement
 from headrace.runtime.reports import InstanceReport
 from headrace.state.routing import Routing, Weights
 from headrace.state.slots import SlotRange
@@ -43,6 +46,10 @@ class Change:
     why: str
     waited_ms: float
     """From the request until the batch that ran then was over."""
+    homes_moved: int = 0
+    fetched_bytes: int = 0
+    """State that was brought to new homes ahead of the change."""
+    fetch_ms: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -54,6 +61,9 @@ class Change:
             "protocol": self.protocol,
             "why": self.why,
             "waitedMs": round(self.waited_ms, 1),
+            "homesMoved": self.homes_moved,
+            "bytesFetched": self.fetched_bytes,
+            "fetchMs": round(self.fetch_ms, 1),
         }
 
 
@@ -65,9 +75,16 @@ class Elastic:
     routing: dict[str, Routing]
     """Read by the loop at the start of a batch; changed under its lock only."""
     lock: threading.Lock
+    placement: Placement | None = None
+    """Where instances live; None where the driver does all the work."""
     work: dict[str, Weights] = field(default_factory=dict)
     news: list[Change] = field(default_factory=list)
     """Changes that no batch has reported yet."""
+
+    def settle(self) -> None:
+        """Before a batch, under the lock: every instance has a home that lives."""
+        if self.placement is not None:
+            self.placement.settle(self.routing)
 
     def observe(self, reports: Mapping[str, list[InstanceReport]]) -> None:
         """Learn which slots have the work."""
@@ -78,6 +95,11 @@ class Elastic:
                 if report.rows_per_slot:
                     slots, rows = np.array(report.rows_per_slot).T
                     seen[slots] += rows
+
+    def homes(self) -> dict[str, tuple[str, ...]]:
+        """The executors that instances live on, by operator; nothing where there are none."""
+        known = {} if self.placement is None else self.placement.homes
+        return {op: tuple(home.id for home in homes) for op, homes in known.items()}
 
     def told(self) -> tuple[Change, ...]:
         """What changed since this was last asked."""
@@ -101,7 +123,7 @@ class Elastic:
             raise QueryError(where="move", wanted=f"the operator whose slots are meant: {', '.join(names)}", found="none")
 
         def moved(name: str, before: Routing) -> Routing:
-            # Asked under the lock: another thread may have rescaled meanwhile.
+            # Asked again under the lock: another thread may have rescaled meanwhile.
             if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < before.instances:
                 wanted = f"an instance of {name}, 0 to {before.instances - 1}"
                 raise QueryError(where="move", wanted=wanted, found=repr(to), hint="rescale first")
@@ -114,20 +136,60 @@ class Elastic:
             raise QueryError(where=where, wanted=f"an operator of the query: {', '.join(self.routing)}", found=repr(operator))
         return list(self.routing) if operator is None else [operator]
 
+    def rehome(self) -> None:
+        """Executors have come or gone: let instances live on as many as there are."""
+        placement = self.placement
+        if placement is None:
+            return
+        asked = time.monotonic()
+        homes, fetched, fetch_ms = self._ahead(dict(self.routing))
+        with self.lock:
+            waited_ms = (time.monotonic() - asked) * 1000 - fetch_ms
+            for name, after in homes.items():
+                before, routing = placement.homes.get(name, ()), self.routing[name]
+                if len(after) != routing.instances or after == before:
+                    # Rescaled meanwhile: the change has brought homes of its own.
+                    continue
+                placement.homes[name] = after
+                moved = sum(a != b for a, b in zip(before, after, strict=False))
+                if moved:
+                    n, why = routing.instances, "executors came or went"
+                    self.news.append(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, fetched, fetch_ms))
+
     def _change(self, names: list[str], why: str, change: Callable[[str, Routing], Routing]) -> None:
         asked = time.monotonic()
+        seen = {name: self.routing[name] for name in names}
+        planned = {name: change(name, seen[name]) for name in names}
+        homes, fetched, fetch_ms = self._ahead({name: each for name, each in planned.items() if each is not seen[name]})
         with self.lock:
-            waited_ms = (time.monotonic() - asked) * 1000
+            waited_ms = (time.monotonic() - asked) * 1000 - fetch_ms
             for name in names:
                 before = self.routing[name]
-                after = change(name, before)
-                if after is not before:
-                    self.routing[name] = after
-                    moved = after.moved_from(before)
-                    self.news.append(
-                        Change(name, after.epoch, before.instances, after.instances, moved, "state recreation", why, waited_ms)
-                    )
+                # Another thread may have changed it meanwhile; then what was fetched is at least near.
+                after = planned[name] if before is seen[name] else change(name, before)
+                if after is before:
+                    continue
+                self.routing[name] = after
+                rehomed = self._move_in(name, homes[name]) if name in homes and len(homes[name]) == after.instances else 0
+                moved, protocol = after.moved_from(before), "state recreation"
+                counts = before.instances, after.instances, moved
+                self.news.append(Change(name, after.epoch, *counts, protocol, why, waited_ms, rehomed, fetched, fetch_ms))
             self.checkpoint.note_routing(self.routing)
+
+    def _ahead(self, routing: dict[str, Routing]) -> tuple[dict[str, Homes], int, float]:
+        """Have the state where it will be needed, while batches go on: new homes, bytes fetched, milliseconds taken."""
+        if self.placement is None or not routing:
+            return {}, 0, 0.0
+        began = time.monotonic()
+        homes, fetched = self.placement.ahead(routing)
+        return homes, fetched, (time.monotonic() - began) * 1000
+
+    def _move_in(self, name: str, homes: Homes) -> int:
+        """Give an operator's instances their homes; returns how many have another than before, or have one for the first time."""
+        assert self.placement is not None
+        before = self.placement.homes.get(name, ())
+        self.placement.homes[name] = homes
+        return sum(at >= len(before) or before[at] != home for at, home in enumerate(homes))
 
 
 def _ranges(slots: Slots) -> list[SlotRange]:

@@ -138,7 +138,7 @@ def _wrong(path: Path, length: int, crc: int) -> str:
         blocks = Blocks(path, length, crc)
         blocks.need(0, blocks.data_bytes)
     except CorruptStateError as error:
-        return f"{error.found} instead of {error.wanted}"
+        return f"{error.wanted} wanted, {error.found} found" if path.exists() else "missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     return ""

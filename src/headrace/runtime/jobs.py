@@ -10,15 +10,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from headrace.compile.dataflow import Branch, Dataflow, Op, Port
-from headrace.compile.routing import route
+from headrace.compile.homes import INSTANCE, at_home
+from headrace.compile.routing import route, route_by_column
 from headrace.config import Config
 from headrace.errors import require
+from headrace.runtime.placement import Placement
 from headrace.runtime.reports import InstanceReport, from_text
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import staged_frame
-from headrace.runtime.task import REPORT, InstanceTask, Phase, TaskSpec, reports_left
+from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec, reports_left
 from headrace.state.manifest import StagedFile
 
 FLUSH_ROWS_HERE = 2_000_000
@@ -67,6 +70,8 @@ class Jobs:
     combining: Combining
     direct: dict[str, Sink]
     """Operators whose results go straight to a sink that keeps nothing."""
+    placement: Placement | None
+    """Where instances live; None where the driver does all the work."""
     phases: dict[str, float] = field(default_factory=dict)
     reports: dict[str, list[InstanceReport]] = field(default_factory=dict)
 
@@ -91,17 +96,17 @@ class Jobs:
         with Phase(self.phases, "plan"):
             rows = self._input(op)
             small = spec.until_ms is not None and not spec.passes_on and _state_rows(spec) <= FLUSH_ROWS_HERE
-            routed = None if rows is None and small else self._routed(op, rows)
+            schema = op.plan.kernel_schema if op.id in self.direct else REPORTS
+            done = None if rows is None and small else self._work(op, rows, schema)
         with Phase(self.phases, "job"):
-            if routed is None:
+            if done is None:
                 self.reports[op.id] = [InstanceTask(spec).run(iter(()), at, FLUSHED_HERE)[1] for at in range(spec.routing.instances)]
                 return
             if op.id in self.direct:
-                sink = self.direct[op.id]
-                sink.deliver(spec.version, self.results(op, routed.mapInArrow(InstanceTask(spec), op.plan.kernel_schema)))
+                self.direct[op.id].deliver(spec.version, self.results(op, done))
                 texts = reports_left(spec)
             else:
-                texts = [row[0] for row in routed.mapInArrow(InstanceTask(spec), f"{REPORT} string").collect()]
+                texts = [row[0] for row in done.collect()]
         self.reports[op.id] = self._checked(op, texts)
 
     def results(self, op: Op, rows: DataFrame) -> DataFrame:
@@ -120,14 +125,18 @@ class Jobs:
         nothing = self.session.createDataFrame
         return op.plan.select(tuple(nothing([], template.schema) if frame is None else frame for frame, template in known))
 
-    def _routed(self, op: Op, rows: DataFrame | None) -> DataFrame:
-        """The operator's rows, partition i those of instance i."""
-        routing = self.specs[op.id].routing
+    def _work(self, op: Op, rows: DataFrame | None, schema: StructType | str) -> DataFrame:
+        """What the operator's instances make of their rows: results, or reports."""
+        spec = self.specs[op.id]
+        task, routing = InstanceTask(spec), spec.routing
+        anchor = self.placement.anchor(self.session, op.id) if self.placement is not None else None
         if rows is None:
-            return self.session.range(0, routing.instances, 1, routing.instances)
+            return (anchor or self.session.range(0, routing.instances, 1, routing.instances)).mapInArrow(task, schema)
         prepared = op.plan.combined(rows) if self.combining.wanted(op) else op.plan.projected(rows)
+        if anchor is not None:
+            return at_home(anchor, route_by_column(prepared, routing, INSTANCE), task.at, schema)
         made_here = any(self._joins_another_job(up) for up in self.flow.upstream(op) if up.id in self.specs)
-        return route(prepared, routing, in_task=not made_here)
+        return route(prepared, routing, in_task=not made_here).mapInArrow(task, schema)
 
     def _rows(self, port: Port) -> DataFrame | None:
         """The rows of a port in this step; None if there are none."""
@@ -150,7 +159,7 @@ class Jobs:
             staged = tuple(s for report in self.reports[op.id] for s in report.staged)
             rows = staged_frame(self.session, self.directory, staged, op.plan.kernel_schema)
         elif self.specs[op.id].passes_on:
-            rows = self._routed(op, self._input(op)).mapInArrow(InstanceTask(self.specs[op.id]), op.plan.kernel_schema)
+            rows = self._work(op, self._input(op), op.plan.kernel_schema)
         else:
             rows = None
         return None if rows is None else branch.apply(op.plan.results(rows))

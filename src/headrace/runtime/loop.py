@@ -22,7 +22,7 @@ from headrace.compile.catalyst import first_line
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.config import Config
 from headrace.errors import CheckpointError, HeadraceError, QueryError
-from headrace.operators.kernel import MAIN, Moment, OutputMode
+from headrace.operators.kernel import Moment, OutputMode, store_id
 from headrace.runtime import watermark
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
@@ -156,6 +156,7 @@ class BatchLoop:
             backlog={},
             readers=self._first_ops(),
             changes=self.elastic.told(),
+            homes=self.elastic.homes(),
         )
         self.on_progress(replace(progress, backlog=self.backlog.observe(progress.rows)))
         self.last_begin_s = begin_s
@@ -166,6 +167,7 @@ class BatchLoop:
 
     def _process(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, Reports]:
         before = self._before(version)
+        self.elastic.settle()
         if not self.suited:
             suit_query(batch.sparkSession, (op.plan.operator.input_schema for op in self.flow.ops))
             self.suited = True
@@ -231,7 +233,8 @@ class BatchLoop:
         only = self.flow.only_reader is not None
         sources = {} if batch is None or only else self.flow.rows_of_sources(batch)
         selected = batch if only else None
-        return Jobs(self.flow, session, self.checkpoint.directory, specs, sources, selected, self.combining, self.direct, phases)
+        directory, placement = self.checkpoint.directory, self.elastic.placement
+        return Jobs(self.flow, session, directory, specs, sources, selected, self.combining, self.direct, placement, phases)
 
     def _process_specs(self, version: int, late_ms: int, now_ms: int, states: dict[str, tuple[RunRef, ...]]) -> dict[str, TaskSpec]:
         """Operators that get rows: from sources, or from others that give results at once."""
@@ -287,6 +290,7 @@ class BatchLoop:
             depth_max=config.depthMax,
             compact_rows=config.compactRows,
             compact_factor=config.compactFactor,
+            working=self.elastic.placement.working if self.elastic.placement is not None else None,
             passes_on=False,
         )
 
@@ -315,11 +319,6 @@ class BatchLoop:
                 # A damaged file shows in a Spark task, as a failure of Spark; say what it really is.
                 check_staged(directory, manifest.staged)
                 raise
-
-
-def store_id(op: str, store: str) -> str:
-    """What a manifest calls a store: an operator's only one has the operator's name."""
-    return op if store == MAIN else f"{op}.{store}"
 
 
 def _of_data(failure: PySparkException, version: int) -> HeadraceError | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,6 +30,8 @@ class BatchProgress:
     """Operators that read sources."""
     changes: tuple[Change, ...]
     """Of the routing, since the batch before."""
+    homes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The executors that instances live on, by operator; nothing where there are none."""
 
     @property
     def rows(self) -> int:
@@ -76,7 +78,10 @@ class BatchProgress:
             "backlog": self.backlog,
             "watermarkMs": self.manifest.watermark_ms,
             "idleSources": list(self.manifest.watermark_idle),
-            "routing": {name: {"epoch": r.epoch, "instances": r.instances} for name, r in self.routing.items()},
+            "routing": {
+                name: {"epoch": r.epoch, "instances": r.instances, "homes": list(self.homes.get(name, ()))}
+                for name, r in self.routing.items()
+            },
             "changes": [change.to_json() for change in self.changes],
         }
 

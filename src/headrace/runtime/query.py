@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -16,15 +16,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.compile.explain import rendered
 from headrace.errors import HeadraceError, QueryError
+from headrace.operators.kernel import store_id
+from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.elastic import Slots
 from headrace.runtime.endpoint import Endpoint
-from headrace.runtime.loop import BatchLoop, Stopping, store_id
+from headrace.runtime.loop import BatchLoop, Stopping
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.state_frame import state_frame
 from headrace.state.routing import Routing
-
-if TYPE_CHECKING:
-    pass
 
 RECENT = 100
 LEASES = 16
@@ -52,9 +51,10 @@ class Progress(dict[str, Any]):
 class HeadraceQuery:
     """A running query."""
 
-    def __init__(self, loop: BatchLoop, session: SparkSession) -> None:
+    def __init__(self, loop: BatchLoop, session: SparkSession, caretaker: Caretaker | None = None) -> None:
         self._loop = loop
         self._session = session
+        self._caretaker = caretaker
         self._started = threading.Event()
         self._query: StreamingQuery | None = None
         self._ours: deque[BatchProgress] = deque(maxlen=RECENT)
@@ -64,6 +64,8 @@ class HeadraceQuery:
         self._query = query
         self._started.set()
         self._endpoint.open()
+        if self._caretaker is not None:
+            self._caretaker.start()
         threading.Thread(target=self._wait_and_release, name="headrace-end-of-query", daemon=True).start()
 
     def _wait_and_release(self) -> None:
@@ -75,6 +77,8 @@ class HeadraceQuery:
 
     def _release(self) -> None:
         self._endpoint.close()
+        if self._caretaker is not None:
+            self._caretaker.stop()
         self._loop.checkpoint.release()
 
     @property

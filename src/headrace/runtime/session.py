@@ -35,6 +35,9 @@ SETTINGS: dict[str, str] = {
     # Over TCP, small answers of a Python worker wait 40 ms for an acknowledgement (Nagle's rule meets delayed ones).
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # Shuffle files of an executor that is gone do not come back; ask again soon, then compute them anew.
+    "spark.shuffle.io.retryWait": "1s",
+    **{f"spark.executorEnv.{variable}": "1" for variable in THREADS},
 }
 
 OWN_SETTINGS: dict[str, str] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import threading
 from collections.abc import Callable
@@ -15,12 +16,15 @@ from headrace.compile.catalyst import first_line
 from headrace.compile.dataflow import Dataflow, compile_flow
 from headrace.config import Config
 from headrace.errors import QueryError
-from headrace.operators.kernel import OutputMode
+from headrace.operators.kernel import OutputMode, store_id
 from headrace.runtime import planned
 from headrace.runtime.backlog import Backlog
+from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import Elastic
-from headrace.runtime.loop import BatchLoop, store_id
+from headrace.runtime.executors import Executors
+from headrace.runtime.loop import BatchLoop
+from headrace.runtime.placement import Placement, Share, shares_of
 from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.session import check_session
 from headrace.runtime.sinks import Sink
@@ -108,6 +112,8 @@ def _start(
     where: str,
 ) -> HeadraceQuery:
     routing = first_routing(flow, config, session, checkpoint.routing())
+    placement = _placement(flow, checkpoint, config, session)
+    elastic = Elastic(checkpoint, routing, threading.Lock(), placement)
     holder: list[HeadraceQuery] = []
     streaming = flow.streaming
     loop = BatchLoop(
@@ -115,14 +121,15 @@ def _start(
         sinks,
         checkpoint,
         config,
-        Elastic(checkpoint, routing, threading.Lock()),
+        elastic,
         lambda: holder[0]._executed_plan(),
         lambda p: holder[0]._ours.append(p),
         Backlog(streaming, checkpoint.location),
         lambda: holder[0].isActive,
         str(session.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")),
     )
-    query = HeadraceQuery(loop, session)
+    caretaker = None if placement is None else Caretaker(str(checkpoint.location), elastic, placement, config.readyExecutors)
+    query = HeadraceQuery(loop, session, caretaker)
     holder.append(query)
     writer = streaming.writeStream.foreachBatch(loop).option("checkpointLocation", str(checkpoint.location))
     if name:
@@ -135,6 +142,21 @@ def _start(
         raise QueryError(where=where, found=first_line(refused)) from None
     query._attach(started)
     return query
+
+
+def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession) -> Placement | None:
+    """Homes, where there are executors to live on."""
+    executors = Executors.of(session.sparkContext)
+    if executors is None:
+        return None
+    # Runs are named once and for all, so queries that follow one another on a checkpoint may share copies, and no others may.
+    mark = hashlib.sha256(str(checkpoint.location).encode()).hexdigest()[:12]
+    working = None if config.workingDirectory == "none" else f"{config.workingDirectory}/{mark}"
+
+    def shares(op: str, routing: Routing) -> list[tuple[Share, ...]]:
+        return shares_of(checkpoint.latest(), flow.by_id[op], routing)
+
+    return Placement(executors, session, checkpoint.runs, shares, working)
 
 
 def _session_options(session: Any) -> dict[str, str]:

@@ -35,6 +35,8 @@ from headrace.state.slots import SlotRanges, clip, join
 from headrace.state.working import Working
 
 REPORT = "report"
+REPORTS = f"{REPORT} string"
+"""Spark's schema of reports."""
 SWEEP_EVERY = 10
 """Versions after which an executor looks for copies that it needs no longer."""
 
@@ -84,6 +86,11 @@ class InstanceTask:
         context = TaskContext.get()
         assert context is not None
         return self.of(context.partitionId(), batches)
+
+    def at(self, instance: int, rows: pa.Table) -> pa.Table:
+        """The same for an instance at home, which is given all its rows at once."""
+        schema = self.spec.operator.output_schema if self.spec.passes_on else pa.schema([(REPORT, pa.string())])
+        return pa.Table.from_batches(self.of(instance, iter(rows.to_batches())), schema)
 
     def of(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext

@@ -1,0 +1,1 @@
+"""Policies: pure functions from what was observed to what is to be done. Only the runtime does it."""

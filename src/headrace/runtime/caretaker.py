@@ -1,0 +1,62 @@
+"""Watches a query's executors: lets instances move to new ones, and keeps the pool filled."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headrace.runtime.elastic import Elastic
+from headrace.runtime.executors import Executor
+from headrace.runtime.placement import Placement
+from headrace.runtime.pool import Need, Pool
+
+PERIOD_S = 0.5
+
+
+@dataclass
+class Caretaker:
+    """One for each query that runs on executors."""
+
+    query: str
+    elastic: Elastic
+    placement: Placement
+    ready: int
+    """Executors to have beyond those that instances need; below 0 executors are not to be asked for or given back."""
+    seen: tuple[Executor, ...] = ()
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="headrace-caretaker", daemon=True).start()
+
+    def stop(self) -> None:
+        if self.ended.is_set():
+            return
+        self.ended.set()
+        if self.ready >= 0:
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
+                Pool.of(self.placement.executors).tend(self.query, None)
+
+    def _run(self) -> None:
+        while not self.ended.wait(PERIOD_S):
+            # Spark may be on its way out; whoever waits for the query will hear of it.
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
+                self.look()
+
+    def look(self) -> None:
+        live = self.placement.executors.live()
+        if live != self.seen:
+            self.seen = live
+            self.elastic.rehome()
+        if self.ready >= 0:
+            Pool.of(self.placement.executors).tend(self.query, self.need(live))
+
+    def need(self, live: tuple[Executor, ...]) -> Need:
+        """Operators of a chain take turns on the cores, so the one with the most instances says how many executors there should be."""
+        instances = max(routing.instances for routing in self.elastic.routing.values())
+        homes = frozenset(home.id for homes in self.placement.homes.values() for home in homes)
+        return Need(math.ceil(instances / max(1, live[0].cores if live else 1)), self.ready, homes)

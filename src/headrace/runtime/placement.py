@@ -1,0 +1,131 @@
+"""Homes: which executor each instance lives on, and having its state there before it moves.
+
+A home is where an instance's working copies are, so it is kept for as long as its executor lives. What moves is fetched first, by a job
+of its own beside the batches, and then the home changes between two batches (Floe's delayed transition). A home that is lost is not
+waited for: Spark runs the task elsewhere, and the next batch gives the instance a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.compile.dataflow import Op
+from headrace.compile.homes import anchor
+from headrace.control.homes import assigned
+from headrace.errors import CorruptStateError
+from headrace.operators.kernel import store_id
+from headrace.runtime.executors import Executor, Executors
+from headrace.runtime.whereabouts import working_folder
+from headrace.state.layout import Layout
+from headrace.state.manifest import Manifest
+from headrace.state.routing import Routing
+from headrace.state.run import RunReader, RunRef
+from headrace.state.slots import clip
+from headrace.state.working import Working
+
+Homes = tuple[Executor, ...]
+"""Per instance of an operator."""
+
+Shares = Callable[[str, Routing], list[tuple["Share", ...]]]
+"""An operator's newest state, per instance of a routing and per store."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """An instance's part of one store: the layout of its runs, and those of them that hold its slots."""
+
+    layout: Layout
+    refs: tuple[RunRef, ...]
+
+
+@dataclass
+class Placement:
+    """The homes of a query's instances."""
+
+    executors: Executors
+    session: SparkSession
+    runs: Path
+    shares: Shares
+    working: str | None
+    """See ``working_folder``; None: instances read the runs where they are."""
+    homes: dict[str, Homes] = field(default_factory=dict)
+    """By operator; changed under the loop's lock only."""
+    anchors: dict[str, tuple[Homes, DataFrame]] = field(default_factory=dict)
+
+    def settle(self, routing: Mapping[str, Routing]) -> None:
+        """Before a batch: every instance has a home that lives."""
+        live = self.executors.live()
+        for op, each in routing.items():
+            homes = self.homes.get(op, ())
+            if len(homes) != each.instances or not set(homes) <= set(live):
+                self.homes[op] = self.planned(op, each, live)
+
+    def planned(self, op: str, routing: Routing, live: tuple[Executor, ...]) -> Homes:
+        """The homes that an operator's instances ought to have; none while there are no executors."""
+        by_id = {each.id: each for each in live}
+        before = [each.id for each in self.homes.get(op, ())]
+        return tuple(by_id[each] for each in assigned(before, routing.instances, list(by_id))) if live else ()
+
+    def ahead(self, routing: Mapping[str, Routing]) -> tuple[dict[str, Homes], int]:
+        """Make ready for a routing that is to come: the homes it will have, and the bytes of state that were not there yet."""
+        live = self.executors.live()
+        homes = {op: self.planned(op, each, live) for op, each in routing.items()}
+        parts = [(home, part) for op, each in routing.items() for home, part in zip(homes[op], self.shares(op, each), strict=False)]
+        return homes, self.fetch(parts)
+
+    def anchor(self, session: SparkSession, op: str) -> DataFrame | None:
+        """What makes an operator's tasks go home; None where it has no homes."""
+        homes = self.homes.get(op, ())
+        if not homes:
+            return None
+        if op not in self.anchors or self.anchors[op][0] != homes:
+            self.anchors[op] = homes, anchor(session, [each.location for each in homes])
+        return self.anchors[op][1]
+
+    def fetch(self, wanted: list[tuple[Executor, tuple[Share, ...]]]) -> int:
+        """Have these parts of the state on these executors; returns the bytes that were not there. It is an errand, not a duty: whatever
+        is not there when a batch needs it is fetched then."""
+        if not wanted or self.working is None:
+            return 0
+        there = anchor(self.session, [executor.location for executor, _ in wanted])
+        errand = Errand(str(self.runs), self.working, tuple(shares for _, shares in wanted))
+        try:
+            return sum(row[0] for row in there.mapInArrow(errand, "bytes long").collect())
+        except PySparkException:
+            return 0
+
+
+@dataclass(frozen=True)
+class Errand:
+    """Fetches, in a task on the executor that is to have them, the runs of the instances it is given."""
+
+    runs: str
+    working: str
+    shares: tuple[tuple[Share, ...], ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        working = Working(working_folder(self.working))
+        for batch in batches:
+            for at in batch.column(0).to_pylist():
+                for share in self.shares[at]:
+                    reader = RunReader(Path(self.runs), share.layout, working)
+                    for ref in share.refs:
+                        # A file that is gone was merged away meanwhile; one that is damaged will be named by whoever needs it.
+                        with contextlib.suppress(CorruptStateError):
+                            reader.open(ref)
+        yield pa.RecordBatch.from_arrays([pa.array([working.fetched_bytes], pa.int64())], names=["bytes"])
+
+
+def shares_of(manifest: Manifest | None, op: Op, routing: Routing) -> list[tuple[Share, ...]]:
+    """What each instance of a routing needs of a version."""
+    if manifest is None:
+        return [()] * routing.instances
+    stores = [(store.layout, manifest.operators[store_id(op.id, name)].runs) for name, store in op.plan.operator.stores.items()]
+    return [tuple(Share(layout, tuple(clip(refs, ranges))) for layout, refs in stores) for ranges in routing.ranges]

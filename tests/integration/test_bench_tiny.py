@@ -50,7 +50,7 @@ def tiny(spark: SparkSession, name: str, folder: Path) -> dict[str, Any]:
         return InlineLane(spark, benchmark.name, lane, place)
 
     # A second turn starts every query anew; one benchmark is enough to see that it goes on where it was.
-    settings = Settings(seconds=0.2, turns=2 if name == "latency" else 1, directory=str(folder))
+    settings = Settings(seconds=0.2, turns=2 if name == "latency" else 1, warmup=1, directory=str(folder))
     return run_benchmark(name, TINY[name].split(), settings, inline)
 
 

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ class Settings:
     seconds: float = 30.0
     """Measured time per lane."""
     turns: int = 3
+    warmup: int | None = None
+    """Batches before that; none given: until batches have stopped getting quicker."""
     heap_gb: int = field(default_factory=machine.heap_gb_default)
     conf: dict[str, str] = field(default_factory=dict)
     """Spark settings for all lanes."""
@@ -54,9 +57,8 @@ def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane:
     rounds = settings.turns if benchmark.alternates else 1
     try:
         with View(f"bench {name}", [lane.name for lane in lanes]) as view:
-            results = turns.run(
-                lanes, lambda lane: opener(benchmark, lane, folder / lane.name.replace(" ", "-")), settings.seconds, rounds, view
-            )
+            opened = partial(_open, opener, benchmark, folder)
+            results = turns.run(lanes, opened, settings.seconds, rounds, view, settings.warmup)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     about["versions"]["java"] = ", ".join(sorted(javas))
@@ -73,6 +75,10 @@ def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane:
         Text(f"on {about['machine']['cores']} cores of {about['machine']['cpu']}, {about['machine']['memory_gb']} GB", style="dim")
     )
     return line
+
+
+def _open(opener: OpenLane, benchmark: Benchmark, folder: Path, lane: Lane) -> turns.Handle:
+    return opener(benchmark, lane, folder / lane.name.replace(" ", "-"))
 
 
 def print_result(line: dict[str, Any]) -> None:

@@ -35,8 +35,11 @@ class Handle(Protocol):
     def kill(self) -> None: ...
 
 
-def run(lanes: Sequence[Lane], open_lane: Callable[[Lane], Handle], seconds: float, turns: int, view: View) -> dict[str, LaneResult]:
-    """Measure each lane for about ``seconds``, in ``turns`` turns. The last batch may end later; it is not cut."""
+def run(
+    lanes: Sequence[Lane], open_lane: Callable[[Lane], Handle], seconds: float, turns: int, view: View, warmup: int | None = None
+) -> dict[str, LaneResult]:
+    """Measure each lane for about ``seconds``, in ``turns`` turns, once it is warm, or after so many batches. The last batch may end
+    later; it is not cut."""
     results = {lane.name: LaneResult(lane) for lane in lanes}
     handles: dict[str, Handle] = {}
     # With one turn each lane is done with before the next one begins, and none has to wait in between.
@@ -46,7 +49,7 @@ def run(lanes: Sequence[Lane], open_lane: Callable[[Lane], Handle], seconds: flo
             for lane in some:
                 handles[lane.name] = open_lane(lane)
                 with _guarded(results[lane.name], handles[lane.name]):
-                    _warm_up(handles[lane.name], seconds, view)
+                    _warm_up(handles[lane.name], seconds, view, warmup)
                     if turns > 1:
                         handles[lane.name].pause()
             for turn in range(1, turns + 1):
@@ -62,16 +65,18 @@ def run(lanes: Sequence[Lane], open_lane: Callable[[Lane], Handle], seconds: flo
     return results
 
 
-def _warm_up(handle: Handle, seconds: float, view: View) -> None:
+def _warm_up(handle: Handle, seconds: float, view: View, batches: int | None) -> None:
     lane = handle.lane
     view.stage(lane.name, "filling state and warming up" if lane.preload_batches else "warming up")
     for _ in range(lane.preload_batches):
         view.batch(lane.name, handle.next_batch(view.refresh))
     warm = WarmUp(lane.warmup_batches, min(SPAN_S_MAX, seconds * 2 / 3))
-    while not warm.done:
+    done = 0
+    while not warm.done if batches is None else done < batches:
         batch = handle.next_batch(view.refresh)
         view.batch(lane.name, batch)
         warm.add(batch.duration_ms)
+        done += 1
 
 
 @dataclass

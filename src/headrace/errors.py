@@ -105,6 +105,10 @@ class VersionNotFoundError(CheckpointError):
     """The version asked for was never committed, or is no longer kept."""
 
 
+class ClusterError(HeadraceError):
+    """A cluster on this machine cannot be started, or is not there."""
+
+
 class PlaceLostError(HeadraceError):
     """A place that holds state, or what was to be there, is gone; what lies elsewhere is untouched."""
 

@@ -46,7 +46,16 @@ def session() -> SparkSession:
     return spark
 
 
-def start(spark: SparkSession, kind: str, source: Path, output: Path, checkpoint: Path, instances: int, **options: str) -> HeadraceQuery:
+def start(
+    spark: SparkSession,
+    kind: str,
+    source: Path,
+    output: Path,
+    checkpoint: Path,
+    instances: int,
+    trigger: dict[str, Any] | None = None,
+    **options: str,
+) -> HeadraceQuery:
     """One of several queries that differ in how their state grows, shrinks and reaches the sink."""
     rows = hr.stream(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source)))
     if kind == "windowed":
@@ -60,7 +69,8 @@ def start(spark: SparkSession, kind: str, source: Path, output: Path, checkpoint
     else:
         result = rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("s"), F.min("v").alias("low"), F.max("v").alias("high"))
     writer = result.writeStream.option("checkpointLocation", str(checkpoint)).option("headrace.instances", instances)
-    writer = writer.option("headrace.depthMax", 2).option("headrace.versionsToKeep", 3).options(**options).trigger(availableNow=True)
+    writer = writer.option("headrace.depthMax", 2).option("headrace.versionsToKeep", 3).options(**options)
+    writer = writer.trigger(**(trigger or {"availableNow": True}))
     if kind == "running":
         output.mkdir(parents=True, exist_ok=True)
         return writer.outputMode("update").foreachBatch(lambda frame, version: write_once(frame, version, output)).start()

@@ -12,10 +12,13 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS
+from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS, VARIABLE
 from tests.crash.conftest import Undisturbed
+from tests.crash.driver import start
 from tests.crash.harness import RUN_SECONDS_MAX, Left, Program, kill_session, parent_of, wait_for_pid, wait_until_gone, write_input
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -23,7 +26,41 @@ pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.spark, pytest.mar
 KILLED = -9
 
 
-def test_driver_and_workers_die_at_every_point(tmp_path: Path, undisturbed: Undisturbed) -> None:
+def test_a_query_that_breaks_off_at_any_point_goes_on(
+    spark: SparkSession, tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every point of the driver, in one process: what was written by then is all that the next life finds."""
+    source = write_input(tmp_path / "input", files=2 * len(DRIVER_POINTS) + 2, seed=4)
+    program = Program("windowed", source, tmp_path / "crashed")
+    for life, point in enumerate(DRIVER_POINTS, start=1):
+        monkeypatch.setenv(VARIABLE, f"{point}@{2 * life}=raise")
+        query = start(spark, "windowed", source, program.output, program.checkpoint, 1 + life % 3)
+        with pytest.raises(StreamingQueryException, match=f"Crash: {point}@{2 * life}"):
+            query.awaitTermination()
+    monkeypatch.delenv(VARIABLE)
+    start(spark, "windowed", source, program.output, program.checkpoint, 2).awaitTermination()
+    assert not Left.of(program).difference(undisturbed("windowed", source, tmp_path / "undisturbed"))
+
+
+def test_workers_and_drivers_are_killed(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """A worker dies at every point of a task, each in a version of its own; the driver before a version is committed, and after."""
+    lives = ([*TASK_POINTS, "manifest-before"], ["manifest-after"])
+    source = write_input(tmp_path / "input", files=len(TASK_POINTS) + 4, seed=1)
+    program = Program("windowed", source, tmp_path / "crashed")
+    version, died = 0, set()
+    for life, points in enumerate(lives, start=1):
+        here = [f"{point}@{version + at}" for at, point in enumerate(points, start=1)]
+        version += len(points)
+        code = program.run(1 + life, ",".join(here))
+        assert code == KILLED, f"{here[-1]} was not reached: exit code {code}\n{program.said()}"
+        died.update(here)
+    program.finish(1)
+    assert program.marks() == died
+    assert not Left.of(program).difference(undisturbed("windowed", source, tmp_path / "undisturbed"))
+
+
+@pytest.mark.extra
+def test_driver_and_workers_are_killed_at_every_point(tmp_path: Path, undisturbed: Undisturbed) -> None:
     """In each life a worker dies in one version, which costs a task attempt, and the driver in the next."""
     source = write_input(tmp_path / "input", files=2 * len(DRIVER_POINTS) + 2, seed=1)
     program = Program("windowed", source, tmp_path / "crashed")

@@ -42,7 +42,8 @@ def bench(
 
     # Asked to end from outside, clean up as after an interrupt at the keyboard: lanes are processes and folders.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    settings = Settings(seconds, turns, None, heap or machine.heap_gb_default(), _settings(conf or []), str(directory) if directory else None)
+    heap_gb, place = heap or machine.heap_gb_default(), str(directory) if directory else None
+    settings = Settings(seconds, turns, None, heap_gb, _settings(conf or []), place)
     line = run_benchmark(name, context.args, settings)
     if json_file is not None:
         json_file.write_text(json.dumps(line, indent=2) + "\n", encoding="utf-8")

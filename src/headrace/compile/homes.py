@@ -20,8 +20,16 @@ Work = Callable[[int, pa.Table], pa.Table]
 """What an instance makes of its rows."""
 
 
+PARTITIONS_MIN = 2
+"""Spark makes something else of rows that are routed to one partition, which would have to be shuffled to go with the anchor."""
+
+
 def anchor(session: SparkSession, locations: Sequence[str]) -> DataFrame:
-    """One row per instance, in a partition of its own that wants to be at that location (Spark's name for an executor)."""
+    """One row per instance, in a partition of its own that wants to be at that location (Spark's name for an executor).
+
+    There are at least two: a single instance has one beside it that gets no rows and has nothing to do.
+    """
+    locations = [*locations, *locations[:1]] if len(locations) < PARTITIONS_MIN else locations
     jvm: Any = session._jvm
     context: Any = session.sparkContext
     java: Any = session._jsparkSession

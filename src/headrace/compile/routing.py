@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.compile import catalyst
+from headrace.compile.homes import PARTITIONS_MIN
 from headrace.ids import SLOT_BITS
 from headrace.state.layout import HASH
 from headrace.state.routing import Routing
@@ -27,9 +28,9 @@ def route(rows: DataFrame, routing: Routing, in_task: bool = True) -> DataFrame:
 
 
 def route_by_column(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
-    """The same, with each row's instance in a column."""
+    """The same, with each row's instance in a column, for instances that have homes."""
     told = rows.withColumn(column, _instance_of(rows.sparkSession.sparkContext, routing))
-    return told.repartitionById(routing.instances, F.col(column))
+    return told.repartitionById(max(PARTITIONS_MIN, routing.instances), F.col(column))
 
 
 @lru_cache(maxsize=64)

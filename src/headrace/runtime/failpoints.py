@@ -8,6 +8,9 @@ look-up otherwise. At such a point the process is ended by ``kill -9``:
 - in a task only the worker dies, and Spark tries the task again. The new attempt has the same environment and would die too, so
   ``HEADRACE_FAILPOINT_ONCE`` names a directory in which each point leaves a mark the first time, and does nothing once the mark is there.
 
+With ``NAME@VERSION=raise`` the batch breaks off there and the process lives: nothing of the query does anything after that point, so
+its files are those that a kill would leave, and a restart in the same process takes a second.
+
 With ``NAME@VERSION=wait`` the process is not killed but waits there until its mark is removed: a zombie, which sleeps through the crash
 and the recovery of the query, and does its work when nobody wants it any more.
 """
@@ -34,6 +37,10 @@ DRIVER_POINTS = (
 TASK_POINTS = ("task-begin", "run-before", "run-after", "staged-after", "task-end")
 
 
+class Crash(Exception):
+    """The batch broke off at a point, because a test asked for it."""
+
+
 def fail_point(name: str, version: int) -> None:
     """Die here if a test asked for it."""
     wanted = os.environ.get(VARIABLE)
@@ -43,6 +50,8 @@ def fail_point(name: str, version: int) -> None:
     points = wanted.split(",")
     if here in points and _first_time(here):
         _kill()
+    elif f"{here}=raise" in points and _first_time(here):
+        raise Crash(here)
     elif f"{here}=wait" in points and _first_time(here):
         while (Path(os.environ[ONCE]) / here).exists():
             time.sleep(0.01)

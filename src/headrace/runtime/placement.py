@@ -114,7 +114,7 @@ class Errand:
         working = Working(working_folder(self.working))
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                for share in self.shares[at]:
+                for share in self.shares[at] if at < len(self.shares) else ():
                     reader = RunReader(Path(self.runs), share.layout, working)
                     for ref in share.refs:
                         # A file that is gone was merged away meanwhile; one that is damaged will be named by whoever needs it.

@@ -62,7 +62,7 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
         os.environ.setdefault(variable, "1")
     builder: Any = SparkSession.builder.appName(name)
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    if chosen.startswith("local"):
+    if chosen.startswith("local") or _is_loopback(chosen):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", os.environ["SPARK_LOCAL_IP"])
     builder = builder.master(chosen)
@@ -70,6 +70,11 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
         builder = builder.config(key, value)
     created: SparkSession = builder.getOrCreate()
     return created
+
+
+def _is_loopback(master: str) -> bool:
+    """A standalone master on this machine, such as ``headrace cluster up`` starts: whoever binds elsewhere is not heard there."""
+    return master.startswith(("spark://127.", "spark://localhost:"))
 
 
 def suit_query(spark: SparkSession, schemas: Iterable[pa.Schema]) -> None:

@@ -95,6 +95,8 @@ class InstanceTask:
     def of(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
+        if instance >= self.spec.routing.instances:
+            return
         context = TaskContext.get()
         assert context is not None
         attempt = context.taskAttemptId()

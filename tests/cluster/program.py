@@ -1,0 +1,156 @@
+"""A query on real executors that come, go and die: ``python -m tests.cluster.program MASTER KIND INPUT WORK``.
+
+It feeds the query file by file, changes it on the way, and prints what it saw as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from headrace.runtime.executors import Executors
+from headrace.runtime.query import HeadraceQuery
+from tests import archive
+from tests.crash import driver
+
+WAIT_S = 60.0
+
+
+def session(master: str) -> SparkSession:
+    spark = hr.session(
+        "cluster",
+        master=master,
+        spark__ui__enabled="false",
+        spark__sql__shuffle__partitions="2",
+        spark__sql__session__timeZone="UTC",
+        spark__driver__memory="512m",
+        spark__executor__memory="512m",
+        spark__executor__cores="1",
+        spark__executor__extraJavaOptions=archive.jvm_options(),
+        spark__sql__codegen__wholeStage="false",
+        spark__sql__codegen__factoryMode="NO_CODEGEN",
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def wait_until(what: str, holds: Callable[[], bool]) -> float:
+    """Seconds it took."""
+    began = time.monotonic()
+    while not holds():
+        if time.monotonic() - began > WAIT_S:
+            sys.exit(f"waited {WAIT_S} s for {what}")
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+@dataclass
+class Story:
+    """What is done to a query, and what was seen of it."""
+
+    query: HeadraceQuery
+    executors: Executors
+    files: list[Path]
+    source: Path
+    seen: dict[str, Any] = field(default_factory=dict)
+
+    def feed(self, files: int) -> list[dict[str, Any]]:
+        """Let so many files come in, one a batch; returns what the batches said."""
+        told = []
+        for _ in range(files):
+            file = self.files.pop(0)
+            shutil.copy2(file, self.source / file.name)
+            self.query.processAllAvailable()
+            progress = self.query.lastProgress
+            assert progress is not None
+            ours = progress["headrace"]
+            told.append(
+                {
+                    "version": ours["version"],
+                    "homes": {name: each["homes"] for name, each in ours["routing"].items()},
+                    "ran": [[i["operator"], i["instance"], i["executor"]] for i in ours["instances"]],
+                    "fetched": sum(i["bytesFetched"] for i in ours["instances"]),
+                    "changes": ours["changes"],
+                }
+            )
+        return told
+
+    def live(self) -> list[str]:
+        return [each.id for each in self.executors.live()]
+
+    def tell(self) -> None:
+        app = self.query._session.sparkContext.applicationId
+        self.seen["settled s"] = wait_until("two executors", lambda: len(self.live()) == 2)
+        self.seen["two"] = self.feed(3)
+        self.query.rescale(3)
+        self.seen["grown s"] = wait_until("a third executor", lambda: len(self.live()) == 3)
+        wait_until("a home on it", lambda: len({h for homes in self.query._loop.elastic.homes().values() for h in homes}) == 3)
+        self.seen["three"] = self.feed(2)
+        victim = self.seen["three"][-1]["ran"][0][2]
+        threading.Timer(0.1, lambda: os.kill(pid_of(victim, app), signal.SIGKILL)).start()
+        self.seen["victim"] = victim
+        self.seen["killed"] = self.feed(2)
+        self.query.rescale(1)
+        self.seen["one"] = self.feed(2)
+        self.seen["shrunk s"] = wait_until("one executor", lambda: len(self.live()) == 1)
+        self.seen["last"] = self.feed(1)
+
+
+def pid_of(executor: str, app: str) -> int:
+    """The process of an executor."""
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                words = (path / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"--executor-id" in words and app.encode() in words and words[words.index(b"--executor-id") + 1] == executor.encode():
+                return int(path.name)
+    raise ProcessLookupError(executor)
+
+
+def main() -> None:
+    threading.Thread(target=driver.die_with, args=(os.getppid(),), daemon=True).start()
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("master")
+    arguments.add_argument("kind", choices=driver.KINDS)
+    for name in ("input", "work"):
+        arguments.add_argument(name, type=Path)
+    given = arguments.parse_args()
+    spark = session(given.master)
+    source = given.work / "source"
+    source.mkdir()
+    query = driver.start(
+        spark,
+        given.kind,
+        source,
+        given.work / "out",
+        given.work / "checkpoint",
+        2,
+        trigger={"processingTime": "0 seconds"},
+        **{"headrace.readyExecutors": "0"},
+    )
+    executors = Executors.of(spark.sparkContext)
+    assert executors is not None
+    story = Story(query, executors, sorted(given.input.iterdir()), source)
+    story.tell()
+    query.stop()
+    print(json.dumps(story.seen), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -40,6 +40,8 @@ def session(master: str) -> SparkSession:
         spark__executor__memory="512m",
         spark__executor__cores="1",
         spark__executor__extraJavaOptions=archive.jvm_options(),
+        # The query has a processor of the tests' own, which executors must be able to import.
+        spark__executorEnv__PYTHONPATH=os.getcwd(),
         spark__sql__codegen__wholeStage="false",
         spark__sql__codegen__factoryMode="NO_CODEGEN",
     )

@@ -93,22 +93,23 @@ class Story:
     def live(self) -> list[str]:
         return [each.id for each in self.executors.live()]
 
-    def tell(self) -> None:
+    def tell(self, short: bool) -> None:
+        self.seen["two"] = self.feed(2)
+        if not short:
+            self.shrink_and_grow()
+        victim = self.seen["two"][-1]["homes"]["aggregate"][0] if short else self.seen["grown"][-1]["homes"]["aggregate"][0]
         app = self.query._session.sparkContext.applicationId
-        self.seen["settled s"] = wait_until("two executors", lambda: len(self.live()) == 2)
-        self.seen["two"] = self.feed(3)
-        self.query.rescale(3)
-        self.seen["grown s"] = wait_until("a third executor", lambda: len(self.live()) == 3)
-        wait_until("a home on it", lambda: len({h for homes in self.query._loop.elastic.homes().values() for h in homes}) == 3)
-        self.seen["three"] = self.feed(2)
-        victim = self.seen["three"][-1]["ran"][0][2]
         threading.Timer(0.1, lambda: os.kill(pid_of(victim, app), signal.SIGKILL)).start()
         self.seen["victim"] = victim
         self.seen["killed"] = self.feed(2)
+
+    def shrink_and_grow(self) -> None:
         self.query.rescale(1)
-        self.seen["one"] = self.feed(2)
-        self.seen["shrunk s"] = wait_until("one executor", lambda: len(self.live()) == 1)
-        self.seen["last"] = self.feed(1)
+        self.seen["one"] = self.feed(1)
+        wait_until("one executor", lambda: len(self.live()) == 1)
+        self.query.rescale(2)
+        wait_until("homes on two executors", lambda: len(set(*self.query._loop.elastic.homes().values())) == 2)
+        self.seen["grown"] = self.feed(2)
 
 
 def pid_of(executor: str, app: str) -> int:
@@ -131,6 +132,7 @@ def main() -> None:
     arguments.add_argument("kind", choices=driver.KINDS)
     for name in ("input", "work"):
         arguments.add_argument(name, type=Path)
+    arguments.add_argument("--short", action="store_true", help="an executor dies; none is given back or asked for")
     given = arguments.parse_args()
     spark = session(given.master)
     source = given.work / "source"
@@ -148,7 +150,7 @@ def main() -> None:
     executors = Executors.of(spark.sparkContext)
     assert executors is not None
     story = Story(query, executors, sorted(given.input.iterdir()), source)
-    story.tell()
+    story.tell(given.short)
     query.stop()
     print(json.dumps(story.seen), flush=True)
     spark.stop()

@@ -10,16 +10,19 @@ INSTANCES_MAX = 4
 
 
 def change_at_random(query: hr.HeadraceQuery, random: Random) -> None:
-    """One change: rescale all or one, move some slots, or rebalance."""
+    """One change: rescale all or one, move some slots, or rebalance; by any protocol that the operators allow."""
     operator = random.choice(sorted(query.routing()))
+    facts = query._loop.elastic.facts
+    own = random.choice(["auto", *facts[operator].possible])
     match random.randint(0, 3):
         case 0:
-            query.rescale(random.randint(1, INSTANCES_MAX))
+            of_all = set(facts[operator].possible).intersection(*(each.possible for each in facts.values()))
+            query.rescale(random.randint(1, INSTANCES_MAX), protocol=random.choice(["auto", *sorted(of_all)]))
         case 1:
-            query.rescale(operator, random.randint(1, INSTANCES_MAX))
+            query.rescale(operator, random.randint(1, INSTANCES_MAX), protocol=own)
         case 2:
             lo = random.randint(0, 4000)
             to = random.randrange(query.routing()[operator].instances)
-            query.move([(lo, lo + random.randint(1, 96)), random.randint(0, 4095)], to, operator)
+            query.move([(lo, lo + random.randint(1, 96)), random.randint(0, 4095)], to, operator, own)
         case _:
-            query.rebalance(operator)
+            query.rebalance(operator, own)

@@ -10,6 +10,7 @@ from typing import Any
 from headrace.errors import QueryError
 
 PREFIX = "headrace."
+HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
 STRATEGIES = ("operator-set-cloud", "operator-cloud", "query-cloud")
 
 
@@ -43,6 +44,9 @@ class Config:
     readyExecutors: int = -1
     """On a cluster: executors to keep ready beyond those that instances need, requested and released as the query is rescaled; -1:
     executors are the user's, and those there are will be used."""
+    handover: str = "auto"
+    """How state changes hands when a query is rescaled: state recreation, window recreation, merge, buffering; auto takes the first, unless
+    it would take longer than filling a window."""
     workingDirectory: str = "headrace"
     """On a cluster: where executors keep their own copies of state, a folder in each executor's own directory, or an absolute path on a
     local disk; none: they read the checkpoint's files."""
@@ -114,6 +118,8 @@ def _check(config: Config) -> None:
             raise QueryError(where=f"option '{PREFIX}{name}'", wanted=f"a number from {low} to {high}", found=str(value))
     if config.strategy not in STRATEGIES:
         raise QueryError(where=f"option '{PREFIX}strategy'", wanted=" or ".join(STRATEGIES), found=repr(config.strategy))
+    if config.handover not in HANDOVERS:
+        raise QueryError(where=f"option '{PREFIX}handover'", wanted=" or ".join(HANDOVERS), found=repr(config.handover))
     if config.idleSeconds < 0:
         raise QueryError(where=f"option '{PREFIX}idleSeconds'", wanted="0 or more seconds", found=str(config.idleSeconds))
     config.instances_by_operator()

@@ -108,7 +108,7 @@ def test_a_change_holds_from_the_next_batch_on_and_is_reported(spark: SparkSessi
         progress = query.lastProgress["headrace"]
         assert [i["instance"] for i in progress["instances"]] == [0, 1, 2]
         assert sum(i["rows"] for i in progress["instances"]) == 80
-        assert progress["routing"] == {"aggregate": {"epoch": 1, "instances": 3}}
+        assert progress["routing"] == {"aggregate": {"epoch": 1, "instances": 3, "homes": []}}
         (change,) = progress["changes"]
         assert (change["operator"], change["instancesBefore"], change["instances"]) == ("aggregate", 2, 3)
         assert 0 < change["slotsMoved"] < 4096 * 0.9

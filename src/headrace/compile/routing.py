@@ -5,14 +5,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.compile import catalyst
-from headrace.compile.homes import PARTITIONS_MIN
+from headrace.compile.homes import INSTANCE, PARTITIONS_MIN
 from headrace.ids import SLOT_BITS
-from headrace.state.layout import HASH
+from headrace.state.layout import HASH, SUB
 from headrace.state.routing import Routing
 
 
@@ -22,22 +24,44 @@ def route(rows: DataFrame, routing: Routing, in_task: bool = True) -> DataFrame:
     For one instance no shuffle is needed, unless other instances make the rows (``in_task`` is false): they would all run in one task, and
     know themselves by its number.
     """
-    if routing.instances == 1:
+    tasks = len(routing.parts)
+    if tasks == 1:
         return rows.coalesce(1) if in_task else rows.repartition(1)
-    return rows.repartitionById(routing.instances, _instance_of(rows.sparkSession.sparkContext, routing))
+    if routing.recreations:
+        return _told(rows, routing, INSTANCE).repartitionById(tasks, F.col(INSTANCE)).drop(INSTANCE)
+    return rows.repartitionById(tasks, _instance_of(rows.sparkSession.sparkContext, routing))
 
 
 def route_by_column(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
     """The same, with each row's instance in a column, for instances that have homes."""
-    told = rows.withColumn(column, _instance_of(rows.sparkSession.sparkContext, routing))
-    return told.repartitionById(max(PARTITIONS_MIN, routing.instances), F.col(column))
+    return _told(rows, routing, column).repartitionById(max(PARTITIONS_MIN, len(routing.parts)), F.col(column))
+
+
+def _told(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
+    """Rows with the instance that each goes to in a column; twice, if it goes to two."""
+    context = rows.sparkSession.sparkContext
+    if not routing.recreations:
+        return rows.withColumn(column, _instance_of(context, routing))
+    return rows.withColumn(column, F.explode(_both_of(context, routing)))
 
 
 @lru_cache(maxsize=64)
 def _instance_of(context: SparkContext, routing: Routing) -> Column:
     """A row's instance by its hash. A query asks for the same every batch, in a session object that is a new one every batch."""
-    # The table goes in as one string: building a literal list of 4096 numbers takes Catalyst seconds.
-    text = F.split(F.lit(",".join(map(str, routing.table()))), ",").cast("array<int>")
+    return _by_slot(context, routing.targets()[0], "int")
+
+
+@lru_cache(maxsize=64)
+def _both_of(context: SparkContext, routing: Routing) -> Column:
+    """The instances that a row goes to."""
+    first, also, until = routing.targets()
+    other = F.when(F.col(SUB) < _by_slot(context, until, "long"), _by_slot(context, also, "int"))
+    return F.array_compact(F.array(_by_slot(context, first, "int"), F.when(other >= 0, other)))
+
+
+def _by_slot(context: SparkContext, table: npt.NDArray[np.int64], kind: str) -> Column:
+    """What a table says of a row's slot. It goes in as one string: building a literal list of 4096 numbers takes Catalyst seconds."""
+    text = F.split(F.lit(",".join(map(str, table))), ",").cast(f"array<{kind}>")
     return F.get(catalyst.folded(SparkSession(context), text), F.shiftrightunsigned(F.col(HASH), 64 - SLOT_BITS).cast("int"))
 
 

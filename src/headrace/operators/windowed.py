@@ -36,6 +36,10 @@ class WindowedAggregate(OneStore):
     layout: Layout
     partials: tuple[Partial, ...]
     window: TimeWindow
+    starts_us: tuple[int | None, int | None] = (None, None)
+    """Only windows that start within these bounds, both included, are this one's; rows before them are nobody's here."""
+    counts_from_us: int | None = None
+    """Rows before this are counted elsewhere."""
 
     @property
     def input_schema(self) -> pa.Schema:
@@ -61,13 +65,16 @@ class WindowedAggregate(OneStore):
 
     def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
         view = views[MAIN]
-        result = Applied(rows=source_rows(rows))
+        result = Applied(rows=self._counted(rows))
         changed = None
+        first, _ = self.starts_us
+        if first is not None:
+            rows = rows.filter(pa.array(subs(rows) >= first))
         drops_late = moment.mode is not OutputMode.COMPLETE
         if drops_late and rows.num_rows:
             in_time = self.window.last_end(subs(rows)) > moment.watermark_us
             kept = rows if bool(in_time.all()) else rows.filter(pa.array(in_time))
-            result.rows_late = result.rows - source_rows(kept)
+            result.rows_late = self._counted(rows) - self._counted(kept)
             rows = kept
         if rows.num_rows:
             ordered, starts = sort_into_segments(rows.select(self.layout.schema.names), self.layout)
@@ -79,6 +86,16 @@ class WindowedAggregate(OneStore):
         elif moment.mode is OutputMode.UPDATE and changed is not None:
             result.emitted.extend(self._touched_windows(changed, view, moment))
         return result
+
+    def _counted(self, rows: pa.RecordBatch) -> int:
+        if self.counts_from_us is not None:
+            rows = rows.filter(pa.array(subs(rows) >= self.counts_from_us))
+        return source_rows(rows)
+
+    def _within(self, starts: Indices) -> Mask:
+        """Which windows are this one's."""
+        first, last = self.starts_us
+        return np.asarray((starts >= (starts if first is None else first)) & (starts <= (starts if last is None else last)), dtype=np.bool_)
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
         if moment.mode is not OutputMode.APPEND:
@@ -102,7 +119,8 @@ class WindowedAggregate(OneStore):
         """Starts of the windows that end in (after, until] and may hold rows of these runs."""
         panes = [(run.ref.sub_min or 0, run.ref.sub_max or 0) for run in runs]
         starts = [self.window.starts_between(first, last, after_us, until_us) for first, last in panes]
-        return np.unique(np.concatenate(starts)) if starts else np.zeros(0, dtype=np.int64)
+        every = np.unique(np.concatenate(starts)) if starts else np.zeros(0, dtype=np.int64)
+        return every[self._within(every)]
 
     def _one_window(self, slices: list[pa.RecordBatch], start: int) -> pa.RecordBatch | None:
         """One row per key. Each run's panes are combined where they lie, one after another, so that nothing large is sorted."""
@@ -143,7 +161,7 @@ class WindowedAggregate(OneStore):
         pane = subs(rows)
         if self.window.one_pane_each:
             end = pane + self.window.size_us
-            wanted = np.ones(len(pane), dtype=np.bool_) if touched is None else touched.copy()
+            wanted = self._within(pane) if touched is None else touched & self._within(pane)
             if after_us is not None:
                 wanted &= end > after_us
             if until_us is not None:
@@ -152,6 +170,7 @@ class WindowedAggregate(OneStore):
                 yield self._output(rows.filter(pa.array(wanted)), pane[wanted])
             return
         starts = self.window.starts_over(pane if touched is None else pane[touched], after_us, until_us)
+        starts = starts[self._within(starts)]
         members_of = _by_mask(pane) if len(starts) <= FEW_WINDOWS else _by_search(pane)
         for start in starts:
             members = members_of(int(start), int(start) + self.window.size_us)

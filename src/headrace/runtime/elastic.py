@@ -13,22 +13,31 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.placement import Homes, Placement
 from headrace.runtime.reports import InstanceReport
+from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing, Weights
+from headrace.state.run import RunRef
 from headrace.state.slots import SlotRange
+
+if TYPE_CHECKING:
+    # What only looks at checkpoints, or asks a running query, must work without Spark.
+    from headrace.runtime.placement import Homes, Placement
 
 MEMORY = 0.8
 """What the work seen so far still counts for after another batch: about the last five batches decide."""
 
 INSTANCES_MAX = 4096
+
+LEARN_BYTES_MIN = 1_000_000
+"""Less than this says more of how long a job takes to start than of how quickly state is fetched."""
 
 Slots = int | range | SlotRange | list[int | range | SlotRange]
 
@@ -77,6 +86,12 @@ class Elastic:
     lock: threading.Lock
     placement: Placement | None = None
     """Where instances live; None where the driver does all the work."""
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    """By operator."""
+    handover: str = AUTO
+    """The protocol, where a request names none."""
+    bytes_per_s: float = 50e6
+    """How quickly state is fetched; learned from what was."""
     work: dict[str, Weights] = field(default_factory=dict)
     news: list[Change] = field(default_factory=list)
     """Changes that no batch has reported yet."""
@@ -106,17 +121,19 @@ class Elastic:
         news, self.news = tuple(self.news), []
         return news
 
-    def rescale(self, operator: str | None, instances: int) -> None:
+    def rescale(self, operator: str | None, instances: int, protocol: str | None = None) -> None:
         if isinstance(instances, bool) or not isinstance(instances, int) or not 1 <= instances <= INSTANCES_MAX:
             raise QueryError(where="rescale", wanted=f"a number of instances from 1 to {INSTANCES_MAX}", found=repr(instances))
         names = self._named("rescale", operator)
-        self._change(names, f"rescale to {instances} was asked for", lambda op, before: before.rescaled(instances, self.work.get(op)))
+        why = f"rescale to {instances} was asked for"
+        self._change(names, why, lambda op, before: before.rescaled(instances, self.work.get(op)), protocol)
 
-    def rebalance(self, operator: str | None) -> None:
+    def rebalance(self, operator: str | None, protocol: str | None = None) -> None:
         names = self._named("rebalance", operator)
-        self._change(names, "rebalance was asked for", lambda op, before: before.rescaled(before.instances, self.work.get(op)))
+        why = "rebalance was asked for"
+        self._change(names, why, lambda op, before: before.rescaled(before.instances, self.work.get(op)), protocol)
 
-    def move(self, slots: Slots, to: int, operator: str | None) -> None:
+    def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
         ranges = _ranges(slots)
         names = self._named("move", operator)
         if operator is None and len(names) > 1:
@@ -129,7 +146,7 @@ class Elastic:
                 raise QueryError(where="move", wanted=wanted, found=repr(to), hint="rescale first")
             return before.moved(ranges, to)
 
-        self._change(names, "move was asked for", moved)
+        self._change(names, "move was asked for", moved, protocol)
 
     def _named(self, where: str, operator: str | None) -> list[str]:
         if operator is not None and (not isinstance(operator, str) or operator not in self.routing):
@@ -147,7 +164,7 @@ class Elastic:
             waited_ms = (time.monotonic() - asked) * 1000 - fetch_ms
             for name, after in homes.items():
                 before, routing = placement.homes.get(name, ()), self.routing[name]
-                if len(after) != routing.instances or after == before:
+                if len(after) != len(routing.parts) or after == before:
                     # Rescaled meanwhile: the change has brought homes of its own.
                     continue
                 placement.homes[name] = after
@@ -156,25 +173,67 @@ class Elastic:
                     n, why = routing.instances, "executors came or went"
                     self.news.append(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, fetched, fetch_ms))
 
-    def _change(self, names: list[str], why: str, change: Callable[[str, Routing], Routing]) -> None:
+    def _change(self, names: list[str], why: str, change: Callable[[str, Routing], Routing], protocol: str | None) -> None:
         asked = time.monotonic()
+        wanted = protocol or self.handover
+        check_name("protocol", wanted)
         seen = {name: self.routing[name] for name in names}
         planned = {name: change(name, seen[name]) for name in names}
-        homes, fetched, fetch_ms = self._ahead({name: each for name, each in planned.items() if each is not seen[name]})
+        moving = [name for name in names if planned[name] is not seen[name]]
+        latest = self.checkpoint.latest()
+        ways = {name: self._way(wanted, name, seen[name], planned[name], latest) for name in moving}
+        early = {name: planned[name] for name in moving if ways[name].protocol is Protocol.STATE_RECREATION}
+        homes, fetched, fetch_ms = self._ahead(early)
         with self.lock:
             waited_ms = (time.monotonic() - asked) * 1000 - fetch_ms
-            for name in names:
+            held = {name: planned[name] for name in moving if ways[name].protocol is Protocol.BUFFERING}
+            held_homes, held_fetched, held_ms = self._ahead(held)
+            for name in moving:
                 before = self.routing[name]
                 # Another thread may have changed it meanwhile; then what was fetched is at least near.
                 after = planned[name] if before is seen[name] else change(name, before)
                 if after is before:
                     continue
+                way = ways[name]
+                if way.protocol is Protocol.WINDOW_RECREATION:
+                    after = self._recreating(name, before, after)
                 self.routing[name] = after
-                rehomed = self._move_in(name, homes[name]) if name in homes and len(homes[name]) == after.instances else 0
-                moved, protocol = after.moved_from(before), "state recreation"
-                counts = before.instances, after.instances, moved
-                self.news.append(Change(name, after.epoch, *counts, protocol, why, waited_ms, rehomed, fetched, fetch_ms))
+                ready = {**homes, **held_homes}.get(name, ())
+                rehomed = self._move_in(name, ready) if len(ready) == len(after.parts) else 0
+                counts = before.instances, after.instances, after.moved_from(before)
+                reason = f"{why}; {way.protocol}: {way.why}"
+                took = (held_fetched, held_ms) if name in held else (fetched, fetch_ms)
+                self.news.append(Change(name, after.epoch, *counts, str(way.protocol), reason, waited_ms, rehomed, *took))
             self.checkpoint.note_routing(self.routing)
+        later = {name: self.routing[name] for name in moving if ways[name].protocol is Protocol.MERGE}
+        if later and self.placement is not None:
+            threading.Thread(target=self._ahead, args=(later,), name="headrace-merge", daemon=True).start()
+
+    def _way(self, wanted: str, name: str, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
+        """How an operator's state is to change hands."""
+        size = 0
+        if latest is not None and self.placement is not None and self.placement.working is not None:
+            size = sum(bytes_ for _, bytes_ in {(r.file, r.bytes) for r in _runs(latest, name)}) * after.moved_from(before) // SLOTS
+        return choose(wanted, name, self.facts.get(name, Facts()), size, self.bytes_per_s)
+
+    def _recreating(self, name: str, before: Routing, after: Routing) -> Routing:
+        """The routing in which new owners begin new windows. Nothing to close, nothing to recreate."""
+        window, latest = self.facts[name].window, self.checkpoint.latest()
+        newest = [ref.sub_max for ref in _runs(latest, name) if ref.sub_max is not None] if latest else []
+        if latest is None or window is None or not newest:
+            return after
+        return after.recreating(before, max(*newest, latest.watermark_ms * 1000), window)
+
+    def end_recreations(self, watermarks_us: Mapping[str, int]) -> None:
+        """Before a batch, under the lock: recreations whose last old window has closed are over."""
+        for name, routing in self.routing.items():
+            over = [each for each in routing.recreations if each.end_us <= watermarks_us[name]]
+            if over:
+                self.routing[name] = after = routing.without(over)
+                counts = routing.instances, routing.instances, 0
+                why = "the last window of the old owners has closed"
+                self.news.append(Change(name, after.epoch, *counts, str(Protocol.WINDOW_RECREATION), why, 0.0))
+                self.checkpoint.note_routing(self.routing)
 
     def _ahead(self, routing: dict[str, Routing]) -> tuple[dict[str, Homes], int, float]:
         """Have the state where it will be needed, while batches go on: new homes, bytes fetched, milliseconds taken."""
@@ -182,7 +241,10 @@ class Elastic:
             return {}, 0, 0.0
         began = time.monotonic()
         homes, fetched = self.placement.ahead(routing)
-        return homes, fetched, (time.monotonic() - began) * 1000
+        took_s = time.monotonic() - began
+        if fetched >= LEARN_BYTES_MIN:
+            self.bytes_per_s = fetched / took_s
+        return homes, fetched, took_s * 1000
 
     def _move_in(self, name: str, homes: Homes) -> int:
         """Give an operator's instances their homes; returns how many have another than before, or have one for the first time."""
@@ -190,6 +252,10 @@ class Elastic:
         before = self.placement.homes.get(name, ())
         self.placement.homes[name] = homes
         return sum(at >= len(before) or before[at] != home for at, home in enumerate(homes))
+
+
+def _runs(manifest: Manifest, op: str) -> list[RunRef]:
+    return [ref for store, state in manifest.operators.items() if store.split(".")[0] == op for ref in state.runs]
 
 
 def _ranges(slots: Slots) -> list[SlotRange]:

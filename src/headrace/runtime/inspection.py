@@ -84,7 +84,7 @@ def state_rows(checkpoint: Checkpoint, manifest: Manifest, operator_id: str) -> 
     operator = from_description(about["kernel"])
     layout, names = operator.layout, about["kernel"]["names"]
     every = ((0, SLOTS),)
-    view = View(RunReader(checkpoint.runs, layout), list(manifest.operators[operator_id].runs), every)
+    view = View(RunReader(checkpoint.runs, layout), list(manifest.whole(operator_id)), every)
     live_from = operator.live_from(manifest.watermark_ms) if layout.has_sub else None
     for rows in view.scan(layout, operator.combine, sub_min=live_from):
         columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=True))

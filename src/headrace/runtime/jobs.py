@@ -100,7 +100,7 @@ class Jobs:
             done = None if rows is None and small else self._work(op, rows, schema)
         with Phase(self.phases, "job"):
             if done is None:
-                self.reports[op.id] = [InstanceTask(spec).run(iter(()), at, FLUSHED_HERE)[1] for at in range(spec.routing.instances)]
+                self.reports[op.id] = [InstanceTask(spec).run(iter(()), at, FLUSHED_HERE)[1] for at in range(len(spec.routing.parts))]
                 return
             if op.id in self.direct:
                 self.direct[op.id].deliver(spec.version, self.results(op, done))
@@ -128,10 +128,10 @@ class Jobs:
     def _work(self, op: Op, rows: DataFrame | None, schema: StructType | str) -> DataFrame:
         """What the operator's instances make of their rows: results, or reports."""
         spec = self.specs[op.id]
-        task, routing = InstanceTask(spec), spec.routing
+        task, routing, tasks = InstanceTask(spec), spec.routing, len(spec.routing.parts)
         anchor = self.placement.anchor(self.session, op.id) if self.placement is not None else None
         if rows is None:
-            return (anchor or self.session.range(0, routing.instances, 1, routing.instances)).mapInArrow(task, schema)
+            return (anchor or self.session.range(0, tasks, 1, tasks)).mapInArrow(task, schema)
         prepared = op.plan.combined(rows) if self.combining.wanted(op) else op.plan.projected(rows)
         if anchor is not None:
             return at_home(anchor, route_by_column(prepared, routing, INSTANCE), task.at, schema)
@@ -168,7 +168,7 @@ class Jobs:
         reports = sorted((from_text(text) for text in texts), key=lambda r: r.instance)
         # A task that ran twice may report twice; either attempt's files are complete, and one of them is enough.
         one_each = {report.instance: report for report in reports}
-        expected = list(range(self.specs[op.id].routing.instances))
+        expected = list(range(len(self.specs[op.id].routing.parts)))
         require(sorted(one_each) == expected, f"every instance of {op.id} reports; these did: {sorted(one_each)}")
         return list(one_each.values())
 

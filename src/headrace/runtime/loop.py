@@ -37,6 +37,7 @@ from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import check_staged
 from headrace.runtime.task import Phase, TaskSpec
 from headrace.state.manifest import Manifest, OperatorState
+from headrace.state.recreation import carried_over
 from headrace.state.run import RunRef
 from headrace.state.slots import join
 
@@ -167,13 +168,13 @@ class BatchLoop:
 
     def _process(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, Reports]:
         before = self._before(version)
-        self.elastic.settle()
         if not self.suited:
             suit_query(batch.sparkSession, (op.plan.operator.input_schema for op in self.flow.ops))
             self.suited = True
         now_ms = int(time.time() * 1000)
         states = {name: state.runs for name, state in before.operators.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
+        self._settle(before, late_ms, states)
         specs = self._process_specs(version, late_ms, now_ms, states)
         reports = self._jobs(batch.sparkSession, batch, specs, phases).run()
         fail_point("job-done", version)
@@ -210,6 +211,17 @@ class BatchLoop:
             self.checkpoint.manifests.commit(manifest, sync=self.config.durable)
             fail_point("manifest-after", version)
         return manifest, reports
+
+    def _settle(self, before: Manifest | None, late_ms: int, states: dict[str, tuple[RunRef, ...]]) -> None:
+        """Recreations that are over, or were broken off by another change, leave the state as if they had never been."""
+        watermarks_us = {op.id: _held(late_ms, op) * 1000 for op in self.flow.ops}
+        self.elastic.end_recreations(watermarks_us)
+        self.elastic.settle()
+        for op in self.flow.ops:
+            earlier = before.routing[op.id].recreations if before and op.id in before.routing else ()
+            now = self.elastic.routing[op.id].recreations
+            for name in (store_id(op.id, store) for store in op.plan.operator.stores):
+                states[name] = carried_over(states.get(name, ()), earlier, now, watermarks_us[op.id])
 
     def _initial_states(self) -> dict[str, tuple[RunRef, ...]]:
         return initial_states(self.flow, self.checkpoint, self.epoch, self.config.durable)

@@ -64,14 +64,21 @@ class Placement:
         live = self.executors.live()
         for op, each in routing.items():
             homes = self.homes.get(op, ())
-            if len(homes) != each.instances or not set(homes) <= set(live):
+            if len(homes) != len(each.parts) or not set(homes) <= set(live):
                 self.homes[op] = self.planned(op, each, live)
 
     def planned(self, op: str, routing: Routing, live: tuple[Executor, ...]) -> Homes:
         """The homes that an operator's instances ought to have; none while there are no executors."""
+        if not live:
+            return ()
         by_id = {each.id: each for each in live}
-        before = [each.id for each in self.homes.get(op, ())]
-        return tuple(by_id[each] for each in assigned(before, routing.instances, list(by_id))) if live else ()
+        before = self.homes.get(op, ())
+        homes = [by_id[each] for each in assigned([each.id for each in before], routing.instances, list(by_id))]
+        # The sides of a recreation live with its owners: the old one where its state is, the new one where it will be.
+        for recreation in routing.recreations:
+            old = before[recreation.old] if recreation.old < len(before) and before[recreation.old] in live else homes[recreation.new]
+            homes += [old, homes[recreation.new]]
+        return tuple(homes)
 
     def ahead(self, routing: Mapping[str, Routing]) -> tuple[dict[str, Homes], int]:
         """Make ready for a routing that is to come: the homes it will have, and the bytes of state that were not there yet."""
@@ -126,6 +133,6 @@ class Errand:
 def shares_of(manifest: Manifest | None, op: Op, routing: Routing) -> list[tuple[Share, ...]]:
     """What each instance of a routing needs of a version."""
     if manifest is None:
-        return [()] * routing.instances
+        return [()] * len(routing.parts)
     stores = [(store.layout, manifest.operators[store_id(op.id, name)].runs) for name, store in op.plan.operator.stores.items()]
-    return [tuple(Share(layout, tuple(clip(refs, ranges))) for layout, refs in stores) for ranges in routing.ranges]
+    return [tuple(Share(layout, tuple(clip(part.own(refs), part.slots))) for layout, refs in stores) for part in routing.parts]

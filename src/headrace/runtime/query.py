@@ -197,26 +197,28 @@ class HeadraceQuery:
             _LEASED.popleft().unlink(missing_ok=True)
         return frame
 
-    def rescale(self, *request: str | int) -> None:
+    def rescale(self, *request: str | int, protocol: str | None = None) -> None:
         """Give the query, or one of its operators, another number of instances: ``rescale(4)``, ``rescale("join", 4)``.
 
-        The batch that runs comes to its end; the next one runs on as many. Slots go to new owners by the work seen in them lately.
+        The batch that runs comes to its end; the next one runs on as many. Slots go to new owners by the work seen in them lately, and
+        their state by the protocol: ``"state recreation"``, ``"window recreation"``, ``"merge"`` or ``"buffering"``; if none is named,
+        by what the option ``headrace.handover`` says.
         """
         match request:
             case (int() as instances,):
-                self._loop.elastic.rescale(None, instances)
+                self._loop.elastic.rescale(None, instances, protocol)
             case (str() as operator, int() as instances):
-                self._loop.elastic.rescale(operator, instances)
+                self._loop.elastic.rescale(operator, instances, protocol)
             case _:
                 raise QueryError(where="rescale", wanted="rescale(instances) or rescale(operator, instances)", found=repr(request))
 
-    def rebalance(self, operator: str | None = None) -> None:
+    def rebalance(self, operator: str | None = None, protocol: str | None = None) -> None:
         """Deal the slots out anew, so that all instances get an even part of the work seen lately; moves as few as it can."""
-        self._loop.elastic.rebalance(operator)
+        self._loop.elastic.rebalance(operator, protocol)
 
-    def move(self, slots: Slots, to: int, operator: str | None = None) -> None:
+    def move(self, slots: Slots, to: int, operator: str | None = None, protocol: str | None = None) -> None:
         """Give slots to an instance: ``move(7, to=1)``, ``move(range(0, 100), to=1)``, ``move([(0, 10), 77], to=0)``."""
-        self._loop.elastic.move(slots, to, operator)
+        self._loop.elastic.move(slots, to, operator, protocol)
 
     def routing(self) -> dict[str, Routing]:
         """Per operator, which instance owns which slots from the next batch on."""

@@ -13,10 +13,12 @@ from pyspark.sql import SparkSession
 
 from headrace.compile.aggregates import check_mode
 from headrace.compile.catalyst import first_line
-from headrace.compile.dataflow import Dataflow, compile_flow
+from headrace.compile.dataflow import Dataflow, Op, compile_flow
 from headrace.config import Config
+from headrace.control.handover import Facts
 from headrace.errors import QueryError
 from headrace.operators.kernel import OutputMode, store_id
+from headrace.operators.windowed import WindowedAggregate
 from headrace.runtime import planned
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
@@ -113,7 +115,8 @@ def _start(
 ) -> HeadraceQuery:
     routing = first_routing(flow, config, session, checkpoint.routing())
     placement = _placement(flow, checkpoint, config, session)
-    elastic = Elastic(checkpoint, routing, threading.Lock(), placement)
+    facts = {op.id: _facts(op) for op in flow.ops}
+    elastic = Elastic(checkpoint, routing, threading.Lock(), placement, facts, config.handover)
     holder: list[HeadraceQuery] = []
     streaming = flow.streaming
     loop = BatchLoop(
@@ -142,6 +145,16 @@ def _start(
         raise QueryError(where=where, found=first_line(refused)) from None
     query._attach(started)
     return query
+
+
+def _facts(op: Op) -> Facts:
+    """What the choice of a hand-over protocol depends on."""
+    kernel = op.plan.operator
+    at_once = kernel.emits_at_once(op.mode)
+    if not isinstance(kernel, WindowedAggregate) or kernel.window.is_instant or op.mode is OutputMode.COMPLETE:
+        return Facts(None, at_once)
+    window = kernel.window
+    return Facts((window.size_us, window.advance_us, window.offset_us), at_once)
 
 
 def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession) -> Placement | None:

@@ -51,7 +51,7 @@ def state_frame(
     task = StateReader(
         str(checkpoint.runs),
         store,
-        manifest.operators[store_id].runs,
+        manifest.whole(store_id),
         even_ranges(READERS),
         store.live_from(max(0, manifest.watermark_ms - hold_ms)) if timed else None,
         tuple(reader.schema.names),

@@ -18,10 +18,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, require
 from headrace.ids import SLOTS, slot_of
 from headrace.operators.aggregate import ROWS
 from headrace.operators.kernel import MAIN, Applied, Expiring, Moment, Operator, OutputMode, View, Views
+from headrace.operators.windowed import WindowedAggregate
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.runtime.whereabouts import executor_id, working_folder
@@ -29,6 +30,7 @@ from headrace.state.blocks import write_arrow
 from headrace.state.compact import Compactor
 from headrace.state.layout import HASH, hashes
 from headrace.state.manifest import StagedFile
+from headrace.state.recreation import Part
 from headrace.state.routing import Routing
 from headrace.state.run import RunReader, RunRef, Step, run_seq, write_run
 from headrace.state.slots import SlotRanges, clip, join
@@ -95,7 +97,7 @@ class InstanceTask:
     def of(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        if instance >= self.spec.routing.instances:
+        if instance >= len(self.spec.routing.parts):
             return
         context = TaskContext.get()
         assert context is not None
@@ -122,18 +124,19 @@ class InstanceTask:
         fail_point("task-begin", spec.version)
         began, cpu_began = time.perf_counter(), time.process_time()
         names = Names(spec, instance, attempt)
-        ranges = spec.routing.ranges[instance]
+        part = spec.routing.parts[instance]
+        operator = _bounded(spec.operator, part)
         rows = self._read(batches)
         with self._phase("clip"):
-            views = self._views(ranges, working)
+            views = self._views(part, working)
         with self._phase("kernel"):
-            applied = spec.operator.apply(rows, views, spec.moment)
+            applied = operator.apply(rows, views, spec.moment)
         with self._phase("write"):
             fail_point("run-before", spec.version)
             new = self._write_changed(applied, names, views, spec.step)
             fail_point("run-after", spec.version)
         if spec.until_ms is not None:
-            applied = self._close(applied, names, views)
+            applied = self._close(operator, applied, names, views)
         with self._phase("write"):
             staged, results = self._stage(applied, new, names)
             fail_point("staged-after", spec.version)
@@ -145,7 +148,7 @@ class InstanceTask:
         report = InstanceReport(
             instance=instance,
             operator=spec.operator_id,
-            runs={name: tuple(join(view.refs)) for name, view in views.items()},
+            runs={name: tuple(join(_of_generation(view.refs, part))) for name, view in views.items()},
             staged=tuple(staged),
             rows=applied.rows,
             rows_shuffled=rows.num_rows,
@@ -194,18 +197,18 @@ class InstanceTask:
         known = {ref.file for refs in self.spec.refs.values() for ref in refs}
         return rest.startswith(f"{self.spec.operator_id}-i") and int(version[1:]) < self.spec.version - 1 and file not in known
 
-    def _views(self, ranges: SlotRanges, working: Working | None) -> Views:
+    def _views(self, part: Part, working: Working | None) -> Views:
         views = {}
         for name, store in self.spec.operator.stores.items():
             reader = RunReader(Path(self.spec.directory) / "runs", store.layout, working)
-            views[name] = View(reader, clip(self.spec.refs.get(name, ()), ranges, reader), ranges)
+            views[name] = View(reader, clip(part.own(self.spec.refs.get(name, ())), part.slots, reader), part.slots)
         return views
 
-    def _close(self, applied: Applied, names: Names, views: Views) -> Applied:
+    def _close(self, operator: Operator, applied: Applied, names: Names, views: Views) -> Applied:
         """Close on top of what this task has just written; both are its results."""
         assert self.spec.until_ms is not None
         with self._phase("kernel"):
-            closed = self.spec.operator.close(views, self.spec.moment, self.spec.until_ms)
+            closed = operator.close(views, self.spec.moment, self.spec.until_ms)
         with self._phase("write"):
             self._write_changed(closed, names, views, Step.CLOSE)
         return replace(applied, emitted=[*applied.emitted, *closed.emitted])
@@ -306,6 +309,19 @@ class Phase:
 
     def __exit__(self, *_: object) -> None:
         self.table[self.name] = self.table.get(self.name, 0.0) + (time.perf_counter() - self.began) * 1000
+
+
+def _bounded(operator: Operator, part: Part) -> Operator:
+    """The kernel of one side of a recreation: it has only some of the windows."""
+    if part.starts_us == (None, None):
+        return operator
+    require(isinstance(operator, WindowedAggregate), "only windows are recreated")
+    assert isinstance(operator, WindowedAggregate)
+    return replace(operator, starts_us=part.starts_us, counts_from_us=part.counts_from_us)
+
+
+def _of_generation(refs: list[RunRef], part: Part) -> list[RunRef]:
+    return [replace(ref, generation=part.generation) for ref in refs] if part.generation else refs
 
 
 def _claim(ref: RunRef, ranges: SlotRanges) -> RunRef:

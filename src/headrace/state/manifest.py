@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, CorruptStateError, VersionNotFoundError
+from headrace.state.recreation import broken_off
 from headrace.state.routing import Routing
 from headrace.state.run import RunRef
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,14 @@ class Manifest:
     checkpoint_version: int | None = None
     """The newest version whose state is backed up; with a checkpoint at every batch, this one."""
     counters: dict[str, int] = field(default_factory=dict)
+
+    def whole(self, store: str) -> tuple[RunRef, ...]:
+        """A store's runs with each row once, also while windows are being recreated."""
+        refs = list(self.operators[store].runs)
+        routing = self.routing.get(store.split(".")[0])
+        for recreation in routing.recreations if routing else ():
+            refs = broken_off(refs, recreation)
+        return tuple(refs)
 
     def files(self) -> set[tuple[str, str]]:
         """All (folder, file) that this version needs."""

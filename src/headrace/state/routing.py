@@ -7,8 +7,9 @@ shrinking hands out those of the instances that go. What stays with its owner ne
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from headrace.errors import require
 from headrace.ids import SLOTS
+from headrace.state.recreation import Part, Recreation, sides
 from headrace.state.slots import SlotRange, SlotRanges, even_ranges, ranges_of
 
 Weights = npt.NDArray[np.float64]
@@ -33,6 +35,8 @@ class Routing:
     """Per instance, in order of slots, neighbours joined."""
     epoch: int = 0
     """Grows with every change; a version says by which epoch its rows were routed."""
+    recreations: tuple[Recreation, ...] = ()
+    """Slots whose windows are being recreated by their new owner, while the old one still closes its own."""
 
     def __post_init__(self) -> None:
         owned = sorted(r for each in self.ranges for r in each)
@@ -52,6 +56,42 @@ class Routing:
     @property
     def instances(self) -> int:
         return len(self.ranges)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What each task does: the instances', then, for each recreation, the old owner's side and the new one's."""
+        if not self.recreations:
+            return tuple(Part(ranges) for ranges in self.ranges)
+        owners = self.table()
+        for recreation in self.recreations:
+            for lo, hi in recreation.slots:
+                owners[lo:hi] = -1
+        alone = [Part(ranges_of(np.flatnonzero(owners == instance))) for instance in range(self.instances)]
+        return (*alone, *(side for recreation in self.recreations for side in sides(recreation)))
+
+    def targets(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Per slot: the task that gets its rows; another one that gets them too, or -1; and before which sub-key it does."""
+        first, also = self.table(), np.full(SLOTS, -1)
+        until = np.zeros(SLOTS, dtype=np.int64)
+        for at, recreation in enumerate(self.recreations):
+            for lo, hi in recreation.slots:
+                also[lo:hi] = self.instances + 2 * at
+                first[lo:hi] = self.instances + 2 * at + 1
+                until[lo:hi] = recreation.end_us
+        return first, also, until
+
+    def recreating(self, before: Routing, seen_us: int, window: tuple[int, int, int]) -> Routing:
+        """The same, with the windows of the slots that were others' before recreated by their owners, after rows up to ``seen_us``."""
+        old, new = before.table(), self.table()
+        pairs = sorted({(int(a), int(b)) for a, b in zip(old, new, strict=True) if a != b})
+        slots = {pair: ranges_of(np.flatnonzero((old == pair[0]) & (new == pair[1]))) for pair in pairs}
+        begun = tuple(Recreation.begun(slots[pair], *pair, self.epoch, seen_us, window) for pair in pairs)
+        return replace(self, recreations=begun)
+
+    def without(self, over: Collection[Recreation]) -> Routing:
+        """The same when recreations are over, or broken off."""
+        left = tuple(each for each in self.recreations if each not in over)
+        return self if left == self.recreations else replace(self, recreations=left, epoch=self.epoch + 1)
 
     def table(self) -> npt.NDArray[np.int64]:
         """Slot to instance."""
@@ -96,11 +136,12 @@ class Routing:
         return [float(load) for load in np.bincount(self.table(), weights=weights, minlength=self.instances)]
 
     def to_json(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "ranges": self.ranges}
+        return {"epoch": self.epoch, "ranges": self.ranges, "recreations": [each.to_json() for each in self.recreations]}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Routing:
-        return cls(tuple(tuple((lo, hi) for lo, hi in each) for each in body["ranges"]), body["epoch"])
+        recreations = tuple(Recreation.from_json(each) for each in body["recreations"])
+        return cls(tuple(tuple((lo, hi) for lo, hi in each) for each in body["ranges"]), body["epoch"], recreations)
 
     def _with(self, owners: npt.NDArray[np.int64], instances: int) -> Routing:
         ranges = tuple(ranges_of(np.flatnonzero(owners == instance)) for instance in range(instances))

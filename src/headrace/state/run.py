@@ -47,6 +47,10 @@ class RunRef:
     hi: int = SLOTS
     sub_min: int | None = None
     sub_max: int | None = None
+    generation: int = 0
+    """Above 0: written by the new owner of slots whose windows are being recreated, see ``headrace.state.recreation``."""
+    sub_from: int | None = None
+    """Only rows with this sub-key or a later one count."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -161,10 +165,15 @@ class RunReader:
         self.working = working
 
     def open(self, ref: RunRef) -> Run:
-        return Run(ref, self._mapped(ref).slots(ref.lo, ref.hi))
+        rows = self._mapped(ref).slots(ref.lo, ref.hi)
+        if ref.sub_from is not None:
+            rows = rows.filter(pa.array(subs(rows) >= ref.sub_from))
+        return Run(ref, rows)
 
     def count(self, ref: RunRef) -> int:
-        """How many rows there are in a reference's slots, without reading them."""
+        """How many rows there are in a reference's slots, without reading them if need be."""
+        if ref.sub_from is not None:
+            return int(self.open(ref).rows.num_rows)
         begin, end = self._mapped(ref).row_range(ref.lo, ref.hi)
         return end - begin
 

@@ -1,0 +1,89 @@
+"""How state changes hands, and which way to take.
+
+- *state recreation* (StreamCloud V.A): the new owner has the state before it begins. What it lacks is fetched while batches go on by the
+  old routing; then the routing switches.
+- *window recreation* (StreamCloud V.A): the old owner closes the windows it has begun, the new one begins those that follow. No state
+  moves; the change takes as long as a window.
+- *merge* (replica groups): the new owner begins at once, on nothing, and the old state joins its own when it arrives. Only where nothing
+  has to be told of the old state meanwhile: windows that are emitted when they close.
+- *buffering* (replica groups): for state that cannot be merged, rows wait until it has arrived. A source that can replay is the buffer: no
+  batch begins meanwhile.
+
+StreamCloud's rule is the default: state recreation, unless it would take longer than filling a window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.config import HANDOVERS
+from headrace.errors import QueryError
+
+AUTO = "auto"
+
+
+class Protocol(StrEnum):
+    """The names that ``headrace.config.HANDOVERS`` lists, beside AUTO."""
+
+    STATE_RECREATION = "state recreation"
+    WINDOW_RECREATION = "window recreation"
+    MERGE = "merge"
+    BUFFERING = "buffering"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the choice depends on, of one operator."""
+
+    window: tuple[int, int, int] | None = None
+    """Size, advance and offset of its time windows in microseconds; None if it has none that close."""
+    emits_at_once: bool = True
+    """Whether rows give results before a window closes."""
+
+    @property
+    def possible(self) -> tuple[Protocol, ...]:
+        windows = (Protocol.WINDOW_RECREATION,) if self.window else ()
+        merges = (Protocol.MERGE,) if self.window and not self.emits_at_once else ()
+        return (Protocol.STATE_RECREATION, *windows, *merges, Protocol.BUFFERING)
+
+
+@dataclass(frozen=True)
+class Choice:
+    protocol: Protocol
+    why: str
+
+
+def choose(wanted: str, operator: str, facts: Facts, moving_bytes: int, bytes_per_s: float) -> Choice:
+    """Which way an operator's slots go; ``moving_bytes`` is what new owners would have to fetch.
+
+    >>> hour = Facts(window=(3_600_000_000, 60_000_000, 0))
+    >>> choose("auto", "aggregate", hour, 10_000_000, 50e6).why
+    'fetching 10.0 MB takes about 0.2 s, less than a window of 3600 s'
+    >>> choose("auto", "aggregate", Facts(window=(1_000_000, 1_000_000, 0)), 500_000_000, 50e6).protocol.value
+    'window recreation'
+    >>> choose("merge", "aggregate", Facts(), 0, 50e6)
+    Traceback (most recent call last):
+    ...
+    headrace.errors.QueryError: protocol 'merge': wanted one that aggregate allows: state recreation, buffering, auto; found merge
+    """
+    if wanted != AUTO:
+        if wanted not in facts.possible:
+            allowed = ", ".join([*facts.possible, AUTO])
+            raise QueryError(where=f"protocol {wanted!r}", wanted=f"one that {operator} allows: {allowed}", found=wanted)
+        return Choice(Protocol(wanted), "asked for")
+    if not moving_bytes:
+        return Choice(Protocol.STATE_RECREATION, "no state has to be fetched")
+    takes_s = moving_bytes / bytes_per_s
+    told = f"fetching {moving_bytes / 1e6:.1f} MB takes about {takes_s:.1f} s"
+    if facts.window is None:
+        return Choice(Protocol.STATE_RECREATION, f"{told}, and there are no windows to recreate")
+    window_s = facts.window[0] / 1e6
+    if takes_s > window_s:
+        return Choice(Protocol.WINDOW_RECREATION, f"{told}, more than a window of {window_s:g} s")
+    return Choice(Protocol.STATE_RECREATION, f"{told}, less than a window of {window_s:g} s")
+
+
+def check_name(where: str, wanted: str) -> None:
+    if wanted not in HANDOVERS:
+        raise QueryError(where=where, wanted=f"one of {', '.join(HANDOVERS)}", found=repr(wanted))

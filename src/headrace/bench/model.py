@@ -39,6 +39,9 @@ class Lane:
     changes: bool = False
     """Halfway through its time the lane is changed while it runs, by ``change`` of the query module."""
 
+    master: str | None = None
+    """Where it runs, if not on all cores of this machine."""
+
     @property
     def rows(self) -> int:
         return int(self.params["rows"])

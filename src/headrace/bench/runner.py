@@ -30,7 +30,7 @@ class LaneDied(Exception):
     """The query ended by itself."""
 
 
-def lane_session(cores: int, heap_gb: int, conf: dict[str, str]) -> SparkSession:
+def lane_session(cores: int, heap_gb: int, conf: dict[str, str], master: str | None = None) -> SparkSession:
     """The same session for every engine: Headrace's settings suit Spark's own engine as well."""
     settings = {
         "spark.driver.memory": f"{heap_gb}g",
@@ -42,7 +42,7 @@ def lane_session(cores: int, heap_gb: int, conf: dict[str, str]) -> SparkSession
         "spark.executor.heartbeatInterval": "3600s",
         **conf,
     }
-    session = hr.session("headrace bench", master=f"local[{cores}]", **settings)
+    session = hr.session("headrace bench", master=master or f"local[{cores}]", **settings)
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -83,6 +83,8 @@ class Runner:
         self._java: Any = None
         self._seen = -1
         self._rows = 0
+        self.notes: list[dict[str, Any]] = []
+        """What a change has to say beyond the progress of batches."""
 
     def start(self, rows: int | None = None) -> None:
         """Start, or go on from the checkpoint, with ``rows`` a batch (the lane's, if none are given)."""
@@ -167,7 +169,8 @@ class Runner:
         if self.lane.engine != OURS or self._query is None:
             return []
         kept = [{"id": p["batchId"], **p["headrace"]} for p in self._query.recentProgress]
-        return [{**p, "instances": [{k: v for k, v in i.items() if k != "rowsPerSlot"} for i in p["instances"]]} for p in kept]
+        short = [{**p, "instances": [{k: v for k, v in i.items() if k != "rowsPerSlot"} for i in p["instances"]]} for p in kept]
+        return [*short, {"notes": self.notes}] if self.notes else short
 
     def check(self) -> Verdict:
         finished = Finished(self.spark, self.lane.engine, self.lane.params, self.folder, self._rows, self._query)

@@ -37,7 +37,7 @@ def _run(order: dict[str, Any], events: TextIO, told: dict[str, threading.Event]
     from headrace.bench.runner import Runner, lane_session
 
     lane = Lane(**order["lane"])
-    spark = lane_session(order["cores"], order["heap_gb"], order["conf"])
+    spark = lane_session(order["cores"], order["heap_gb"], order["conf"], lane.master)
     java: Any = spark._jvm
     _say(events, "ready", java=str(java.System.getProperty("java.version")))
     runner = Runner(spark, order["bench"], lane, Path(order["folder"]))

@@ -18,6 +18,8 @@ from headrace.state.routing import Routing
 app = typer.Typer(no_args_is_help=True)
 
 OPERATOR = typer.Option(None, "--operator", "-o", help="One operator; by default all of them.")
+PROTOCOLS = "How state changes hands: auto, 'state recreation', 'window recreation', merge, buffering."
+PROTOCOL = typer.Option(None, "--protocol", "-p", help=PROTOCOLS)
 RANGES_SHOWN = 4
 LOCATION = typer.Argument(help="The checkpointLocation of the query.", metavar="CHECKPOINT")
 
@@ -33,9 +35,10 @@ def rescale(
     context: typer.Context,
     instances: int = typer.Argument(help="The number of instances from the next batch on.", min=1, max=4096),
     operator: str | None = OPERATOR,
+    protocol: str | None = PROTOCOL,
 ) -> None:
     """Give the query, or one operator, another number of instances."""
-    _do(context, {"do": "rescale", "instances": instances, "operator": operator})
+    _do(context, {"do": "rescale", "instances": instances, "operator": operator, "protocol": protocol})
 
 
 @app.command("move")
@@ -44,15 +47,16 @@ def move(
     slots: str = typer.Argument(help="Slots and ranges of them, both ends included: 7 or 0-99,200."),
     to: int = typer.Option(..., "--to", help="The instance that gets them.", min=0),
     operator: str | None = OPERATOR,
+    protocol: str | None = PROTOCOL,
 ) -> None:
     """Give slots to an instance."""
-    _do(context, {"do": "move", "slots": parse_slots(slots), "to": to, "operator": operator})
+    _do(context, {"do": "move", "slots": parse_slots(slots), "to": to, "operator": operator, "protocol": protocol})
 
 
 @app.command("rebalance")
-def rebalance(context: typer.Context, operator: str | None = OPERATOR) -> None:
+def rebalance(context: typer.Context, operator: str | None = OPERATOR, protocol: str | None = PROTOCOL) -> None:
     """Deal the slots out anew, by the work seen in them lately."""
-    _do(context, {"do": "rebalance", "operator": operator})
+    _do(context, {"do": "rebalance", "operator": operator, "protocol": protocol})
 
 
 @app.command("status")
@@ -62,7 +66,7 @@ def status(context: typer.Context, as_json: bool = typer.Option(False, "--json",
     if as_json:
         typer.echo(json.dumps(answer["progress"], indent=2))
         return
-    _show(answer["routing"])
+    _show(answer["routing"], answer["homes"])
     progress = answer["progress"]
     if progress is None:
         typer.echo("no batch has ended yet")
@@ -89,13 +93,14 @@ def _do(context: typer.Context, request: dict[str, Any]) -> None:
     _show(ask(Checkpoint.existing(context.obj), request)["routing"])
 
 
-def _show(routing: dict[str, Any]) -> None:
-    table = Table("operator", "epoch", "instance", "slots", "which", box=box.SIMPLE)
+def _show(routing: dict[str, Any], homes: dict[str, list[str]] | None = None) -> None:
+    table = Table("operator", "epoch", "instance", "executor", "slots", "which", box=box.SIMPLE)
     for name, body in routing.items():
         each = Routing.from_json(body)
         for instance, ranges in enumerate(each.ranges):
             shown = [f"{lo}-{hi - 1}" if hi - lo > 1 else str(lo) for lo, hi in ranges[:RANGES_SHOWN]]
             which = ", ".join(shown) + (f" and {len(ranges) - RANGES_SHOWN} more" if len(ranges) > RANGES_SHOWN else "")
             first = (name, str(each.epoch)) if instance == 0 else ("", "")
-            table.add_row(*first, str(instance), f"{sum(hi - lo for lo, hi in ranges):,}", which)
+            home = (homes or {}).get(name, [])[instance : instance + 1] or [""]
+            table.add_row(*first, str(instance), *home, f"{sum(hi - lo for lo, hi in ranges):,}", which)
     Console().print(table)

@@ -207,7 +207,14 @@ class Elastic:
             self.checkpoint.note_routing(self.routing)
         later = {name: self.routing[name] for name in moving if ways[name].protocol is Protocol.MERGE}
         if later and self.placement is not None:
-            threading.Thread(target=self._ahead, args=(later,), name="headrace-merge", daemon=True).start()
+            threading.Thread(target=self._bring, args=(later,), name="headrace-merge", daemon=True).start()
+
+    def _bring(self, routing: dict[str, Routing]) -> None:
+        """Have the old state where new owners work already, and say so."""
+        _, fetched, fetch_ms = self._ahead(routing)
+        for name, each in routing.items():
+            counts, why = (each.instances, each.instances, 0), "the old state has arrived"
+            self.news.append(Change(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, fetched, fetch_ms))
 
     def _way(self, wanted: str, name: str, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
         """How an operator's state is to change hands."""

@@ -61,15 +61,16 @@ class Endpoint:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked, as the method of the query's handle would."""
+        operator, protocol = request.get("operator"), request.get("protocol")
         match request:
             case {"do": "rescale", "instances": int() as instances}:
-                self.elastic.rescale(request.get("operator"), instances)
+                self.elastic.rescale(operator, instances, protocol)
             case {"do": "move", "slots": list() as slots, "to": int() as to}:
-                self.elastic.move([tuple(each) if isinstance(each, list) else each for each in slots], to, request.get("operator"))
+                self.elastic.move([tuple(each) if isinstance(each, list) else each for each in slots], to, operator, protocol)
             case {"do": "rebalance"}:
-                self.elastic.rebalance(request.get("operator"))
+                self.elastic.rebalance(operator, protocol)
             case {"do": "status"}:
-                return {"routing": self._routing(), "progress": self.progress()}
+                return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress()}
             case _:
                 wanted = "rescale with instances, move with slots and to, rebalance, or status"
                 raise QueryError(where="control endpoint", wanted=wanted, found=json.dumps(request)[:200])

@@ -14,7 +14,7 @@ def change_at_random(query: hr.HeadraceQuery, random: Random) -> None:
     operator = random.choice(sorted(query.routing()))
     facts = query._loop.elastic.facts
     own = random.choice(["auto", *facts[operator].possible])
-    match random.randint(0, 3):
+    match random.randint(0, 4):
         case 0:
             of_all = set(facts[operator].possible).intersection(*(each.possible for each in facts.values()))
             query.rescale(random.randint(1, INSTANCES_MAX), protocol=random.choice(["auto", *sorted(of_all)]))
@@ -24,5 +24,8 @@ def change_at_random(query: hr.HeadraceQuery, random: Random) -> None:
             lo = random.randint(0, 4000)
             to = random.randrange(query.routing()[operator].instances)
             query.move([(lo, lo + random.randint(1, 96)), random.randint(0, 4095)], to, operator, own)
+        case 3 if facts[operator].mergeable:
+            lo = random.randint(0, 3000)
+            query.spread([(lo, lo + 1000)] if random.random() < 0.7 else [], operator)
         case _:
             query.rebalance(operator, own)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from headrace.compile import catalyst
 from headrace.compile.homes import INSTANCE, PARTITIONS_MIN
-from headrace.ids import SLOT_BITS
+from headrace.ids import SLOT_BITS, SLOTS
 from headrace.state.layout import HASH, SUB
 from headrace.state.routing import Routing
 
@@ -27,7 +27,7 @@ def route(rows: DataFrame, routing: Routing, in_task: bool = True) -> DataFrame:
     tasks = len(routing.parts)
     if tasks == 1:
         return rows.coalesce(1) if in_task else rows.repartition(1)
-    if routing.recreations:
+    if routing.recreations or routing.spread:
         return _told(rows, routing, INSTANCE).repartitionById(tasks, F.col(INSTANCE)).drop(INSTANCE)
     return rows.repartitionById(tasks, _instance_of(rows.sparkSession.sparkContext, routing))
 
@@ -40,15 +40,28 @@ def route_by_column(rows: DataFrame, routing: Routing, column: str) -> DataFrame
 def _told(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
     """Rows with the instance that each goes to in a column; twice, if it goes to two."""
     context = rows.sparkSession.sparkContext
-    if not routing.recreations:
-        return rows.withColumn(column, _instance_of(context, routing))
-    return rows.withColumn(column, F.explode(_both_of(context, routing)))
+    if routing.recreations:
+        return rows.withColumn(column, F.explode(_both_of(context, routing)))
+    owner = _instance_of(context, routing)
+    if routing.spread:
+        # By the whole row, not at random: a task that runs twice must send each row to the same instance.
+        dealt = F.pmod(F.xxhash64(*rows.columns), F.lit(routing.instances)).cast("int")
+        owner = F.when(_is_spread(context, routing), dealt).otherwise(owner)
+    return rows.withColumn(column, owner)
 
 
 @lru_cache(maxsize=64)
 def _instance_of(context: SparkContext, routing: Routing) -> Column:
     """A row's instance by its hash. A query asks for the same every batch, in a session object that is a new one every batch."""
     return _by_slot(context, routing.targets()[0], "int")
+
+
+@lru_cache(maxsize=64)
+def _is_spread(context: SparkContext, routing: Routing) -> Column:
+    marks = np.zeros(SLOTS, dtype=np.int64)
+    for lo, hi in routing.spread:
+        marks[lo:hi] = 1
+    return _by_slot(context, marks, "int") == 1
 
 
 @lru_cache(maxsize=64)

@@ -42,9 +42,14 @@ class Facts:
     """Whether rows give results before a window closes."""
 
     @property
+    def mergeable(self) -> bool:
+        """Whether any instance may keep a part of a key's state, to be merged when a window closes."""
+        return self.window is not None and not self.emits_at_once
+
+    @property
     def possible(self) -> tuple[Protocol, ...]:
         windows = (Protocol.WINDOW_RECREATION,) if self.window else ()
-        merges = (Protocol.MERGE,) if self.window and not self.emits_at_once else ()
+        merges = (Protocol.MERGE,) if self.mergeable else ()
         return (Protocol.STATE_RECREATION, *windows, *merges, Protocol.BUFFERING)
 
 

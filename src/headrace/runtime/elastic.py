@@ -12,12 +12,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose
+from headrace.control.hot import levelled
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from headrace.runtime.checkpoint import Checkpoint
@@ -126,12 +127,26 @@ class Elastic:
             raise QueryError(where="rescale", wanted=f"a number of instances from 1 to {INSTANCES_MAX}", found=repr(instances))
         names = self._named("rescale", operator)
         why = f"rescale to {instances} was asked for"
-        self._change(names, why, lambda op, before: before.rescaled(instances, self.work.get(op)), protocol)
+        self._change(names, why, lambda op, before: self._levelled(op, before, instances), protocol)
 
     def rebalance(self, operator: str | None, protocol: str | None = None) -> None:
         names = self._named("rebalance", operator)
         why = "rebalance was asked for"
-        self._change(names, why, lambda op, before: before.rescaled(before.instances, self.work.get(op)), protocol)
+        self._change(names, why, lambda op, before: self._levelled(op, before, before.instances), protocol)
+
+    def spread(self, slots: Slots, operator: str | None) -> None:
+        """Deal the rows of these slots, and of no others, out over all instances."""
+        ranges = _ranges(slots) if slots != [] else []
+        names = self._named("spread", operator)
+        wrong = [name for name in names if ranges and not self.facts.get(name, Facts()).mergeable]
+        if wrong:
+            wanted = "operators whose state is merged when windows close: time windows in append mode"
+            raise QueryError(where="spread", wanted=wanted, found=", ".join(wrong), hint="name the operator")
+        each = {slot for lo, hi in ranges for slot in range(lo, hi)}
+        self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
+
+    def _levelled(self, op: str, before: Routing, instances: int) -> Routing:
+        return levelled(before, instances, self.work.get(op), self.facts.get(op, Facts()).mergeable)
 
     def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
         ranges = _ranges(slots)
@@ -221,13 +236,17 @@ class Elastic:
         size = 0
         if latest is not None and self.placement is not None and self.placement.working is not None:
             size = sum(bytes_ for _, bytes_ in {(r.file, r.bytes) for r in _runs(latest, name)}) * after.moved_from(before) // SLOTS
-        return choose(wanted, name, self.facts.get(name, Facts()), size, self.bytes_per_s)
+        facts = self.facts.get(name, Facts())
+        if (before.spread or after.spread) and wanted == AUTO:
+            # What lies with all instances has no old owner.
+            facts = replace(facts, window=None)
+        return choose(wanted, name, facts, size, self.bytes_per_s)
 
     def _recreating(self, name: str, before: Routing, after: Routing) -> Routing:
         """The routing in which new owners begin new windows. Nothing to close, nothing to recreate."""
         window, latest = self.facts[name].window, self.checkpoint.latest()
         newest = [ref.sub_max for ref in _runs(latest, name) if ref.sub_max is not None] if latest else []
-        if latest is None or window is None or not newest:
+        if latest is None or window is None or not newest or before.spread or after.spread:
             return after
         return after.recreating(before, max(*newest, latest.watermark_ms * 1000), window)
 

@@ -6,6 +6,7 @@ staged in files. So a chain of operators is one job, with one shuffle in front o
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,6 +30,8 @@ FLUSH_ROWS_HERE = 2_000_000
 FLUSHED_HERE = 0
 """... under the number of a task attempt, of which there can be only one."""
 
+SKEWED = 1.5
+"""A slot with more than so many times an instance's share is worth combining for, whatever that does to the other rows."""
 COMBINE_BELOW = 0.7
 """Combine before the shuffle while it leaves less than this share of the rows."""
 
@@ -48,7 +51,13 @@ class Combining:
         rows = sum(r.rows for r in reports)
         if rows < 1000:
             return
-        if self.wanted(op):
+        by_slot: Counter[int] = Counter()
+        for report in reports:
+            by_slot.update(dict(report.rows_per_slot))
+        if len(reports) > 1 and max(by_slot.values()) > SKEWED * rows / len(reports):
+            # A hot key: combined where its rows are read, on all cores, its owner gets one row from each.
+            self.pays[op.id] = True
+        elif self.wanted(op):
             self.pays[op.id] = sum(r.rows_shuffled for r in reports) < COMBINE_BELOW * rows
         else:
             self.pays[op.id] = sum(r.keys for r in reports) * max(1, len(reports)) < COMBINE_BELOW * rows / 2

@@ -220,6 +220,13 @@ class HeadraceQuery:
         """Give slots to an instance: ``move(7, to=1)``, ``move(range(0, 100), to=1)``, ``move([(0, 10), 77], to=0)``."""
         self._loop.elastic.move(slots, to, operator, protocol)
 
+    def spread(self, slots: Slots, operator: str | None = None) -> None:
+        """Deal the rows of hot slots out over all instances, whoever owns them; the owner merges what each keeps. ``spread([])`` ends it.
+
+        For time windows in append mode; ``rescale`` and ``rebalance`` do it by themselves for slots with more than an instance's share.
+        """
+        self._loop.elastic.spread(slots, operator)
+
     def routing(self) -> dict[str, Routing]:
         """Per operator, which instance owns which slots from the next batch on."""
         return dict(self._loop.elastic.routing)

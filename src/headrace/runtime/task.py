@@ -133,10 +133,10 @@ class InstanceTask:
             applied = operator.apply(rows, views, spec.moment)
         with self._phase("write"):
             fail_point("run-before", spec.version)
-            new = self._write_changed(applied, names, views, spec.step)
+            new = self._write_changed(applied, names, views, part, spec.step)
             fail_point("run-after", spec.version)
         if spec.until_ms is not None:
-            applied = self._close(operator, applied, names, views)
+            applied = self._close(operator, applied, names, views, part)
         with self._phase("write"):
             staged, results = self._stage(applied, new, names)
             fail_point("staged-after", spec.version)
@@ -204,16 +204,16 @@ class InstanceTask:
             views[name] = View(reader, clip(part.own(self.spec.refs.get(name, ())), part.slots, reader), part.slots)
         return views
 
-    def _close(self, operator: Operator, applied: Applied, names: Names, views: Views) -> Applied:
+    def _close(self, operator: Operator, applied: Applied, names: Names, views: Views, part: Part) -> Applied:
         """Close on top of what this task has just written; both are its results."""
         assert self.spec.until_ms is not None
         with self._phase("kernel"):
             closed = operator.close(views, self.spec.moment, self.spec.until_ms)
         with self._phase("write"):
-            self._write_changed(closed, names, views, Step.CLOSE)
+            self._write_changed(closed, names, views, part, Step.CLOSE)
         return replace(applied, emitted=[*applied.emitted, *closed.emitted])
 
-    def _write_changed(self, applied: Applied, names: Names, views: Views, step: Step) -> list[RunRef]:
+    def _write_changed(self, applied: Applied, names: Names, views: Views, part: Part, step: Step) -> list[RunRef]:
         """Write what changed as one run per store, and put it on top of the store's view; returns the main store's."""
         spec, new = self.spec, []
         for name, rows in applied.changed.items():
@@ -223,8 +223,10 @@ class InstanceTask:
             directory, layout = view.reader.directory, spec.operator.stores[name].layout
             ref = write_run(directory, names.run(name, step), rows, layout, seq=run_seq(spec.version, step), lo=0, hi=SLOTS, sync=spec.sync)
             view.reader.keep(ref.file)
-            # The rows all lie in the instance's own slots; a reference may only claim those.
-            claimed = clip([ref], view.ranges, view.reader) if len(view.ranges) > 1 else [_claim(ref, view.ranges)]
+            # The rows all lie in slots that the instance may write; a reference may only claim those.
+            writes = part.writes
+            claimed = clip([ref], writes, view.reader) if len(writes) > 1 else [_claim(ref, writes)]
+            claimed = [each for each in claimed if each.rows] if part.spread else claimed
             views[name] = replace(view, refs=[*claimed, *view.refs])
             if name == MAIN:
                 new = claimed

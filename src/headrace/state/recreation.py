@@ -22,7 +22,7 @@ from typing import Any
 
 from headrace.ids import SLOTS
 from headrace.state.run import RunRef
-from headrace.state.slots import SlotRanges, clip
+from headrace.state.slots import SlotRanges, clip, ranges_of
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,16 @@ class Part:
     """Only windows that start within these bounds, both included."""
     counts_from_us: int | None = None
     """Rows before this count elsewhere too, and are to be counted there."""
+    spread: SlotRanges = ()
+    """Slots of which it gets rows too, whoever owns them."""
+
+    @property
+    def writes(self) -> SlotRanges:
+        """The slots that its runs may hold rows of."""
+        if not self.spread:
+            return self.slots
+        each = sorted({slot for lo, hi in (*self.slots, *self.spread) for slot in range(lo, hi)})
+        return ranges_of(each)
 
     def own(self, refs: Iterable[RunRef]) -> list[RunRef]:
         if self.generation:

@@ -37,6 +37,9 @@ class Routing:
     """Grows with every change; a version says by which epoch its rows were routed."""
     recreations: tuple[Recreation, ...] = ()
     """Slots whose windows are being recreated by their new owner, while the old one still closes its own."""
+    spread: SlotRanges = ()
+    """Slots whose rows are dealt out over all instances, whoever owns them: each keeps what it got as a partial of the slot's state, and
+    the owner merges. For slots with more work than one instance can do, where state is merged anyway."""
 
     def __post_init__(self) -> None:
         owned = sorted(r for each in self.ranges for r in each)
@@ -61,7 +64,7 @@ class Routing:
     def parts(self) -> tuple[Part, ...]:
         """What each task does: the instances', then, for each recreation, the old owner's side and the new one's."""
         if not self.recreations:
-            return tuple(Part(ranges) for ranges in self.ranges)
+            return tuple(Part(ranges, spread=self.spread) for ranges in self.ranges)
         owners = self.table()
         for recreation in self.recreations:
             for lo, hi in recreation.slots:
@@ -92,6 +95,15 @@ class Routing:
         """The same when recreations are over, or broken off."""
         left = tuple(each for each in self.recreations if each not in over)
         return self if left == self.recreations else replace(self, recreations=left, epoch=self.epoch + 1)
+
+    def spreading(self, slots: Iterable[int]) -> Routing:
+        """The same, with the rows of just these slots dealt out over all instances.
+
+        >>> Routing.even(2).spreading([7, 8, 100]).spread
+        ((7, 9), (100, 101))
+        """
+        spread = ranges_of(sorted(slots))
+        return self if spread == self.spread else replace(self, spread=spread, epoch=self.epoch + 1)
 
     def table(self) -> npt.NDArray[np.int64]:
         """Slot to instance."""
@@ -136,16 +148,18 @@ class Routing:
         return [float(load) for load in np.bincount(self.table(), weights=weights, minlength=self.instances)]
 
     def to_json(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "ranges": self.ranges, "recreations": [each.to_json() for each in self.recreations]}
+        recreations = [each.to_json() for each in self.recreations]
+        return {"epoch": self.epoch, "ranges": self.ranges, "recreations": recreations, "spread": self.spread}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Routing:
         recreations = tuple(Recreation.from_json(each) for each in body["recreations"])
-        return cls(tuple(tuple((lo, hi) for lo, hi in each) for each in body["ranges"]), body["epoch"], recreations)
+        spread = tuple((lo, hi) for lo, hi in body["spread"])
+        return cls(tuple(tuple((lo, hi) for lo, hi in each) for each in body["ranges"]), body["epoch"], recreations, spread)
 
     def _with(self, owners: npt.NDArray[np.int64], instances: int) -> Routing:
         ranges = tuple(ranges_of(np.flatnonzero(owners == instance)) for instance in range(instances))
-        return self if ranges == self.ranges else Routing(ranges, self.epoch + 1)
+        return self if ranges == self.ranges else Routing(ranges, self.epoch + 1, spread=self.spread if instances > 1 else ())
 
 
 def with_idle(weights: Weights) -> Weights:

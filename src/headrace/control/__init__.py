@@ -1,1 +1,23 @@
-"""Policies: pure functions from what was observed to what is to be done. Only the runtime does it."""
+"""Decisions as pure functions: ``decide(observation, config) -> decisions``, one policy a file.
+
+A policy reads no clock, does no I/O and knows no Spark; what it must remember it is given and gives back. The runtime and the simulator
+drive the same functions.
+
+| policy            | from               | decides                                                              |
+| ----------------- | ------------------ | -------------------------------------------------------------------- |
+| `bottleneck`      | SEEP 5.1           | split instances that were too busy in several reports in a row       |
+| `pool`            | SEEP 5.2           | how many executors wait ready                                        |
+| `elastic_manager` | StreamCloud V.B    | how many instances, from their average utilisation                   |
+| `load_balancer`   | StreamCloud V.B    | which slots move, from the deviation of utilisation                  |
+| `ring`            | Floe VI, VII       | the same without a centre: nodes talk to their neighbours            |
+| `rates`           | DS2                | the instances of all operators in one step, from true rates          |
+| `tiers`           | Borealis 2         | which of local, neighbourhood and global remedies is used when       |
+
+`observation` and `decisions` are what goes in and out; `assignment` deals slots out; `checks` refuses impossible settings.
+
+```
+observation ─┐
+config ──────┼─> decide ─┬─> decisions, each with its reason
+memory ──────┘           └─> memory
+```
+"""

@@ -1,0 +1,78 @@
+"""HA units, and what it takes to recover them (Borealis 5.2).
+
+The operators of a server, the *primary*, are divided into HA units; each has a *backup* on another server. A checkpoint of a unit is two
+tasks: the primary *captures* what has changed into a message, and the backup *pastes* the message into its image of the unit. When a
+primary fails, its backups paste what has arrived and redo what was processed since the last capture, each for its own units and all at
+the same time:
+
+    recovery load of a unit            paste_s + redo_s
+    recovery time of a server          the largest sum of these over the units that one backup holds for it, per capacity
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NewType
+
+from headrace.control.network import Node, NodeId, expect
+
+UnitId = NewType("UnitId", str)
+
+
+@dataclass(frozen=True)
+class HaUnit:
+    """A unit as it stands now. All times are seconds of CPU, but for `age_s`."""
+
+    name: UnitId
+    primary: NodeId
+    backup: NodeId
+    redo_s: float = 0.0
+    """Processing since the last capture, lost with the primary."""
+    capture_s: float = 0.0
+    """What a capture would take now."""
+    paste_s: float = 0.0
+    """What the messages take that were captured and not pasted yet."""
+    age_s: float = 0.0
+    """Seconds since the last capture."""
+
+    def __post_init__(self) -> None:
+        where = f"HaUnit {self.name!r}"
+        expect(self.primary != self.backup, where, "a backup that is not its primary", self.backup)
+        for field in ("redo_s", "capture_s", "paste_s", "age_s"):
+            expect(0 <= getattr(self, field) < math.inf, where, f"{field} of 0 or more", getattr(self, field))
+
+    @property
+    def recovery_s(self) -> float:
+        return self.paste_s + self.redo_s
+
+
+def pair_loads_s(units: Iterable[HaUnit]) -> dict[tuple[NodeId, NodeId], float]:
+    """What each backup would have to do if each primary failed."""
+    loads: dict[tuple[NodeId, NodeId], float] = {}
+    for unit in units:
+        pair = (unit.primary, unit.backup)
+        loads[pair] = loads.get(pair, 0.0) + unit.recovery_s
+    return loads
+
+
+def recovery_times_s(units: Iterable[HaUnit], nodes: Sequence[Node]) -> Mapping[NodeId, float]:
+    """How long the recovery of each server would take; its backups work at the same time.
+
+    >>> units = [HaUnit("u", "a", "b", redo_s=3), HaUnit("v", "a", "c", redo_s=2, paste_s=2), HaUnit("w", "b", "a", redo_s=1)]
+    >>> recovery_times_s(units, [Node("a"), Node("b"), Node("c")])
+    {'a': 4.0, 'b': 1.0, 'c': 0.0}
+    """
+    capacity = {node.name: node.capacity for node in nodes}
+    times = {node.name: 0.0 for node in nodes}
+    for (primary, backup), load in pair_loads_s(units).items():
+        times[primary] = max(times[primary], load / capacity[backup])
+    return times
+
+
+def check_units(units: Sequence[HaUnit], nodes: Sequence[Node]) -> None:
+    names = [unit.name for unit in units]
+    expect(len(set(names)) == len(names), "units", "every name once", names)
+    unknown = {server for unit in units for server in (unit.primary, unit.backup)} - {node.name for node in nodes}
+    expect(not unknown, "units", f"servers among {', '.join(node.name for node in nodes)}", sorted(unknown))

@@ -1,0 +1,274 @@
+"""Correlation-based placement (Borealis 3.1): even loads, and little variance of the load of each node.
+
+Operators whose loads rise together go to different nodes, so that a burst of one stream is shared by all. The load of an operator is a time
+series of fixed length; rho(o, N) is its correlation with what else runs on N, and 0 where either is constant (or N is empty).
+
+    score of o for a target     global     mean over nodes j of rho(o, N_j), less rho(o, target)
+                                two-way    rho(o, other) - rho(o, target)
+                                one-way    rho(o, rest of its node) - rho(o, target)
+
+Where it departs from the paper:
+
+- The paper chooses among all operators that are not placed. A large one chosen last spoils the balance, so ours chooses among those with at
+  least `band` of the largest load left. `band=0` is the paper's.
+- "Balance is achieved" has no definition there. Ours moves an operator only if that narrows the gap of the pair, and takes the new mapping
+  of a pair only if its gap shrinks by `gain_min` or more. The sum of squared utilisations, weighted by capacity, falls with every change: a
+  steady load comes to rest.
+- The order of exchanges is not printed. Ours evens out one way first; then the fuller node gives its best operator above `score_min`, each
+  operator once; the best of the mappings on the way, by variance, among those as even as the first, is taken.
+- Nodes may differ in capacity: loads are compared per capacity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.control.network import Matrix, Node, NodeId, Placement, Vector, check_nodes, check_placement, expect, node_sums, owners
+from headrace.ids import OperatorId
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class LoadHistory:
+    """CPU seconds per second of each operator (row) over the last periods (column)."""
+
+    operators: tuple[OperatorId, ...]
+    series: Matrix
+
+    def __post_init__(self) -> None:
+        expect(len(set(self.operators)) == len(self.operators), "LoadHistory", "every operator once", self.operators)
+        fits = self.series.ndim == 2 and len(self.series) == len(self.operators) and self.series.shape[1] > 0
+        expect(fits, "LoadHistory", f"a series for each of {len(self.operators)} operators", self.series.shape)
+        wrong = self.series[~(np.isfinite(self.series) & (self.series >= 0))]
+        expect(not wrong.size, "LoadHistory", "loads of 0 or more", wrong[:3].tolist())
+
+    @cached_property
+    def means(self) -> Vector:
+        means: Vector = self.series.mean(axis=1)
+        return means
+
+    @cached_property
+    def shapes(self) -> Matrix:
+        """Each series with mean 0 and length 1, or all 0 where constant: products of these are correlations."""
+        return _shape(self.series)
+
+
+@dataclass(frozen=True)
+class CorrelationConfig:
+    method: Literal["one-way", "two-way", "selective"] = "selective"
+    """How a pair is rebalanced."""
+    gap_max: float = 0.1
+    """A pair is left alone while its utilisations differ by no more; 0.1 is a tenth of a core per core."""
+    gain_min: float = 0.01
+    """By how much the gap of a pair must shrink to be worth any move."""
+    score_min: float = 0.5
+    """Operators with a lower score are not exchanged; the scale is from -2 to 2. Lower: better plans, more moves."""
+    band: float = 0.5
+    """How much smaller than the largest operator left one may be to be chosen before it."""
+
+    def __post_init__(self) -> None:
+        where = "CorrelationConfig"
+        expect(self.method in ("one-way", "two-way", "selective"), where, "method one-way, two-way or selective", self.method)
+        expect(self.gap_max >= 0, where, "gap_max of 0 or more", self.gap_max)
+        expect(self.gain_min > 0, where, "gain_min above 0", self.gain_min)
+        expect(-2 <= self.score_min <= 2, where, "score_min from -2 to 2", self.score_min)
+        expect(0 <= self.band <= 1, where, "band from 0 to 1", self.band)
+
+
+@dataclass(frozen=True)
+class Move:
+    operator: OperatorId
+    source: NodeId
+    target: NodeId
+    reason: str
+
+
+def place(history: LoadHistory, nodes: Sequence[Node], config: CorrelationConfig | None = None) -> Placement:
+    """The global algorithm, for nodes that are empty. In the paper's Fig. 3 the cut plan comes out:
+
+    >>> bursts = np.array([[1, 2], [1, 2], [2, 1], [2, 1]], dtype=float)
+    >>> place(LoadHistory(("a1", "a2", "b1", "b2"), bursts), [Node("x"), Node("y")])
+    {'a1': 'x', 'a2': 'y', 'b1': 'x', 'b2': 'y'}
+    """
+    check_nodes(nodes)
+    capacities = np.array([node.capacity for node in nodes])
+    at = _spread(history, np.arange(len(history.operators)), capacities, (config or CorrelationConfig()).band)
+    return {name: nodes[node].name for name, node in zip(history.operators, at, strict=True)}
+
+
+def rebalance(
+    history: LoadHistory, nodes: Sequence[Node], placement: Placement, config: CorrelationConfig | None = None
+) -> tuple[Move, ...]:
+    """What to move now: the fullest node is paired with the emptiest, the second with the last but one, and so on."""
+    check_placement(placement, history.operators, nodes)
+    config = config or CorrelationConfig()
+    capacities = np.array([node.capacity for node in nodes])
+    at = owners(placement, history.operators, nodes)
+    used = np.bincount(at, weights=history.means, minlength=len(nodes)) / capacities
+    order = np.argsort(-used, kind="stable")
+    moves: list[Move] = []
+    for full, empty in zip(order[: len(order) // 2], order[::-1], strict=False):
+        if used[full] - used[empty] > config.gap_max:
+            after = _rebalanced(_Pair(history, (int(full), int(empty)), capacities), at, config)
+            reason = f"{nodes[full].name} is used {used[full]:.2f}, {nodes[empty].name} {used[empty]:.2f}"
+            changed = np.flatnonzero(after != at)
+            moves += [Move(history.operators[each], nodes[at[each]].name, nodes[after[each]].name, reason) for each in changed]
+    return tuple(moves)
+
+
+def moved(placement: Placement, moves: Iterable[Move]) -> Placement:
+    """The placement after these moves."""
+    return {**placement, **{move.operator: move.target for move in moves}}
+
+
+def node_series(history: LoadHistory, nodes: Sequence[Node], placement: Placement) -> Matrix:
+    """The load of each node over time."""
+    return node_sums(history.series, owners(placement, history.operators, nodes), len(nodes))
+
+
+def mean_variance(series: Matrix) -> float:
+    """The paper's first measure of a plan, to be small: the mean over nodes of the variance of their load."""
+    return float(series.var(axis=1).mean())
+
+
+def mean_correlation(series: Matrix) -> float:
+    """The paper's second measure, to be large: the mean correlation of two nodes; nan for a single node."""
+    shapes = _shape(series)
+    return float((shapes @ shapes.T)[np.triu_indices(len(series), 1)].mean()) if len(series) > 1 else math.nan
+
+
+def _shape(series: Matrix) -> Matrix:
+    centred = series - series.mean(axis=-1, keepdims=True)
+    length = np.linalg.norm(centred, axis=-1, keepdims=True)
+    # Rounding leaves a constant series with a tiny rest that would correlate with anything.
+    level = np.abs(series).max(axis=-1, keepdims=True, initial=0.0)
+    constant = length <= 1e-9 * np.maximum(level, 1e-300)
+    return np.where(constant, 0.0, centred / np.where(constant, 1.0, length))
+
+
+def _spread(history: LoadHistory, pool: Indices, capacities: Vector, band: float) -> Indices:
+    """Deal the operators of the pool out to empty nodes: always to the emptiest, the operator with the best score for it."""
+    means, shapes, series = history.means[pool], history.shapes[pool], history.series[pool]
+    at = np.zeros(len(pool), dtype=np.int64)
+    free = np.ones(len(pool), dtype=bool)
+    used = np.zeros(len(capacities))
+    totals = np.zeros((len(capacities), series.shape[1]))
+    rho = np.zeros((len(pool), len(capacities)))
+    total_rho = np.zeros(len(pool))
+    for _ in range(len(pool)):
+        target = int(np.argmin(used))
+        scores = total_rho / len(capacities) - rho[:, target]
+        chosen = _best(scores, means, free & (means >= band * means[free].max()))
+        at[chosen], free[chosen] = target, False
+        used[target] += means[chosen] / capacities[target]
+        totals[target] += series[chosen]
+        # Only the target's correlations have changed.
+        total_rho -= rho[:, target]
+        rho[:, target] = shapes @ _shape(totals[target])
+        total_rho += rho[:, target]
+    return at
+
+
+def _best(scores: Vector, loads: Vector, allowed: npt.NDArray[np.bool_]) -> int:
+    """The highest score; among equals (but for rounding) the largest load, then the first."""
+    top = allowed & (scores >= scores[allowed].max() - 1e-9)
+    return int(np.argmax(np.where(top, loads, -1.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """Two nodes, and what a mapping of their operators is worth."""
+
+    history: LoadHistory
+    nodes: tuple[int, int]
+    capacities: Vector
+
+    def utilisations(self, at: Indices) -> tuple[float, float]:
+        first, second = (float(self.history.means[at == node].sum() / self.capacities[node]) for node in self.nodes)
+        return first, second
+
+    def gap(self, at: Indices) -> float:
+        first, second = self.utilisations(at)
+        return abs(first - second)
+
+    def variance(self, at: Indices) -> float:
+        return float(sum(self.history.series[at == node].sum(axis=0).var() for node in self.nodes))
+
+    def fuller_first(self, at: Indices) -> tuple[int, int]:
+        first, second = self.utilisations(at)
+        return self.nodes if first >= second else (self.nodes[1], self.nodes[0])
+
+    def scores(self, at: Indices, giver: int, taker: int) -> tuple[Indices, Vector]:
+        """The giver's operators, and how much better each fits to the taker."""
+        mine = np.flatnonzero(at == giver)
+        series, shapes = self.history.series[mine], self.history.shapes[mine]
+        rest = _shape(series.sum(axis=0) - series)
+        there = _shape(self.history.series[at == taker].sum(axis=0))
+        return mine, (shapes * rest).sum(axis=1) - shapes @ there
+
+
+def _rebalanced(pair: _Pair, at: Indices, config: CorrelationConfig) -> Indices:
+    if config.method == "two-way":
+        after = _two_way(pair, at, config.band)
+    else:
+        after = _one_way(pair, at)
+        if config.method == "selective":
+            after = _exchanged(pair, after, config.score_min)
+    return after if pair.gap(after) <= pair.gap(at) - config.gain_min else at
+
+
+def _two_way(pair: _Pair, at: Indices, band: float) -> Indices:
+    """Both nodes as if empty."""
+    # In order of the nodes, not of their loads, so that doing it again gives the same.
+    nodes = np.array(sorted(pair.nodes))
+    pool = np.flatnonzero(np.isin(at, nodes))
+    after = at.copy()
+    after[pool] = nodes[_spread(pair.history, pool, pair.capacities[nodes], band)]
+    return after
+
+
+def _one_way(pair: _Pair, at: Indices) -> Indices:
+    """The fuller node gives operators, best score first, as long as that narrows the gap."""
+    giver, taker = pair.fuller_first(at)
+    means = pair.history.means
+    after = at.copy()
+    while True:
+        first, second = (float(means[after == node].sum() / pair.capacities[node]) for node in (giver, taker))
+        mine, scores = pair.scores(after, giver, taker)
+        # A move of load x changes the difference by x/c1 + x/c2; below twice the difference, the gap narrows.
+        shift = means[mine] * (1 / pair.capacities[giver] + 1 / pair.capacities[taker])
+        fits = (shift > 0) & (shift <= first - second)
+        if not fits.any():
+            # What remains is larger than the difference: one more may still leave less of it.
+            fits = (shift > 0) & (shift < 2 * (first - second) - 1e-12)
+            if fits.any():
+                after[mine[_best(-shift, means[mine], fits)]] = taker
+            return after
+        after[mine[_best(scores, means[mine], fits)]] = taker
+
+
+def _exchanged(pair: _Pair, at: Indices, score_min: float) -> Indices:
+    """The fuller node gives its best operator, again and again, until the fuller one has none above the threshold."""
+    gap = pair.gap(at)
+    best, best_variance = at, pair.variance(at)
+    after = at.copy()
+    still = np.ones(len(at), dtype=bool)
+    while True:
+        giver, taker = pair.fuller_first(after)
+        mine, scores = pair.scores(after, giver, taker)
+        wanted = still[mine] & (scores > score_min)
+        if not wanted.any():
+            return best
+        chosen = mine[_best(scores, pair.history.means[mine], wanted)]
+        after[chosen], still[chosen] = taker, False
+        variance = pair.variance(after)
+        if pair.gap(after) <= gap + 1e-12 and variance < best_variance:
+            best, best_variance = after.copy(), variance

@@ -1,0 +1,129 @@
+"""What policies see: per operator one array per quantity, an entry for each instance or slot.
+
+Arrays rather than an object per instance, so that a decision over a thousand instances costs a few numpy calls. Instances are numbered
+0, 1, ... as in `headrace.state.routing`, and a slot's owner is such a number. Time is a number of seconds, from any beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import require
+from headrace.ids import SLOTS, OperatorId
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Owners = npt.NDArray[np.int64]
+"""Slot to instance, as `Routing.table` gives it."""
+
+
+def _unknown() -> Floats:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorLoad:
+    """One operator during the last reporting period. A quantity left out is 0 everywhere."""
+
+    operator: OperatorId
+    cpu: Floats
+    """Per instance: the share of its CPU time slice that it used, 0 to 1."""
+    owners: Owners
+    rows_per_slot: Floats = field(default_factory=_unknown)
+    """Rows that arrived per second and slot."""
+    rows_in_per_s: Floats = field(default_factory=_unknown)
+    """Per instance: rows processed, which are fewer than arrived where the instance is overloaded."""
+    rows_out_per_s: Floats = field(default_factory=_unknown)
+    queue_rows: Floats = field(default_factory=_unknown)
+    """Per instance: rows that wait."""
+    state_bytes: Floats = field(default_factory=_unknown)
+    hosts: tuple[str, ...] = ()
+    """Per instance: the executor it lives on."""
+    zones: tuple[str, ...] = ()
+    """Per instance: what fails together with its host."""
+
+    def __post_init__(self) -> None:
+        instances = len(self.cpu)
+        require(instances > 0, f"operator {self.operator} has an instance")
+        for name in ("cpu", "rows_in_per_s", "rows_out_per_s", "queue_rows", "state_bytes"):
+            self._freeze(name, instances)
+        self._freeze("rows_per_slot", SLOTS)
+        owners = np.asarray(self.owners, dtype=np.int64)
+        require(len(owners) == SLOTS and owners.min() >= 0 and owners.max() < instances, f"every slot has an owner of 0 to {instances - 1}")
+        object.__setattr__(self, "owners", _read_only(owners))
+        for name in ("hosts", "zones"):
+            each = getattr(self, name) or ("",) * instances
+            require(len(each) == instances, f"{name} has an entry for each of {instances} instances, not {len(each)}")
+            object.__setattr__(self, name, each)
+
+    @property
+    def instances(self) -> int:
+        return len(self.cpu)
+
+    def slot_cpu(self) -> Floats:
+        """The CPU that each slot costs: that of its owner, in proportion to rows; evenly where no rows were counted.
+
+        >>> load = OperatorLoad(OperatorId("sum"), np.array([0.8, 0.2]), np.arange(SLOTS) % 2, np.arange(SLOTS) % 4 + 1.0)
+        >>> (load.slot_cpu()[:4] * 1024).round(3).tolist()
+        [0.2, 0.067, 0.6, 0.133]
+        >>> load.per_instance(load.slot_cpu()).round(3).tolist()
+        [0.8, 0.2]
+        """
+        rows = self.rows_per_slot
+        of_owner = self.per_instance(rows)
+        slots = np.bincount(self.owners, minlength=self.instances)
+        # An instance without rows still costs something, such as timers; its slots share that.
+        weight = np.where(of_owner[self.owners] > 0, rows, 1.0)
+        total = np.where(of_owner > 0, of_owner, np.maximum(slots, 1))
+        return weight * (self.cpu / total)[self.owners]
+
+    def per_instance(self, per_slot: Floats) -> Floats:
+        """Each instance's part of a quantity given per slot."""
+        return loads_of(self.owners, per_slot, self.instances)
+
+    def _freeze(self, name: str, entries: int) -> None:
+        values = np.asarray(getattr(self, name), dtype=np.float64)
+        values = values if len(values) else np.zeros(entries)
+        require(len(values) == entries, f"{name} has {entries} entries, not {len(values)}")
+        require(bool(np.isfinite(values).all()) and values.min() >= 0, f"{name} of operator {self.operator} is finite and not negative")
+        object.__setattr__(self, name, _read_only(values))
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A query during the last reporting period."""
+
+    at_s: float
+    operators: tuple[OperatorLoad, ...]
+    inputs: Mapping[OperatorId, tuple[OperatorId, ...]] = field(default_factory=dict)
+    """Per operator: those whose output it reads. A name that is no operator here is a source."""
+    source_rows_per_s: Mapping[OperatorId, float] = field(default_factory=dict)
+    """What the sources offer, whether or not the query keeps up."""
+
+    def __post_init__(self) -> None:
+        names = [load.operator for load in self.operators]
+        require(len(set(names)) == len(names), f"operators have names of their own, unlike {names}")
+        object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
+        object.__setattr__(self, "source_rows_per_s", MappingProxyType(dict(self.source_rows_per_s)))
+
+
+def loads_of(owners: Owners, per_slot: Floats, instances: int) -> Floats:
+    """What belongs to each instance of a quantity given per slot.
+
+    >>> loads_of(np.array([0, 2, 2]), np.array([1.0, 2.0, 3.0]), 4).tolist()
+    [1.0, 0.0, 5.0, 0.0]
+    """
+    return np.bincount(owners, weights=per_slot, minlength=instances).astype(np.float64, copy=False)
+
+
+def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view, so that the caller's own array stays as it was."""
+    view = values.view()
+    view.flags.writeable = False
+    return view

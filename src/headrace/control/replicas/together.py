@@ -1,0 +1,199 @@
+"""Primaries and replicas placed as one entity (replica groups 3.5 and 4.1): after a failure, an overload, with a new node, or all at once.
+
+What a replica costs depends on where its primary is, so a choice is a pair: y_gn, the primary of range g on host n, and x_gnm, a replica
+on m besides.
+
+    minimise   cost of primaries + cost of replicas + much * missing replicas + more than any move * overload
+    such that  one primary; q replicas of it, none in its zone, one per zone; so many replicas per host;
+               per host, load of primaries - overload <= what it bears
+
+Where it departs from the paper, which has no formula for this: loads of ranges differ, so this is no flow and has no integral linear
+program; scipy's mixed-integer solver (HiGHS) finds the optimum. A primary moves only if its host failed or is overloaded, cheaper shipping
+alone is not worth interrupting a range; and it goes to a host that has a copy (then the hand-over is light) or to one of a few hosts with
+least load. What primaries load is not held against their hosts in the cost of shipping, since it moves with them: else all would flee from
+a full host, and back. A host that stays overloaded whatever is done is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array
+
+from headrace.control.network import NodeId, Vector
+from headrace.control.replicas.model import (
+    STAY,
+    Arrangement,
+    Change,
+    Host,
+    Hosts,
+    KeyRange,
+    RangeId,
+    ReplicaConfig,
+    changes,
+    check_ranges,
+    copy_costs,
+    holders,
+)
+from headrace.errors import require
+
+
+def place_together(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig | None = None) -> Arrangement:
+    """The cheapest places for the primary and the replicas of every range.
+
+    >>> from headrace.control.network import Node
+    >>> from headrace.control.replicas.model import Host
+    >>> hosts = Hosts.by_zone([Host(Node("b")), Host(Node("c")), Host(Node("d"))])
+    >>> after = place_together([KeyRange("r", "failed", frozenset({"c"}))], hosts)
+    >>> after.primaries, after.replicas
+    ({'r': 'c'}, {'r': frozenset({'b'})})
+    """
+    check_ranges(ranges)
+    if not ranges:
+        return Arrangement({}, {}, {}, 0.0)
+    program = _Program(tuple(ranges), hosts.without(ranges), config or ReplicaConfig())
+    return program.arranged(program.solved())
+
+
+def rearrange(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig | None = None) -> tuple[Change, ...]:
+    """What to do now: nothing, as long as no other arrangement is worth its moves.
+
+    >>> from headrace.control.network import Node
+    >>> from headrace.control.replicas.model import Host
+    >>> hosts = Hosts.by_zone([Host(Node("b")), Host(Node("c"))])
+    >>> rearrange([KeyRange("r", "b", frozenset({"c"}))], hosts)
+    ()
+    >>> rearrange([KeyRange("r", "b", frozenset({"failed"}))], hosts)
+    (Ship(range='r', source='b', target='c'),)
+    """
+    return changes(ranges, hosts, place_together(ranges, hosts, config))
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """Variables in this order: y, x, missing of each range, overload of each host."""
+
+    ranges: tuple[KeyRange, ...]
+    hosts: Hosts
+    config: ReplicaConfig
+
+    @cached_property
+    def y(self) -> list[tuple[int, int]]:
+        return [(g, n) for g, each in enumerate(self.ranges) for n in self._candidates(each)]
+
+    @cached_property
+    def x(self) -> list[tuple[int, int]]:
+        """Index of y, and the host of the replica."""
+        zones = self.hosts.zones
+        return [(at, m) for at, (_, n) in enumerate(self.y) for m in range(len(zones)) if zones[m] != zones[n]]
+
+    @property
+    def size(self) -> int:
+        return len(self.y) + len(self.x) + len(self.ranges) + len(self.hosts.hosts)
+
+    @cached_property
+    def overloaded(self) -> set[NodeId]:
+        """Hosts whose primaries ask too much of them."""
+        asked: dict[NodeId, float] = {}
+        for each in self.ranges:
+            asked[each.primary] = asked.get(each.primary, 0.0) + each.load
+        return {host.node.name for host in self.hosts.hosts if asked.get(host.node.name, 0.0) > self.bears(host)}
+
+    def bears(self, host: Host) -> float:
+        return host.node.capacity * self.config.utilisation_max
+
+    def _candidates(self, each: KeyRange) -> list[int]:
+        if each.primary in self.hosts.names and each.primary not in self.overloaded:
+            return [self.hosts.names.index(each.primary)]
+        have = holders(each, self.hosts)
+        others = sorted(set(range(len(self.hosts.hosts))) - set(have), key=lambda at: (self.hosts.hosts[at].load, at))
+        return have + others[: max(self.config.spare_hosts, 0 if have else 1)]
+
+    @cached_property
+    def costs(self) -> Vector:
+        """Scaled so that no replica and no hand-over costs more than 1 of its own."""
+        per_range = [copy_costs(each, self.hosts, self.config) for each in self.ranges]
+        primaries = np.array([self._primary_cost(self.ranges[g], n) for g, n in self.y])
+        replicas = np.array([per_range[self.y[at][0]][self.y[at][1], m] for at, m in self.x])
+        scale = max(primaries.max(initial=0.0), replicas.max(initial=0.0), 1e-300)
+        q, count = self.config.replicas, len(self.ranges)
+        # Cheaper replicas, at most q, are not worth a hand-over; a mean range less of overload is, with all its replicas moved; and a
+        # missing replica is worth anything.
+        moved = np.array([float(q * (self.hosts.names[n] != self.ranges[g].primary)) for g, n in self.y])
+        mean_load = max(sum(each.load for each in self.ranges) / count, 1e-300)
+        overload = np.full(len(self.hosts.hosts), min((2 * q + 2) / mean_load, 1e6))
+        missing = np.full(count, float(count * (2 * q + 1) + 1))
+        return np.concatenate([primaries / scale + moved, replicas / scale, missing, overload])
+
+    def _primary_cost(self, each: KeyRange, n: int) -> float:
+        """What it costs to hand the range over to another host, once."""
+        if self.hosts.names[n] == each.primary:
+            return 0.0
+        ship = self.hosts.ship(self.config)
+        have = holders(each, self.hosts)
+        sources = [at for at in have if at != n] or have
+        distance = float(ship[sources, n].min()) if have else float(ship.max())
+        moved_bytes = each.delta_bytes if n in have else each.state_bytes + each.delta_bytes
+        return self.config.waiting_weight * moved_bytes * distance / self.config.horizon + STAY
+
+    def solved(self) -> Vector:
+        found = milp(
+            self.costs,
+            integrality=np.concatenate([np.ones(len(self.y) + len(self.x)), np.zeros(len(self.ranges) + len(self.hosts.hosts))]),
+            bounds=Bounds(
+                0, np.concatenate([np.ones(len(self.y) + len(self.x)), np.full(len(self.ranges) + len(self.hosts.hosts), np.inf)])
+            ),
+            constraints=[self._one_primary(), self._all_replicas(), self._one_per_zone(), self._places(), self._loads()],
+            options={"mip_rel_gap": 0.0},
+        )
+        require(found.success, f"an arrangement always exists, unlike: {found.message}")
+        solution: Vector = found.x
+        return solution
+
+    def arranged(self, solution: Vector) -> Arrangement:
+        names = self.hosts.names
+        primaries: dict[RangeId, NodeId] = {}
+        replicas: dict[RangeId, frozenset[NodeId]] = {each.name: frozenset() for each in self.ranges}
+        for at, (g, n) in enumerate(self.y):
+            if solution[at] > 0.5:
+                primaries[self.ranges[g].name] = names[n]
+        for at, (which, m) in enumerate(self.x, len(self.y)):
+            if solution[at] > 0.5:
+                replicas[self.ranges[self.y[which][0]].name] |= {names[m]}
+        missing = {name: self.config.replicas - len(nodes) for name, nodes in replicas.items() if len(nodes) < self.config.replicas}
+        return Arrangement(primaries, replicas, missing, float(self.costs @ solution))
+
+    def _rows(self, entries: Sequence[tuple[int, int, float]], rows: int, low: float | Vector, high: float | Vector) -> LinearConstraint:
+        row, column, value = (np.array(part) for part in zip(*entries, strict=True))
+        return LinearConstraint(coo_array((value, (row.astype(int), column.astype(int))), (rows, self.size)).tocsr(), low, high)
+
+    def _one_primary(self) -> LinearConstraint:
+        return self._rows([(g, at, 1.0) for at, (g, _) in enumerate(self.y)], len(self.ranges), 1, 1)
+
+    def _all_replicas(self) -> LinearConstraint:
+        entries = [(self.y[which][0], at, 1.0) for at, (which, _) in enumerate(self.x, len(self.y))]
+        entries += [(g, len(self.y) + len(self.x) + g, 1.0) for g in range(len(self.ranges))]
+        return self._rows(entries, len(self.ranges), self.config.replicas, self.config.replicas)
+
+    def _one_per_zone(self) -> LinearConstraint:
+        """A replica only beside its primary, and one per zone: for every y and zone, the x of the zone less y is at most 0."""
+        names = sorted(set(self.hosts.zones))
+        zone = [names.index(each) for each in self.hosts.zones]
+        entries = [(which * len(names) + zone[m], at, 1.0) for at, (which, m) in enumerate(self.x, len(self.y))]
+        entries += [(which * len(names) + each, which, -1.0) for which in range(len(self.y)) for each in range(len(names))]
+        return self._rows(entries, len(self.y) * len(names), -np.inf, 0)
+
+    def _places(self) -> LinearConstraint:
+        entries = [(m, at, 1.0) for at, (_, m) in enumerate(self.x, len(self.y))]
+        limits = np.array([float(host.replicas_max) for host in self.hosts.hosts])
+        return self._rows(entries or [(0, 0, 0.0)], len(limits), -np.inf, limits)
+
+    def _loads(self) -> LinearConstraint:
+        bears = np.array([self.bears(host) for host in self.hosts.hosts])
+        entries = [(n, at, self.ranges[g].load) for at, (g, n) in enumerate(self.y)]
+        entries += [(n, self.size - len(bears) + n, -1.0) for n in range(len(bears))]
+        return self._rows(entries, len(bears), -np.inf, bears)

@@ -1,0 +1,110 @@
+"""One node's turn: an event comes in, messages and decisions go out, and the node is another one afterwards.
+
+The turn is the only thing that changes while an event is handled; what goes in and what comes out are frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from headrace.control.decisions import Decision
+from headrace.control.ring_messages import Accept, Announce, Config, Deal, Left, Message, Node, Refuse, Send
+from headrace.control.ring_view import NodeId, Peer, RingView
+
+
+class Turn:
+    def __init__(self, node: Node, config: Config, at_s: float) -> None:
+        self.node, self.config, self.at_s = node, config, at_s
+        self.out: list[Send | Decision] = []
+
+    # What happens to the node and what it says.
+
+    def change(self, **fields: Any) -> None:
+        self.node = replace(self.node, **fields)
+
+    def send(self, to: NodeId, message: Message) -> None:
+        self.out.append(Send(to, message))
+
+    def announce(self, gone: Iterable[NodeId] = (), by: NodeId | None = None) -> None:
+        """Tell everybody, also those who are gone: they may not know it."""
+        message = Announce(self.node.me, tuple(gone), by)
+        for node in (*(peer.node for peer in self.node.view.clockwise(self.id)), *message.gone):
+            self.send(node, message)
+
+    def place(self, token: int, gone: tuple[NodeId, ...] = ()) -> None:
+        """Move to another token and tell everybody."""
+        me = replace(self.node.me, token=token, version=self.node.me.version + 1)
+        self.change(me=me, view=self.node.view.merged([me], gone))
+        self.announce(gone)
+
+    def rest(self) -> None:
+        self.change(rest_until_s=self.at_s + self.config.rest_s)
+
+    # What it sees.
+
+    @property
+    def id(self) -> NodeId:
+        return self.node.me.node
+
+    def next(self) -> Peer | None:
+        return next(self.node.view.clockwise(self.id), None)
+
+    def previous(self) -> Peer | None:
+        return next(self.node.view.counter_clockwise(self.id), None)
+
+    def is_leaving(self) -> bool:
+        """It has given up all it had and waits for the other to say so."""
+        deal = self.node.deal
+        return deal is not None and deal.leaving and deal.stage == "ceded"
+
+    # What changes with the ring.
+
+    def learn(self, peers: Iterable[Peer] = (), gone: Iterable[NodeId] = ()) -> None:
+        """Take in what others know of the ring, and what follows from it for a hand-over under way."""
+        self.adopt(self.node.view.merged(peers, gone))
+
+    def adopt(self, view: RingView) -> None:
+        if view is self.node.view:
+            return
+        if self.id in view.gone:
+            self.go("its slots were taken over" if self.is_leaving() else "it was taken for dead, and its slots were taken over")
+            return
+        self.change(view=view)
+        self.settle()
+
+    def go(self, why: str) -> None:
+        self.change(view=RingView(), deal=None, promised=None, copies={}, shipping={}, holds={})
+        self.out.append(Left(why=why))
+
+    def drop(self) -> None:
+        """Give a hand-over up; whoever waits for it may try again."""
+        deal = self.node.deal
+        self.change(deal=None, ask_after_s=self.at_s + self.config.rest_s)
+        if deal and len(deal.path) > 1:
+            self.send(deal.path[-2], Refuse(False, deal.for_s))
+        if deal and deal.stage == "shipping" and deal.to and not self.node.view.knows(deal.to):
+            self.send(deal.to, Refuse(False, self.at_s))
+
+    def settle(self) -> None:
+        deal = self.node.deal
+        if deal is None or deal.to is None:
+            return
+        if deal.to in self.node.view.gone:
+            self.drop()
+        elif deal.stage == "ceded":
+            if self.node.view.knows(deal.to) and self.node.view.peer(deal.to).token == deal.token:
+                self._complete(deal)
+        elif self.node.view.knows(deal.to) and self.next() != self.node.view.peer(deal.to):
+            self.drop()
+
+    def _complete(self, deal: Deal) -> None:
+        """The slots have their new owner. Who asked first can now be helped."""
+        self.change(deal=None)
+        self.rest()
+        asker = deal.path[-2] if len(deal.path) > 1 else None
+        previous = self.previous()
+        if asker and previous and previous.node == asker:
+            self.change(promised=(asker, self.at_s + self.config.patience_s))
+            self.send(asker, Accept(deal.for_s))

@@ -1,0 +1,185 @@
+"""The ring that Floe's nodes sit on (V.A, V.B, VII): who owns which slots, and who holds copies of them.
+
+A node's *token* is a slot, and the node owns the *arc* from its token clockwise to the next one. Tokens are slots rather than any point,
+so that a hand-over never cuts one and an arc's load is known as exactly as its slots' loads.
+
+              a       b           node A at token a owns [a, b); copies of it lie at B, and with r = 2 at C too:
+        ------A-------B-----C---  the next r nodes clockwise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NewType
+
+import numpy as np
+
+from headrace.control.observation import Owners
+from headrace.errors import require
+from headrace.ids import SLOTS
+
+NodeId = NewType("NodeId", str)
+
+
+@dataclass(frozen=True)
+class Arc:
+    """Neighbouring slots, clockwise from ``lo``, round the end of the ring if need be."""
+
+    lo: int
+    size: int
+
+    def __post_init__(self) -> None:
+        require(0 <= self.lo < SLOTS and 0 <= self.size <= SLOTS, f"an arc lies on the ring of {SLOTS} slots, unlike {self}")
+
+    @classmethod
+    def between(cls, lo: int, hi: int) -> Arc:
+        """From one slot to before another; nothing if they are the same.
+
+        >>> Arc.between(4090, 10)
+        Arc(lo=4090, size=16)
+        """
+        return cls(lo, (hi - lo) % SLOTS)
+
+    @property
+    def hi(self) -> int:
+        return (self.lo + self.size) % SLOTS
+
+    def slots(self) -> Owners:
+        return (self.lo + np.arange(self.size)) % SLOTS
+
+    def covers(self, other: Arc) -> bool:
+        """
+        >>> Arc(4090, 16).covers(Arc(0, 10)), Arc(4090, 16).covers(Arc(0, 11)), Arc(5, 1).covers(Arc(9, 0))
+        (True, False, True)
+        """
+        return other.size == 0 or (other.lo - self.lo) % SLOTS + other.size <= self.size
+
+    def has(self, slot: int) -> bool:
+        return (slot - self.lo) % SLOTS < self.size
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A node's place. Only the node itself changes its entry, and raises the version; so the newest is always known."""
+
+    node: NodeId
+    token: int
+    zone: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class RingView:
+    """The ring as one node knows it. Views are merged in any order, any number of times, and come to the same."""
+
+    peers: tuple[Peer, ...] = ()
+    """By token."""
+    gone: frozenset[NodeId] = frozenset()
+    """Nodes that left or were taken over. They never come back under the same name."""
+
+    @classmethod
+    def of(cls, *peers: Peer) -> RingView:
+        return cls().merged(peers)
+
+    def merged(self, peers: Iterable[Peer] = (), gone: Iterable[NodeId] = ()) -> RingView:
+        """The same, with what others know.
+
+        >>> a, b, c = Peer(NodeId("a"), 0), Peer(NodeId("b"), 50), Peer(NodeId("b"), 25, version=1)
+        >>> view = RingView.of(a, c).merged([b])
+        >>> [(peer.node, peer.token) for peer in view.peers]
+        [('a', 0), ('b', 25)]
+        >>> [peer.node for peer in view.merged(gone=["a"]).merged([a]).peers]
+        ['b']
+        """
+        all_gone = self.gone.union(gone)
+        known = {peer.node: peer for peer in self.peers if peer.node not in all_gone}
+        changed = len(known) < len(self.peers)
+        for peer in peers:
+            old = known.get(peer.node)
+            if peer.node not in all_gone and (old is None or old.version < peer.version):
+                known[peer.node] = peer
+                changed = True
+        if not changed:
+            return self if len(all_gone) == len(self.gone) else RingView(self.peers, all_gone)
+        return RingView(tuple(sorted(known.values(), key=lambda peer: (peer.token, peer.node))), all_gone)
+
+    def merged_with(self, other: RingView) -> RingView:
+        # Most views are the same already; comparing them is much quicker than merging.
+        same = other.peers == self.peers and other.gone == self.gone
+        return self if same else self.merged(other.peers, other.gone)
+
+    def knows(self, node: NodeId) -> bool:
+        return node in self._positions
+
+    def peer(self, node: NodeId) -> Peer:
+        return self.peers[self._position(node)]
+
+    def clockwise(self, node: NodeId) -> Iterator[Peer]:
+        """All other nodes, the next one first."""
+        at = self._position(node)
+        return (self.peers[(at + step) % len(self.peers)] for step in range(1, len(self.peers)))
+
+    def counter_clockwise(self, node: NodeId) -> Iterator[Peer]:
+        """All other nodes, the one before first."""
+        at = self._position(node)
+        return (self.peers[at - step] for step in range(1, len(self.peers)))
+
+    def arc(self, node: NodeId) -> Arc:
+        """What a node owns.
+
+        >>> view = RingView.of(Peer(NodeId("a"), 10), Peer(NodeId("b"), 50))
+        >>> view.arc(NodeId("a")), view.arc(NodeId("b")), RingView.of(Peer(NodeId("a"), 10)).arc(NodeId("a"))
+        (Arc(lo=10, size=40), Arc(lo=50, size=4056), Arc(lo=10, size=4096))
+        """
+        token = self.peer(node).token
+        following = next(self.clockwise(node), None)
+        # A node alone has everything. With two at one token, which only a view that is behind can show, the first has nothing.
+        return Arc(token, SLOTS) if following is None else Arc.between(token, following.token)
+
+    def holders(self, node: NodeId, replicas: int) -> tuple[NodeId, ...]:
+        """Who holds copies of a node's slots: the next ones clockwise, and further ones until the copies lie in enough fault zones.
+
+        Where neighbours lie in distinct zones, as Floe wants it, these are just the next ones. Two failures may join neighbours of one
+        zone, though; then a farther node gets a copy too, and the next one keeps its own, without which it could not take over at once.
+
+        >>> zones = {"a": "x", "b": "x", "c": "y"}
+        >>> view = RingView.of(*(Peer(NodeId(n), 10 * i, zone) for i, (n, zone) in enumerate(zones.items())))
+        >>> view.holders(NodeId("a"), 1), view.holders(NodeId("b"), 1)
+        (('b', 'c'), ('c',))
+        """
+        zones = {self.peer(node).zone}
+        wanted = min(replicas + 1, len(self._zones))
+        found: list[NodeId] = []
+        for peer in self.clockwise(node):
+            if len(found) < replicas or (len(zones) < wanted and peer.zone not in zones):
+                found.append(peer.node)
+                zones.add(peer.zone)
+            elif len(zones) >= wanted:
+                break
+        return tuple(found)
+
+    def _position(self, node: NodeId) -> int:
+        require(node in self._positions, f"node {node} is on the ring")
+        return self._positions[node]
+
+    # A view changes seldom and is asked at every message.
+
+    @cached_property
+    def _positions(self) -> dict[NodeId, int]:
+        return {peer.node: at for at, peer in enumerate(self.peers)}
+
+    @cached_property
+    def _zones(self) -> frozenset[str]:
+        return frozenset(peer.zone for peer in self.peers)
+
+
+def even_ring(zones: Iterable[str]) -> RingView:
+    """Nodes n0, n1, ... with equal arcs, in these zones.
+
+    >>> [peer.token for peer in even_ring("xyx").peers]
+    [0, 1365, 2730]
+    """
+    each = list(zones)
+    return RingView.of(*(Peer(NodeId(f"n{i}"), i * SLOTS // len(each), zone) for i, zone in enumerate(each)))

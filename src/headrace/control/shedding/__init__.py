@@ -1,0 +1,9 @@
+"""Load shedding (Borealis 4): which tuples to drop where, so that no node is overloaded and the most results come out.
+
+plan.py       a plan, its id, what it does to a query; the decision; what is uploaded to which node
+program.py    the linear program: the best plan for given rates
+quadtree.py   Solver and Solver-W: plans in advance for a space of rates, within an error bound
+fit.py        FIT: feasible input tables, merged upstream, by one coordinator
+gossip.py     the same tables by messages between the nodes
+networks.py   the networks of the paper's Table 1 and Fig. 8
+"""

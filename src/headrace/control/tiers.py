@@ -1,0 +1,234 @@
+"""Borealis' three tiers (2): local, neighbourhood and global optimisation, which work together.
+
+| tier          | sees                   | does                                        | looks every |
+| ------------- | ---------------------- | ------------------------------------------- | ----------- |
+| local         | one instance           | sheds load, where the query allows it       | 1 s         |
+| neighbourhood | the instances of a zone| moves slots within the zone                 | 5 s         |
+| global        | all instances          | rescales, moves slots across zones          | 30 s        |
+
+The rule, for each operator on its own:
+1. A tier looks when its own period has passed, or at once when the narrower tier has seen the same overload ``patience`` times in a row.
+   So a small trouble is mended close by and cheaply, and a large one does not wait for half a minute.
+2. When two tiers would act at one moment the wider one does, and the narrower ones do not: it sees all that they see, and what it changes
+   makes their remedy out of date.
+3. After slots have moved nobody acts for ``settle_s``: all reports still show what was before. Shedding is relief and no remedy, so
+   wider tiers need not wait for it; they are shown the load as it would be without.
+
+Under a steady load each tier alone comes to rest, no two act at once, and none acts on reports from before the last act.
+
+Where this departs from the paper: it names the tiers, their optimisers and that they complement one another, but neither periods nor a
+rule between them; these are ours. Its local optimiser has further tactics (scheduling, changed operators), which Spark decides here. Its
+neighbourhood are servers that exchange streams; here it is a fault zone, where moving state is cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from headrace.control import elastic_manager, load_balancer
+from headrace.control.checks import ascending, between
+from headrace.control.decisions import Decision, MoveSlots, Nothing, Shed, moves_between
+from headrace.control.observation import Floats, Observation, OperatorLoad
+from headrace.ids import InstanceId, OperatorId
+
+TIERS = ("local", "neighbourhood", "global")
+
+
+@dataclass(frozen=True)
+class Config:
+    local_s: float = 1.0
+    """About a micro-batch or two."""
+    neighbourhood_s: float = 5.0
+    """SEEP's interval of reports; a move costs some hundreds of milliseconds (Borealis 3.2), a tenth of this."""
+    global_s: float = 30.0
+    """A new executor takes 5 s to start; a decision shall live for several times that."""
+    settle_s: float = 5.0
+    patience: int = 3
+    """Looks in a row with the same overload before the next tier is called: two are still chance, as SEEP's k = 2 allows."""
+    overload: float = 0.9
+    """CPU from which an instance is overloaded; StreamCloud's upper threshold."""
+    shed: bool = False
+    """Whether rows may be dropped. It changes results, so it must be asked for."""
+    shed_queue_rows: float = 1000.0
+    """Rows that wait before any are dropped."""
+    shed_step: float = 0.05
+    """A share of rows kept is changed by at least this much, and so does not follow every small change of the load."""
+    balancer: load_balancer.Config = field(default_factory=load_balancer.Config)
+    """Of the neighbourhood."""
+    manager: elastic_manager.Config = field(default_factory=elastic_manager.Config)
+    """Of the whole."""
+
+    def __post_init__(self) -> None:
+        between("tiers", "local_s", self.local_s, 0)
+        ascending("tiers", local_s=self.local_s, neighbourhood_s=self.neighbourhood_s, global_s=self.global_s)
+        between("tiers", "settle_s", self.settle_s, 0)
+        between("tiers", "patience", self.patience, 1)
+        between("tiers", "overload", self.overload, 0.01, 1)
+        between("tiers", "shed_step", self.shed_step, 0.001, 1)
+
+    def period_s(self, tier: int) -> float:
+        return (self.local_s, self.neighbourhood_s, self.global_s)[tier]
+
+
+@dataclass(frozen=True)
+class OperatorMemory:
+    looked_s: tuple[float, float, float]
+    troubled: tuple[int, int] = (0, 0)
+    """How many looks of the local and of the neighbourhood tier in a row saw an overload."""
+    rest_until_s: float = float("-inf")
+    keep: tuple[float, ...] = ()
+    """The share of rows that instances keep; those not named keep all."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    operators: Mapping[OperatorId, OperatorMemory] = field(default_factory=dict)
+
+
+def decide(observation: Observation, config: Config, memory: Memory) -> tuple[tuple[Decision, ...], Memory]:
+    """What the tiers decide, one of them at a time for each operator.
+
+    >>> from headrace.ids import SLOTS
+    >>> skewed = OperatorLoad(OperatorId("sum"), np.array([0.9, 0.3]), np.arange(SLOTS) * 2 // SLOTS, np.ones(SLOTS))
+    >>> memory = Memory()
+    >>> for at_s in (0.0, 1.0, 2.0):
+    ...     (decision,), memory = decide(Observation(at_s, (skewed,)), Config(), memory)
+    ...     print(type(decision).__name__, decision.why, sep=": ")
+    Nothing: local: CPU up to 0.90, and shedding is not allowed
+    Nothing: local: CPU up to 0.90, and shedding is not allowed
+    MoveSlots: neighbourhood, called by local: CPU of zone '' deviates by 0.300; 682 slots moved
+    """
+    decisions: list[Decision] = []
+    remembered: dict[OperatorId, OperatorMemory] = {}
+    for load in observation.operators:
+        start = OperatorMemory((float("-inf"), observation.at_s, observation.at_s))
+        made, after = _decide_one(load, observation.at_s, config, memory.operators.get(load.operator, start))
+        decisions += made
+        remembered[load.operator] = after
+    return tuple(decisions), Memory(remembered)
+
+
+def _decide_one(load: OperatorLoad, at_s: float, config: Config, memory: OperatorMemory) -> tuple[tuple[Decision, ...], OperatorMemory]:
+    if at_s < memory.rest_until_s:
+        return (Nothing(operator=load.operator, why=f"slots moved less than {config.settle_s:g} s ago"),), memory
+    keep = _keep(memory, load.instances)
+    unshed = _without_shedding(load, keep)
+    troubled = bool((unshed.cpu >= config.overload).any())
+    due = _due(at_s, config, memory, troubled)
+    memory = _looked(at_s, memory, due, troubled)
+    made: tuple[Decision, ...] = ()
+    for tier in sorted(due, reverse=True):
+        made = _named(_propose(tier, load, unshed, keep, config), tier, due[tier])
+        if not all(isinstance(decision, Nothing) for decision in made):
+            break
+    if not made:
+        made = (Nothing(operator=load.operator, why="no tier is due"),)
+    return made, _after(made, at_s, config, memory, keep)
+
+
+def _due(at_s: float, config: Config, memory: OperatorMemory, troubled: bool) -> dict[int, bool]:
+    """The tiers that look now, and whether a narrower one called them."""
+    due: dict[int, bool] = {}
+    for tier in range(len(TIERS)):
+        if at_s - memory.looked_s[tier] >= config.period_s(tier):
+            due[tier] = False
+        elif tier and troubled and tier - 1 in due and memory.troubled[tier - 1] + 1 >= config.patience:
+            due[tier] = True
+    return due
+
+
+def _looked(at_s: float, memory: OperatorMemory, due: Mapping[int, bool], troubled: bool) -> OperatorMemory:
+    local, neighbourhood, whole = (at_s if tier in due else memory.looked_s[tier] for tier in range(len(TIERS)))
+    # A look that called the next tier starts counting again: the next one had its turn.
+    counts = [0 if not troubled or tier + 1 in due else memory.troubled[tier] + (tier in due) for tier in range(len(TIERS) - 1)]
+    return replace(memory, looked_s=(local, neighbourhood, whole), troubled=(counts[0], counts[1]))
+
+
+def _propose(tier: int, load: OperatorLoad, unshed: OperatorLoad, keep: Floats, config: Config) -> tuple[Decision, ...]:
+    if tier == 0:
+        return _shed(load, keep, config)
+    if tier == 1:
+        return (balanced_within_zones(unshed, config.balancer),)
+    return (elastic_manager.decide_one(unshed, config.manager),)
+
+
+def _named(decisions: tuple[Decision, ...], tier: int, called: bool) -> tuple[Decision, ...]:
+    by = f"{TIERS[tier]}, called by {TIERS[tier - 1]}" if called else TIERS[tier]
+    return tuple(replace(decision, why=f"{by}: {decision.why}") for decision in decisions)
+
+
+def _after(made: tuple[Decision, ...], at_s: float, config: Config, memory: OperatorMemory, keep: Floats) -> OperatorMemory:
+    """What is remembered of the decisions: shares kept, and that reports are out of date after slots moved."""
+    shares = keep.copy()
+    moved = False
+    for decision in made:
+        if isinstance(decision, Shed):
+            shares[decision.instance] = decision.keep
+        elif not isinstance(decision, Nothing):
+            moved = True
+    # Counts of overload seen under the old routing say nothing of the new one.
+    memory = replace(memory, rest_until_s=at_s + config.settle_s, troubled=(0, 0)) if moved else memory
+    return replace(memory, keep=tuple(shares.tolist()) if (shares < 1).any() else ())
+
+
+# Local.
+
+
+def _keep(memory: OperatorMemory, instances: int) -> Floats:
+    known = np.array(memory.keep[:instances])
+    return np.pad(known, (0, instances - len(known)), constant_values=1.0)
+
+
+def _without_shedding(load: OperatorLoad, keep: Floats) -> OperatorLoad:
+    return load if (keep == 1).all() else replace(load, cpu=load.cpu / keep)
+
+
+def _shed(load: OperatorLoad, keep: Floats, config: Config) -> tuple[Decision, ...]:
+    """Keep of each overloaded instance's rows what it can process; keep more again as soon as it can."""
+    if not config.shed:
+        allowed = f"CPU up to {load.cpu.max():.2f}" + (", and shedding is not allowed" if load.cpu.max() >= config.overload else "")
+        return (Nothing(operator=load.operator, why=allowed),)
+    arriving = load.per_instance(load.rows_per_slot)
+    # What it could process with all of its time slice, from what it did with the part it used.
+    able = load.rows_in_per_s / np.maximum(load.cpu, 1e-9)
+    share = np.where(arriving > 0, config.overload * able / np.maximum(arriving, 1e-9), 1.0).clip(0.01, 1.0)
+    starts = (load.cpu >= config.overload) & (load.queue_rows >= config.shed_queue_rows)
+    changes = (starts | (keep < 1)) & ((np.abs(share - keep) >= config.shed_step) | ((share == 1) & (keep < 1)))
+    shed = tuple(
+        Shed(
+            operator=load.operator,
+            instance=InstanceId(int(i)),
+            keep=float(share[i]),
+            why=f"{arriving[i]:.0f} rows/s arrive and {able[i]:.0f} can be processed: {share[i]:.0%} are kept",
+        )
+        for i in np.flatnonzero(changes)
+    )
+    return shed or (Nothing(operator=load.operator, why=f"CPU up to {load.cpu.max():.2f}, shares kept stay as they are"),)
+
+
+# Neighbourhood.
+
+
+def balanced_within_zones(load: OperatorLoad, config: load_balancer.Config) -> Decision:
+    """The load balancer in each zone on its own: no slot leaves its zone."""
+    names, zone_of = np.unique(np.array(load.zones), return_inverse=True)
+    owners, slot_cpu = load.owners.copy(), load.slot_cpu()
+    reasons: list[str] = []
+    for zone, name in enumerate(names):
+        inside = np.flatnonzero(zone_of == zone)
+        deviation = float(load.cpu[inside].std())
+        if deviation <= config.imbalance_max:
+            continue
+        slots = np.flatnonzero(zone_of[load.owners] == zone)
+        numbers = np.searchsorted(inside, load.owners[slots])
+        swept, _ = load_balancer.swept(numbers, slot_cpu[slots], len(inside), config.gain_min)
+        owners[slots] = inside[swept]
+        count = int((swept != numbers).sum())
+        if count:
+            reasons.append(f"CPU of zone {str(name)!r} deviates by {deviation:.3f}; {count} slots moved")
+    if not reasons:
+        return Nothing(operator=load.operator, why="no zone can be balanced better")
+    return MoveSlots(operator=load.operator, moves=moves_between(load.owners, owners), why=", ".join(reasons))

@@ -1,0 +1,51 @@
+"""Slots dealt out to instances: none lost, few moved, loads close together."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.control.assignment import levelled, relieved
+from headrace.control.decisions import moved, moves_between
+from headrace.control.observation import loads_of
+from headrace.ids import SLOTS
+from tests.unit.control.model import even, slot_costs
+
+
+@settings(max_examples=80, deadline=None)
+@given(slot_costs(), st.integers(1, 60), st.integers(1, 60))
+def test_rescaling_levels_the_load_and_keeps_every_slot(cost: np.ndarray, before: int, after: int) -> None:
+    owners = levelled(even(before), cost, after)
+    loads = loads_of(owners, cost, after)
+    assert owners.min() >= 0
+    assert owners.max() < after
+    assert loads.max() <= cost.sum() / after + 1.5 * cost.max() + 1e-6 * cost.sum()
+    if after <= before:
+        assert len(set(owners.tolist())) == after, "nobody who stays is left without slots"
+
+
+def test_idle_slots_are_dealt_out_evenly() -> None:
+    assert np.bincount(levelled(even(4), np.zeros(SLOTS), 8)).tolist() == [512] * 8
+
+
+def test_what_is_level_already_stays() -> None:
+    assert (levelled(even(8), np.ones(SLOTS), 8) == even(8)).all()
+
+
+@settings(max_examples=80, deadline=None)
+@given(slot_costs(), st.integers(1, 60))
+def test_a_sweep_never_makes_the_deviation_larger(cost: np.ndarray, instances: int) -> None:
+    owners = even(instances)
+    for _ in range(5):
+        loads = loads_of(owners, cost, instances)
+        owners = relieved(owners, cost, loads)
+        assert loads_of(owners, cost, instances).std() <= loads.std() * (1 + 1e-9)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 50))
+def test_moves_lead_from_one_table_to_the_other(seed: int, instances: int) -> None:
+    before, after = np.random.default_rng(seed).integers(0, instances, (2, SLOTS))
+    moves = moves_between(before, after)
+    assert (moved(before, moves) == after).all()
+    assert len({move.to for move in moves}) == len(moves), "one move per taker"

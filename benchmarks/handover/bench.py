@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from benchmarks.handover.moves import moved_share
 from headrace.bench import stats
 from headrace.bench.model import OURS, Benchmark, Lane, Options, Results
 from headrace.control.handover import Protocol
@@ -54,6 +55,7 @@ def extra(results: Results, options: Options) -> dict[str, Any]:
         "ratio": {name: stats.ratio(each, ours) for name, each in medians.items()},
         "unit": "seconds until a hand-over is over, median: less is better, and the ratio is theirs over state recreation's",
         "handovers": notes,
+        "share_of_state_moved": moved_share(int(options["moving_rows"])),
         "plot": "bench-out/handover.svg",
     }
 
@@ -103,6 +105,7 @@ BENCHMARK = Benchmark(
         "windows": "1,5,10",
         "sizes": "1000,10000,100000",
         "rows": 5000,
+        "moving_rows": 3_000_000,
         "repeats": 2,
         "settle": True,
         "master": "local-cluster[2,1,2048]",

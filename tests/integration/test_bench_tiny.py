@@ -33,7 +33,9 @@ TINY = {
     "strategies": "--keys 20 --rows 200 --step-s 60 --nodes 4 --warmup 2",
     "process": "--keys 200 --rows 500 --baseline-rows 50 --preload-rows 200 --baselines transformWithStateInPandas",
     "rescale": "--sizes 300 --rows 100",
-    "handover": "--windows 1 --sizes 20 --rows 20 --repeats 1 --settle=false --master none",
+    "handover": "--windows 1 --sizes 20 --rows 20 --repeats 1 --settle=false --moving-rows 1000 --master none",
+    "elastic": "--keys 300 --rows 100 --path 1",
+    "executors": "--keys 300 --rows 100 --repeats 1 --master none",
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }
 
@@ -43,6 +45,8 @@ BASELINES = {
     "strategies": ("operator-cloud", "query-cloud"),
     "rescale": ("spark-offline",),
     "handover": ("window recreation", "merge", "buffering"),
+    "elastic": ("static",),
+    "executors": ("no pool",),
 }
 """Where they are not Spark's two state stores."""
 

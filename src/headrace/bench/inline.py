@@ -6,6 +6,7 @@ mean nothing; the path through queries, checks and reports is the same.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.bench.model import Batch, Lane, Verdict
-from headrace.bench.process import LaneFailed
+from headrace.bench.process import LaneFailed, cpu_of, descendants
 from headrace.bench.runner import PROVIDER, LaneDied, Runner
 
 
@@ -51,6 +52,9 @@ class InlineLane:
     def kill(self) -> None:
         self._runner.stop()
         self._spark.conf.unset(PROVIDER)
+
+    def cpu_s(self) -> float:
+        return cpu_of([os.getpid(), *descendants(os.getpid())])
 
     def _all(self) -> Iterator[Batch]:
         if self._runner.fresh:

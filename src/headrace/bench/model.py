@@ -84,6 +84,8 @@ class LaneResult:
     failed: str | None = None
     unchecked: str | None = None
     """Why there is no verdict, where only the check failed."""
+    cpu: list[tuple[float, int]] = field(default_factory=list)
+    """Per turn: CPU seconds of the lane's processes, and the rows of the batches that ended meanwhile."""
     changed_ms: float | None = None
     """When the lane was told to change, since the epoch."""
     headrace: list[dict[str, Any]] = field(default_factory=list)

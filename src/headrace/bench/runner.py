@@ -99,6 +99,8 @@ class Runner:
             self._raise_if_dead()
         # The handle's progress is built anew from the whole history at each call; that would cost a core what is measured.
         self._java = found._jsq
+        if hasattr(self._queries, "started"):
+            self._queries.started(self)
 
     def poll(self) -> list[Batch]:
         """Batches that ended since the last call."""

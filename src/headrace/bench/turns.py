@@ -33,6 +33,7 @@ class Handle(Protocol):
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def kill(self) -> None: ...
+    def cpu_s(self) -> float: ...
 
 
 def run(
@@ -124,9 +125,11 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
             handle.resume()
         taken: list[Batch] = []
         result.turns.append(taken)
+        cpu_began_s, rows = handle.cpu_s(), 0
         while result.measured_ms < until_ms or not _has_changed(result, taken):
             batch = handle.next_batch(view.refresh)
             view.batch(handle.lane.name, batch)
+            rows += batch.rows
             # The batch that the pause cut in two began before; one that fills state has another size.
             if batch.start_ms >= began_ms and batch.rows == handle.lane.rows:
                 taken.append(batch)
@@ -134,6 +137,7 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
                 view.stage(handle.lane.name, "changing the running query")
                 result.changed_ms = time.time() * 1000
                 handle.change()
+        result.cpu.append((handle.cpu_s() - cpu_began_s, rows))
         if turns > 1:
             handle.pause()
 

@@ -26,7 +26,8 @@ import pyarrow as pa
 
 from headrace.errors import CorruptStateError
 
-BLOCK_BYTES = 1 << 16
+BLOCK_BYTES = 1 << 14
+"""Small, because an instance may own many short ranges of slots, and each is cut out of every column in whole blocks."""
 _CRC = struct.Struct("<I")
 _MAGIC = b"ARROW1"
 _PREFIX = 8

@@ -24,7 +24,7 @@ from pathlib import Path
 from headrace.errors import CorruptStateError
 from headrace.state.blocks import BLOCK_BYTES, Blocks, blocks_of, data_bytes
 
-READ_BLOCKS = 64
+READ_BLOCKS = 256
 """Blocks asked for at a time: few large requests suit remote storage."""
 READERS = 4
 """Requests in flight."""

@@ -28,7 +28,7 @@ test: setup ## lint, type check, and run all tests
 test-all: setup ## what `make test` runs, and the long tests
 	$(BIN)/ruff check
 	$(BIN)/python -m tests.archive & $(BIN)/mypy && wait
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
+	HEADRACE_ALL_EXAMPLES=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 
 lint: setup ## ruff only
 	$(BIN)/ruff check

@@ -66,8 +66,12 @@ def test_every_benchmark_has_a_tiny_run_and_a_readme() -> None:
         assert (discover.source_root() / "benchmarks" / name.replace("-", "_") / "README.md").is_file()
 
 
+ALIKE = {"product", "strategies", "heavy-customers", "state-size", "elastic", "executors"}
+"""Those whose way through the runner others take too."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(TINY))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.extra] if name in ALIKE else []) for name in sorted(TINY)])
 def test_a_tiny_run_is_equal_and_says_so(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     print_result(tiny(spark, name, tmp_path))
     line = last_result(capsys.readouterr().out)

@@ -23,7 +23,7 @@ def run_demo(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.spark
 def test_a_short_demo_equals_spark_and_leaves_a_report(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    done = run_demo(out, "--seconds", "6", "--rate", "2000")
+    done = run_demo(out, "--seconds", "4", "--rate", "2000")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "equal to Spark's batch answer: " in done.stdout
     assert "equal to Spark's batch answer: 0 rows" not in done.stdout

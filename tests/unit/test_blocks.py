@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from headrace.errors import CorruptStateError
 from headrace.state import blocks as module
 from headrace.state.blocks import Blocks, blocks_of, data_bytes, need_rows, open_arrow, open_batch, write_arrow
+from tests.examples import examples
 
 ROWS = 3000
 
@@ -46,7 +47,7 @@ def every_kind(seed: int) -> pa.RecordBatch:
 
 
 @given(st.integers(0, 50), st.integers(0, ROWS), st.integers(0, ROWS), st.integers(0, 10**9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_damage_is_found_in_the_rows_that_are_needed_and_only_there(seed: int, a: int, b: int, where: int) -> None:
     begin, end = sorted((a, b))
     rows = every_kind(seed)

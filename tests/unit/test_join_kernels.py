@@ -30,6 +30,7 @@ from headrace.operators.product import WindowedProduct, blocks
 from headrace.state.compact import Compactor
 from headrace.state.layout import Layout, Policy
 from headrace.state.run import RunReader, Step, run_seq, write_run
+from tests.examples import examples
 
 MS = 1000
 LAYOUT = Layout((("k0", pa.int64()),), (("p0", pa.int64()),), has_sub=True, policy=Policy.KEEP)
@@ -147,7 +148,7 @@ def matches(left: Row, right: Row, within: int, keyed: bool, condition: bool) ->
     return (not keyed or left[1] == right[1]) and abs(left[2] - right[2]) <= within and (not condition or left[3] < right[3])
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories(), st.integers(0, 9), st.booleans(), st.tuples(st.booleans(), st.booleans()), st.booleans(), st.sampled_from([0, 1, 64]))
 def test_a_join_finds_every_pair_once_and_rows_without_partners_once(
     history: list[tuple[list[Row], int]], within: int, one_input: bool, outer: tuple[bool, bool], condition: bool, hash_bits: int
@@ -165,7 +166,7 @@ def test_a_join_finds_every_pair_once_and_rows_without_partners_once(
     assert seen(play(operator, history, hash_bits)) == wanted
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories(), st.integers(0, 9), st.booleans())
 def test_a_product_finds_every_pair_once(history: list[tuple[list[Row], int]], within: int, condition: bool) -> None:
     rows = in_time(history)
@@ -175,7 +176,7 @@ def test_a_product_finds_every_pair_once(history: list[tuple[list[Row], int]], w
     assert seen(play(operator, history, hash_bits=0)) == Counter((a[2] * MS, a[3], b[2] * MS, b[3]) for a, b in pairs)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories(), st.integers(1, 4), st.booleans(), st.booleans(), st.sampled_from([0, 1, 64]))
 def test_a_row_meets_the_last_rows_before_it(
     history: list[tuple[list[Row], int]], size: int, one_input: bool, condition: bool, hash_bits: int

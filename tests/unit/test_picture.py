@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headrace.compile.layout import Rect, Spot, along, label_spots, spread
 from headrace.compile.picture import Arrow, Picture, Shape, layout, text_width, to_dot, to_svg
 from headrace.errors import QueryError
+from tests.examples import examples
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -150,7 +151,7 @@ def test_labels_stand_clear_of_shapes_and_of_each_other(picture: Picture) -> Non
     assert not any(label.overlaps(shape) for label in labels for shape in plan.shapes.values())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(pictures())
 def test_any_picture_can_be_drawn(picture: Picture) -> None:
     check_layout(picture)

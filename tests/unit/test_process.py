@@ -18,6 +18,7 @@ from headrace.operators.description import describe_part, from_description
 from headrace.operators.process import Process
 from headrace.operators.processor import Clock, KeyProcessor, Processor
 from headrace.state.layout import HASH
+from tests.examples import examples
 from tests.unit.processors import (
     SEEN,
     Merging,
@@ -35,7 +36,7 @@ batches = st.lists(st.lists(st.tuples(keys, st.sampled_from(["put", "delete", "g
 
 
 @given(batches, st.booleans(), st.sets(st.integers(0, 5)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_state_of_a_processor_is_a_dict(tables: Any, vectorised: bool, compacted: set[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         mine = instance(Vectorised() if vectorised else PerKey(), Path(folder))
@@ -83,7 +84,7 @@ class MapVectorised(Processor):
 
 
 @given(st.lists(st.lists(st.tuples(keys, st.sampled_from(["put", "delete"]), st.integers(0, 4)), max_size=8), max_size=6), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_map_of_a_processor_is_a_dict_for_each_key(tables: Any, vectorised: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         mine = instance(MapVectorised() if vectorised else MapPerKey(), Path(folder), maps=(SEEN,))

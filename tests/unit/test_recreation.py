@@ -24,6 +24,7 @@ from headrace.state.recreation import carried_over
 from headrace.state.routing import Routing
 from headrace.state.run import RunRef
 from headrace.state.slots import join
+from tests.examples import examples
 
 LAYOUT = Layout(keys=(("k", pa.int64()),), values=(("n", pa.int64()),), has_sub=True, policy=Policy.COMBINE)
 KEYS = 24
@@ -149,7 +150,7 @@ WINDOWS = [TimeWindow(6000, 2000), TimeWindow(5000, 2000, 1000), TimeWindow(4000
 
 
 @given(st.integers(0, 10**9), st.sampled_from(WINDOWS), st.sampled_from([OutputMode.APPEND, OutputMode.UPDATE]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_windows_are_those_of_an_undisturbed_run(seed: int, window: TimeWindow, mode: OutputMode) -> None:
     random = Random(seed)
     batches: list[list[Row]] = []

@@ -10,10 +10,11 @@ from headrace.control.assignment import levelled, relieved
 from headrace.control.decisions import moved, moves_between
 from headrace.control.observation import loads_of
 from headrace.ids import SLOTS
+from tests.examples import examples
 from tests.unit.control.model import even, slot_costs
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(slot_costs(), st.integers(1, 60), st.integers(1, 60))
 def test_rescaling_levels_the_load_and_keeps_every_slot(cost: np.ndarray, before: int, after: int) -> None:
     owners = levelled(even(before), cost, after)
@@ -33,7 +34,7 @@ def test_what_is_level_already_stays() -> None:
     assert (levelled(even(8), np.ones(SLOTS), 8) == even(8)).all()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(slot_costs(), st.integers(1, 60))
 def test_a_sweep_never_makes_the_deviation_larger(cost: np.ndarray, instances: int) -> None:
     owners = even(instances)

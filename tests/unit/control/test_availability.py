@@ -14,6 +14,7 @@ from headrace.control.availability.scheduling import FIRST, ScheduleConfig, Task
 from headrace.control.availability.units import HaUnit, recovery_times_s
 from headrace.control.network import Node
 from headrace.errors import QueryError
+from tests.examples import examples
 
 NODES = [Node(name) for name in "abcd"]
 
@@ -168,7 +169,7 @@ def random_units(seed: int, servers: int, count: int) -> tuple[list[HaUnit], lis
     return units, nodes
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.integers(0, 2**31), st.integers(3, 8), st.integers(1, 40))
 def test_reassigning_on_a_steady_load_comes_to_rest_and_never_lengthens_the_longest_recovery(seed: int, servers: int, count: int) -> None:
     units, nodes = random_units(seed, servers, count)
@@ -185,7 +186,7 @@ def test_reassigning_on_a_steady_load_comes_to_rest_and_never_lengthens_the_long
     pytest.fail("it never came to rest")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**31), st.integers(3, 6), st.integers(1, 12))
 def test_the_gain_of_a_change_is_what_the_unevenness_falls_by(seed: int, servers: int, count: int) -> None:
     units, nodes = random_units(seed, servers, count)

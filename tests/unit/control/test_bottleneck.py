@@ -12,6 +12,7 @@ from headrace.control.decisions import Decision, Nothing, ScaleOut, moved
 from headrace.control.observation import loads_of
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
+from tests.examples import examples
 from tests.unit.control.model import Model, even, load, observed, slot_costs
 
 
@@ -86,7 +87,7 @@ def test_a_skewed_instance_is_cut_by_load_and_not_by_slots() -> None:
     assert loads_of(moved(before.owners, decision.moves), before.slot_cpu(), 2) == pytest.approx([0.475, 0.475], abs=0.01)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(slot_costs(), st.integers(1, 10))
 def test_a_steady_load_comes_to_rest(cost: np.ndarray, instances: int) -> None:
     model, memory = Model(cost, instances), Memory()

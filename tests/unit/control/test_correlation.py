@@ -14,6 +14,7 @@ from headrace.control import baselines
 from headrace.control import correlation as C
 from headrace.control.network import Node, Placement
 from headrace.errors import QueryError
+from tests.examples import examples
 
 
 def nodes_of(count: int) -> list[Node]:
@@ -118,7 +119,7 @@ def best_by_search(history: C.LoadHistory, nodes: list[Node]) -> float:
     return min(found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 6), st.sampled_from(["one-way", "two-way", "selective"]), st.floats(0, 0.5)
 )

@@ -15,10 +15,11 @@ from headrace.control.observation import OperatorLoad
 from headrace.errors import InvariantError
 from headrace.ids import SLOTS, InstanceId
 from headrace.state.routing import Routing
+from tests.examples import examples
 from tests.unit.control.model import NAME, load, observed
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_a_decision_leads_to_a_routing_with_one_owner_for_every_slot(cpu: list[float]) -> None:
     before = Routing.even(len(cpu))

@@ -14,6 +14,7 @@ from headrace.control.elastic_manager import Config, decide
 from headrace.control.observation import loads_of
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
+from tests.examples import examples
 from tests.unit.control.model import Model, load, observed, slot_costs
 
 
@@ -99,7 +100,7 @@ def test_each_operator_is_decided_on_its_own() -> None:
     assert [type(decision) for decision in decisions] == [Nothing, ScaleOut]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(slot_costs(), st.integers(1, 30), st.sampled_from(["load-aware", "individual"]))
 def test_a_steady_load_comes_to_rest(cost: np.ndarray, instances: int, provisioning: str) -> None:
     model, config = Model(cost, instances), Config(provisioning=provisioning)
@@ -112,7 +113,7 @@ def test_a_steady_load_comes_to_rest(cost: np.ndarray, instances: int, provision
     assert turns <= 1, f"it may overshoot once while the load is hidden by saturation, not swing: {sizes}"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.floats(0.1, 12), st.integers(1, 20), st.integers(0, 2**31))
 def test_a_steady_load_measured_with_noise_does_not_swing(total: float, instances: int, seed: int) -> None:
     rng, sizes, model = np.random.default_rng(seed), [instances], Model(np.full(SLOTS, total / SLOTS), instances)
@@ -125,7 +126,7 @@ def test_a_steady_load_measured_with_noise_does_not_swing(total: float, instance
     assert turns <= 1, sizes
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.floats(0.05, 20), st.integers(1, 40))
 def test_an_even_load_ends_within_the_thresholds(total: float, instances: int) -> None:
     model = Model(np.full(SLOTS, total / SLOTS), instances)

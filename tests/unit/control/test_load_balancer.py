@@ -14,6 +14,7 @@ from headrace.control.load_balancer import Config, decide
 from headrace.control.observation import loads_of
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
+from tests.examples import examples
 from tests.unit.control.model import Model, even, load, observed, slot_costs
 
 
@@ -69,7 +70,7 @@ def test_fig_20_a_shifting_key_distribution_stays_within_the_imbalance_allowed(m
     assert model.loads().std() <= 0.1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(slot_costs(), st.integers(1, 40))
 def test_a_steady_load_comes_to_rest(cost: np.ndarray, instances: int) -> None:
     model = Model(cost, instances)
@@ -84,7 +85,7 @@ def test_a_steady_load_comes_to_rest(cost: np.ndarray, instances: int) -> None:
         assert all(b < a for a, b in itertools.pairwise(deviations)), "every plan is better than the last"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(slot_costs(total_max=5.0), st.integers(6, 30))
 def test_the_deviation_promised_is_the_one_that_comes(cost: np.ndarray, instances: int) -> None:
     before = load(loads_of(even(instances), cost, instances), rows=cost * 100)

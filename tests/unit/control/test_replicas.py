@@ -16,6 +16,7 @@ from headrace.control.replicas.model import Arrangement, Drop, HandOver, Host, H
 from headrace.control.replicas.together import place_together, rearrange
 from headrace.control.replicas.transport import place_replicas
 from headrace.errors import QueryError
+from tests.examples import examples
 
 
 def random_hosts(seed: int, count: int, zones: int, places: int = 1000) -> Hosts:
@@ -57,7 +58,7 @@ def test_two_hundred_random_cases_are_integral_and_zone_distinct(seed: int) -> N
     check(ranges, hosts, place_replicas(ranges, hosts, ReplicaConfig(replicas=q)), q)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 2), st.integers(1, 3), st.integers(3, 5), st.integers(1, 3))
 def test_no_other_places_are_cheaper(seed: int, q: int, count: int, zones: int, places: int) -> None:
     hosts = random_hosts(seed, 5, zones, places)
@@ -87,7 +88,7 @@ def cheapest(ranges: list[KeyRange], hosts: Hosts, config: ReplicaConfig) -> tup
     return min(found)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 2), st.integers(1, 2), st.integers(0, 2))
 def test_primaries_and_replicas_together_are_as_cheap_as_any(seed: int, q: int, count: int, failed: int) -> None:
     hosts = random_hosts(seed, 4, 4, places=1)
@@ -128,7 +129,7 @@ def cheapest_together(ranges: list[KeyRange], hosts: Hosts, config: ReplicaConfi
     return min(costs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 3), st.integers(3, 6), st.booleans())
 def test_placing_again_on_a_steady_load_changes_nothing(seed: int, q: int, zones: int, primaries: bool) -> None:
     hosts = random_hosts(seed, 7, zones)

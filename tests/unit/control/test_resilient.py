@@ -14,6 +14,7 @@ from headrace.control import baselines, correlation
 from headrace.control import resilient as R
 from headrace.control.network import Deployment, Node, Operator, Placement, Query
 from headrace.errors import QueryError
+from tests.examples import examples
 
 
 def nodes_of(count: int) -> tuple[Node, ...]:
@@ -67,7 +68,7 @@ def test_units_of_rates_do_not_matter() -> None:
     assert R.place(scaled, nodes) == R.place(query, nodes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 8), st.integers(1, 5))
 def test_planes_never_lie_beyond_the_ideal_so_its_simplex_contains_the_feasible_set(seed: int, sources: int, each: int, count: int) -> None:
     rng = np.random.default_rng(seed)

@@ -13,6 +13,7 @@ from headrace.control.ring_messages import Checkpoint, Config, Help, Left, Node,
 from headrace.control.ring_view import NodeId, Peer, RingView, even_ring
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
+from tests.examples import examples
 from tests.unit.control.model import slot_costs
 from tests.unit.control.ring_model import Ring, assert_settled
 
@@ -177,7 +178,7 @@ def test_a_node_asks_only_when_both_queue_and_cpu_are_high() -> None:
         assert any(isinstance(each, Send) and isinstance(each.message, Help) for each in said) == asks
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(slot_costs(total_max=6.0), st.integers(1, 10), st.integers(1, 3), st.integers(0, 2**31))
 def test_a_steady_load_comes_to_rest_and_no_slot_ever_has_two_owners(cost: np.ndarray, nodes: int, replicas: int, seed: int) -> None:
     """Messages are delayed, reordered and doubled."""
@@ -194,7 +195,7 @@ def test_a_steady_load_comes_to_rest_and_no_slot_ever_has_two_owners(cost: np.nd
         assert cpu <= 0.9 or cost[ring.owned(node)].max() > 0.8 * cpu, "what is overloaded has one hot slot"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(5, 12), st.integers(1, 3), st.integers(0, 2**31), st.data())
 def test_whatever_is_lost_and_whoever_dies_the_arcs_are_a_partition_in_the_end(
     nodes: int, replicas: int, seed: int, data: st.DataObject
@@ -214,7 +215,7 @@ def test_whatever_is_lost_and_whoever_dies_the_arcs_are_a_partition_in_the_end(
     assert_settled(ring)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(slot_costs(total_max=6.0), st.integers(4, 10), st.integers(1, 3), st.integers(0, 2**31))
 def test_wherever_the_moves_led_r_neighbours_may_fail_and_nothing_is_lost(cost: np.ndarray, nodes: int, replicas: int, seed: int) -> None:
     ring = Ring(even_ring("xyz"[i % 3] for i in range(nodes)), cost, Config(replicas=replicas), seed)

@@ -19,6 +19,7 @@ from headrace.control.shedding.networks import growing_imbalance, table_1
 from headrace.control.shedding.program import Program
 from headrace.control.shedding.quadtree import SolverConfig, plan_ahead
 from headrace.errors import QueryError
+from tests.examples import examples
 from tests.unit.control.test_shedding_solver import F, check, exact, lookup_s, lost, random_network
 
 
@@ -65,7 +66,7 @@ def worth_of_a_step(deployment: Deployment, epsilon: float, top: float) -> float
     return epsilon * total
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([0.1, 0.25, 0.3]), st.tuples(st.floats(0, 3), st.floats(0, 3)))
 def test_a_row_loses_at_most_a_step_of_every_end(seed: int, epsilon: float, rates: tuple[float, float]) -> None:
     deployment = tree_network(seed)
@@ -76,7 +77,7 @@ def test_a_row_loses_at_most_a_step_of_every_end(seed: int, epsilon: float, rate
     assert best - worth_of_a_step(deployment, epsilon, 3.0) - 1e-9 <= quality <= best + 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**31), st.tuples(st.floats(0, 4), st.floats(0, 4)))
 def test_a_plan_holds_on_any_network_also_with_unions_and_circles_of_nodes(seed: int, rates: tuple[float, float]) -> None:
     deployment = random_network(seed)
@@ -91,7 +92,7 @@ def test_a_plan_holds_on_any_network_also_with_unions_and_circles_of_nodes(seed:
     assert promised - 1e-9 <= P.quality_of(deployment.query, found) <= Program(deployment).solve(rates).quality + 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**31), st.integers(0, 1000), st.booleans())
 def test_messages_in_any_order_give_the_tables_of_the_coordinator(seed: int, order: int, unions: bool) -> None:
     deployment = random_network(seed) if unions else tree_network(seed)

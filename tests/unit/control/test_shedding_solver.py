@@ -17,6 +17,7 @@ from headrace.control.shedding.networks import IMBALANCES, growing_imbalance, ta
 from headrace.control.shedding.program import Program
 from headrace.control.shedding.quadtree import SolverConfig, Workload, plan_ahead
 from headrace.errors import QueryError
+from tests.examples import examples
 
 
 def exact(values: tuple[float, ...] | list[float]) -> list[Fraction]:
@@ -86,7 +87,7 @@ def check(deployment: Deployment, rates: tuple[float, ...], keep: dict[Arc, floa
     assert P.quality_of(deployment.query, delivered) == pytest.approx(quality, rel=1e-6, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**31), st.tuples(st.floats(0, 3), st.floats(0, 3)))
 def test_a_plan_holds_on_any_network(seed: int, rates: tuple[float, float]) -> None:
     deployment = random_network(seed)
@@ -96,7 +97,7 @@ def test_a_plan_holds_on_any_network(seed: int, rates: tuple[float, float]) -> N
         assert not plan.keep
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.integers(0, 2**31))
 def test_no_plan_on_a_grid_of_drops_is_better(seed: int) -> None:
     deployment, rates = random_network(seed), (1.5, 1.5)
@@ -110,7 +111,7 @@ def test_no_plan_on_a_grid_of_drops_is_better(seed: int) -> None:
     assert Program(deployment).solve(rates).quality >= best - 1e-9
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.integers(0, 2**31), st.floats(0.2, 0.4))
 def test_the_error_bound_holds_at_random_points(seed: int, epsilon: float) -> None:
     deployment, top = random_network(seed), (3.0, 2.0)

@@ -13,6 +13,7 @@ from headrace.control.observation import Observation, OperatorLoad
 from headrace.control.tiers import Config, Memory, decide
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
+from tests.examples import examples
 from tests.unit.control.model import NAME, Model, even, load, observed, slot_costs
 
 CALM = Config(manager=elastic_manager.Config(lower=0.0))
@@ -137,7 +138,7 @@ def test_what_is_shed_does_not_hide_the_load_from_the_wider_tiers() -> None:
     assert loop.instances >= 5
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(slot_costs(total_max=8.0), st.integers(1, 12), st.booleans(), st.sampled_from(["x", "xy", "xyz"]))
 def test_a_steady_load_comes_to_rest(cost: np.ndarray, instances: int, shed: bool, zones: str) -> None:
     loop = Loop(cost, instances)

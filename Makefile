@@ -20,15 +20,19 @@ $(STAMP): pyproject.toml scripts/setup
 demo: setup ## run the demo, results in demo-out/
 	$(BIN)/headrace demo --out demo-out
 
-test: setup ## lint, type check, and run all tests
+# Types are checked beside the tests, with what these leave of the cores.
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
+define check_with
 	$(BIN)/ruff check
-	$(BIN)/python -m tests.archive & $(BIN)/mypy && wait
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not extra" --durations=15
+	$(BIN)/python -m tests.archive
+	@nice -n 19 $(BIN)/mypy & types=$$!; $(1) && wait $$types
+endef
+
+test: setup ## lint, type check, and run all tests
+	$(call check_with,$(PYTEST) -m "not extra")
 
 test-all: setup ## what `make test` runs, and the long tests
-	$(BIN)/ruff check
-	$(BIN)/python -m tests.archive & $(BIN)/mypy && wait
-	HEADRACE_ALL_EXAMPLES=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
+	$(call check_with,HEADRACE_ALL_EXAMPLES=1 $(PYTEST))
 
 lint: setup ## ruff only
 	$(BIN)/ruff check

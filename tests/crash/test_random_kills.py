@@ -23,7 +23,8 @@ def test_killed_at_random_moments(tmp_path: Path, undisturbed: Undisturbed) -> N
     seed = int(os.environ.get("HEADRACE_SEED") or int.from_bytes(os.urandom(3)))
     print(f"seed {seed}: repeat with HEADRACE_SEED={seed}")
     random = Random(seed)
-    kind = random.choice(("windowed", "dedup", "running", "graph"))
+    # The graph of many operators takes several times as long; ``make chaos`` kills it too.
+    kind = random.choice(("windowed", "dedup", "running"))
     source = write_input(tmp_path / "input", files=9, seed=seed)
     program = Program(kind, source, tmp_path / "crashed", changes=seed)
     for _ in range(KILLS):

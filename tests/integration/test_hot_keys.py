@@ -56,7 +56,7 @@ def test_a_hot_key_is_spread_and_its_windows_are_whole(spark: SparkSession, tmp_
     found = ours(spark, [rows], windowed, "append", tmp_path, between=rescale_then_look, instances=2, combine="never", depthMax=2)
     end = int((START + timedelta(seconds=END_S - 100)).timestamp()) * 1_000_000
     wanted = [row for row in spark_batch(spark, [rows], windowed).rows if row[1][1] < end]
-    assert_same_rows(found.rows, wanted, found.columns)
+    assert_same_rows(found.rows, wanted, found.columns, "spread")
     before, spread, _, gathered = shares
     assert max(before) > 0.9 * ROWS
     assert max(spread) < 0.5 * ROWS, "a third each, more or less"
@@ -78,7 +78,7 @@ def test_skew_makes_a_running_aggregate_combine_first(spark: SparkSession, tmp_p
     """One hot key, and otherwise every row a key of its own: combining leaves most rows, and pays all the same."""
     feed = []
     for at in range(3):
-        keys = [7 if row % 4 == 0 else at * 4000 + row for row in range(4000)]
+        keys = [7 if row % 4 == 0 else 100 + at * 4000 + row for row in range(4000)]
         feed.append(pa.table({"k": keys, "ts": [START] * 4000, "v": [1] * 4000}, ARROW))
     rows = Feed.of(tmp_path, "k long, ts timestamp, v long", feed)
     shuffled: list[int] = []

@@ -50,6 +50,9 @@ class FakeLane:
         self.clock_ms = time.time() * 1000 - 1
         self.log.append("resume")
 
+    def cpu_s(self) -> float:
+        return 0.0
+
     def kill(self) -> None:
         self.log.append("kill")
 
@@ -169,7 +172,7 @@ def test_an_unknown_baseline_is_refused() -> None:
 
 
 def test_an_unknown_benchmark_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(HeadraceError, match="aggregate, heavy-customers"):
+    with pytest.raises(HeadraceError, match="aggregate, elastic"):
         discover.load("nothing")
 
 

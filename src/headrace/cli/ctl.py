@@ -53,6 +53,16 @@ def move(
     _do(context, {"do": "move", "slots": parse_slots(slots), "to": to, "operator": operator, "protocol": protocol})
 
 
+@app.command("spread")
+def spread(
+    context: typer.Context,
+    slots: str = typer.Argument(help="Slots and ranges of them, as for move; none ends it."),
+    operator: str | None = OPERATOR,
+) -> None:
+    """Deal the rows of hot slots out over all instances, for time windows in append mode."""
+    _do(context, {"do": "spread", "slots": [] if slots == "none" else parse_slots(slots), "operator": operator})
+
+
 @app.command("rebalance")
 def rebalance(context: typer.Context, operator: str | None = OPERATOR, protocol: str | None = PROTOCOL) -> None:
     """Deal the slots out anew, by the work seen in them lately."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -94,8 +95,8 @@ class Elastic:
     bytes_per_s: float = 50e6
     """How quickly state is fetched; learned from what was."""
     work: dict[str, Weights] = field(default_factory=dict)
-    news: list[Change] = field(default_factory=list)
-    """Changes that no batch has reported yet."""
+    news: deque[Change] = field(default_factory=deque)
+    """Changes that no batch has reported yet; several threads add to it."""
 
     def settle(self) -> None:
         """Before a batch, under the lock: every instance has a home that lives."""
@@ -119,8 +120,7 @@ class Elastic:
 
     def told(self) -> tuple[Change, ...]:
         """What changed since this was last asked."""
-        news, self.news = tuple(self.news), []
-        return news
+        return tuple(self.news.popleft() for _ in range(len(self.news)))
 
     def rescale(self, operator: str | None, instances: int, protocol: str | None = None) -> None:
         if isinstance(instances, bool) or not isinstance(instances, int) or not 1 <= instances <= INSTANCES_MAX:

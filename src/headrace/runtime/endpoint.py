@@ -67,12 +67,14 @@ class Endpoint:
                 self.elastic.rescale(operator, instances, protocol)
             case {"do": "move", "slots": list() as slots, "to": int() as to}:
                 self.elastic.move([tuple(each) if isinstance(each, list) else each for each in slots], to, operator, protocol)
+            case {"do": "spread", "slots": list() as slots}:
+                self.elastic.spread([tuple(each) if isinstance(each, list) else each for each in slots], operator)
             case {"do": "rebalance"}:
                 self.elastic.rebalance(operator, protocol)
             case {"do": "status"}:
                 return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress()}
             case _:
-                wanted = "rescale with instances, move with slots and to, rebalance, or status"
+                wanted = "rescale with instances, move with slots and to, spread with slots, rebalance, or status"
                 raise QueryError(where="control endpoint", wanted=wanted, found=json.dumps(request)[:200])
         return {"routing": self._routing()}
 

@@ -193,7 +193,11 @@ def before_end(rows: list[Any]) -> list[tuple[Any, ...]]:
     return [row for row in plain if row[0] < END_S - 10_000]
 
 
-@pytest.mark.parametrize("name", QUERIES)
+ELSEWHERE = {"groups of windows", "sessions", "tuple-count windows", "aggregate of an aggregate"}
+"""Queries of which other tests say much the same."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.extra] if name in ELSEWHERE else []) for name in QUERIES])
 def test_a_query_means_the_same_however_it_runs(name: str, spark: SparkSession, tmp_path: Path) -> None:
     query, reference = QUERIES[name]
     # Ties in time would make counting by rows a matter of the tie-break, which the reference does not know.

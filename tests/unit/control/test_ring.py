@@ -106,7 +106,7 @@ def test_a_failed_node_is_taken_over_by_the_next_one_that_holds_its_copy() -> No
     assert decision.why == "n0 sent no checkpoint for 5 s and gave no answer"
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 3])
+@pytest.mark.parametrize("replicas", [1, 2, pytest.param(3, marks=pytest.mark.extra)])
 def test_as_many_neighbours_as_there_are_replicas_may_fail_at_once(replicas: int) -> None:
     for first in range(8):
         ring = ring_of(*[0.55] * 8, config=Config(replicas=replicas))

@@ -180,7 +180,8 @@ def _is_ours(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (OSError, IndexError):
         return False
-    return state not in "ZX" and (_DEPLOYED in command or b"spark-class" in command)
+    # While a script becomes the JVM that it starts, the command reads as nothing.
+    return state not in "ZX" and (not command or _DEPLOYED in command or b"spark-class" in command)
 
 
 def _note(cluster: Cluster) -> None:

@@ -9,5 +9,5 @@ PART = 4
 AT_LEAST = 5
 
 
-def examples(number: int) -> int:
-    return number if os.environ.get(ALL) else min(number, max(AT_LEAST, number // PART))
+def examples(number: int, at_least: int = AT_LEAST) -> int:
+    return number if os.environ.get(ALL) else min(number, max(at_least, number // PART))

@@ -130,7 +130,7 @@ def test_a_damaged_run_stops_the_restart(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("damage", [flip, remove])
+@pytest.mark.parametrize("damage", [flip, pytest.param(remove, marks=pytest.mark.extra)])
 @pytest.mark.parametrize("read_by", ["driver", "tasks"])
 def test_a_damaged_staged_file_stops_the_delivery(
     spark: SparkSession,

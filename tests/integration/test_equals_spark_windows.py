@@ -65,10 +65,10 @@ def windowed(*args: str, time: str = "ts", key_first: bool = True) -> Any:
         ("append", ("10 seconds",), "ts", {"instances": 3}),
         pytest.param("update", ("10 seconds",), "ts", {"depthMax": 1}, marks=pytest.mark.extra),
         pytest.param("append", ("30 seconds", "10 seconds", "3 seconds"), "ts", {"depthMax": 1}, marks=pytest.mark.extra),
-        ("update", ("30 seconds", "10 seconds", "3 seconds"), "ntz", {"depthMax": 1}),
+        pytest.param("update", ("30 seconds", "10 seconds", "3 seconds"), "ntz", {"depthMax": 1}, marks=pytest.mark.extra),
         ("append", ("25 seconds", "10 seconds"), "ts", {"hashBits": 1, "depthMax": 1}),
         ("update", ("25 seconds", "10 seconds", "-4 seconds"), "ts", {"hashBits": 1}),
-        ("complete", ("25 seconds", "10 seconds"), "ts", {"depthMax": 1, "instances": 2}),
+        pytest.param("complete", ("25 seconds", "10 seconds"), "ts", {"depthMax": 1, "instances": 2}, marks=pytest.mark.extra),
     ],
 )
 def test_windows(spark: SparkSession, feed: Feed, tmp_path: Path, mode: str, args: tuple[str, ...], time: str, options: Any) -> None:

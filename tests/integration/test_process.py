@@ -133,6 +133,7 @@ class SparkSessions(StatefulProcessor):
         pass
 
 
+@pytest.mark.extra
 def test_timers_and_late_rows_are_those_of_spark_s_transform_with_state(spark: SparkSession, tmp_path: Path) -> None:
     late = rows(12, 40, 0, 80)
     feed = Feed.of(

@@ -25,6 +25,7 @@ from headrace.errors import QueryError, UnsupportedError
 from headrace.operators import expressions as E
 from headrace.operators.grid import evaluate_grid, holds_pairs
 from headrace.operators.vectors import columns_from_arrow
+from tests.examples import examples
 
 NAN, INF = float("nan"), float("inf")
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
@@ -271,7 +272,7 @@ def conditions() -> st.SearchStrategy[str]:
 @pytest.mark.spark
 @pytest.mark.slow
 @settings(
-    max_examples=8,
+    max_examples=examples(8),
     deadline=None,
     derandomize=True,
     database=None,

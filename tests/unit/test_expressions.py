@@ -20,6 +20,7 @@ from headrace.operators.evaluate import evaluate, holds
 from headrace.operators.expressions import And, Arithmetic, Cast, Column, Compare, Expr, Literal, Math1, Math2, Not, Or
 from headrace.operators.grid import evaluate_grid, holds_pairs
 from headrace.operators.vectors import Vector, columns_from_arrow
+from tests.examples import examples
 
 NAN, INF = float("nan"), float("inf")
 LONG_MAX, LONG_MIN = 2**63 - 1, -(2**63)
@@ -242,7 +243,7 @@ def test_a_grid_finds_what_brute_force_finds(expr: Expr, n: int, m: int) -> None
         assert holds_pairs(expr, left, right, a[:3], b[:3]).tolist() == some[:3].tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 200), st.lists(st.sampled_from(EXPRESSIONS), min_size=1, max_size=3))
 def test_conditions_joined_by_and_or_or_over_any_tiles(n: int, m: int, tile: int, items: list[Expr]) -> None:
     left, right = random_side(n, n), random_side(m + 100, m)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from headrace.errors import QueryError
 from headrace.operators import partials as P
 from headrace.operators.partials import Partial
+from tests.examples import examples
 
 NAN, INF = float("nan"), float("inf")
 
@@ -44,7 +45,7 @@ kinds = pytest.mark.parametrize("kind", list(VALUES))
 
 def given(*strategies: st.SearchStrategy[Any]) -> Any:
     """Many parameters, so few examples of each; no deadline, since a busy machine is no mistake."""
-    return lambda test: settings(max_examples=30, deadline=None)(given_any(*strategies)(test))
+    return lambda test: settings(max_examples=examples(30), deadline=None)(given_any(*strategies)(test))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from headrace.state.places import Place
 from headrace.state.primitives import (
     replay_buffer_state,
 )
+from tests.examples import examples
 from tests.unit.counting import Cluster, counts, lose, process
 
 
@@ -117,7 +118,7 @@ def test_the_old_instance_is_released_last(cluster: Cluster) -> None:
 
 
 def test_random_scale_outs_losses_and_merges_lose_nothing(tmp_path: Path) -> None:
-    for seed in range(3):
+    for seed in range(examples(3, at_least=1)):
         cluster = Cluster(tmp_path / str(seed), Random(seed))
         for _ in range(8):
             cluster.send(cluster.random.randint(1, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -61,6 +62,7 @@ def extra(results: Results, options: Options) -> dict[str, Any]:
         "at_keys": int(at),
         "pauses": pauses,
         "growth_of_ours": stats.ratio(lasts, firsts),
+        "plot": str(_draw(Path("bench-out"), pauses)),
         "changes": [change for result in results.values() for p in result.headrace for change in p.get("changes", [])],
     }
 
@@ -79,6 +81,28 @@ def tables(results: Results, options: Options) -> list[Table]:
             times = stats.ratio(each["pause_ms"], ours) if engine != OURS else None
             table.add_row(f"{keys:,}" if engine == OURS else "", engine, *shown, f"{times:,.1f}x" if times else "")
     return [table]
+
+
+def _draw(folder: Path, pauses: dict[str, dict[str, dict[str, float | None]]]) -> Path:
+    """The pause against the size of the state, both on logarithmic scales."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for engine, colour in zip(pauses, ("#2563a8", "#c2410c"), strict=False):
+        points = [(int(keys), each["pause_ms"]) for keys, each in pauses[engine].items() if each["pause_ms"]]
+        if points:
+            axes.loglog(*zip(*points, strict=True), marker="o", color=colour, label=engine)
+            for keys, pause_ms in points:
+                axes.annotate(f"{pause_ms:,.0f} ms", (keys, pause_ms or 0.0), textcoords="offset points", xytext=(0, 6), fontsize=8)
+    axes.set_title("pause when a running query is rescaled, ms", loc="left", fontsize=10)
+    axes.set_xlabel("keys in state", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(0.15)
+    axes.legend(frameon=False, fontsize=9)
+    folder.mkdir(exist_ok=True)
+    figure.savefig(folder / "rescale.svg")
+    return folder / "rescale.svg"
 
 
 BENCHMARK = Benchmark(

@@ -93,7 +93,7 @@ def _draw(folder: Path, notes: list[dict[str, Any]]) -> None:
             axes.spines[["top", "right"]].set_visible(False)
             axes.set_ylim(bottom=0)
         grid[1][column].set_xlabel("windows that change hands", fontsize=9)
-    grid[0][0].legend(fontsize=8, frameon=False)
+    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(Protocol), fontsize=8, frameon=False)
     folder.mkdir(exist_ok=True)
     figure.savefig(folder / "handover.svg")
 

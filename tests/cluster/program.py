@@ -94,7 +94,7 @@ class Story:
         return [each.id for each in self.executors.live()]
 
     def tell(self, short: bool) -> None:
-        self.seen["two"] = self.feed(2)
+        self.seen["two"] = self.feed(1)
         if not short:
             self.shrink_and_grow()
         victim = self.seen["two"][-1]["homes"]["aggregate"][0] if short else self.seen["grown"][-1]["homes"]["aggregate"][0]
@@ -109,7 +109,7 @@ class Story:
         wait_until("one executor", lambda: len(self.live()) == 1)
         self.query.rescale(2)
         wait_until("homes on two executors", lambda: len(set(*self.query._loop.elastic.homes().values())) == 2)
-        self.seen["grown"] = self.feed(2)
+        self.seen["grown"] = self.feed(1)
 
 
 def pid_of(executor: str, app: str) -> int:

@@ -53,7 +53,7 @@ def check_change(seen: dict[str, Any]) -> None:
 
 def test_on_a_local_cluster(tmp_path: Path, undisturbed: Undisturbed) -> None:
     """Shrinks, grows again, and loses an executor in mid-batch."""
-    source = write_input(tmp_path / "input", files=7, seed=6)
+    source = write_input(tmp_path / "input", files=5, seed=6)
     seen = run("local-cluster[2,1,1024]", source, tmp_path / "work")
     check(seen)
     check_change(seen)
@@ -62,7 +62,7 @@ def test_on_a_local_cluster(tmp_path: Path, undisturbed: Undisturbed) -> None:
 
 def test_on_a_standalone_cluster(tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as ``headrace cluster up`` starts; an executor is lost in mid-batch."""
-    source = write_input(tmp_path / "input", files=4, seed=7)
+    source = write_input(tmp_path / "input", files=3, seed=7)
     monkeypatch.setenv("SPARK_DAEMON_JAVA_OPTS", archive.jvm_options())
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
     with standalone.running(tmp_path / "cluster", workers=2) as cluster:

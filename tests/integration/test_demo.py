@@ -20,6 +20,7 @@ def run_demo(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 @pytest.mark.spark
 def test_a_short_demo_equals_spark_and_leaves_a_report(tmp_path: Path) -> None:
     out = tmp_path / "demo"

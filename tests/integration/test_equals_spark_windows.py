@@ -66,7 +66,7 @@ def windowed(*args: str, time: str = "ts", key_first: bool = True) -> Any:
         pytest.param("update", ("10 seconds",), "ts", {"depthMax": 1}, marks=pytest.mark.extra),
         pytest.param("append", ("30 seconds", "10 seconds", "3 seconds"), "ts", {"depthMax": 1}, marks=pytest.mark.extra),
         pytest.param("update", ("30 seconds", "10 seconds", "3 seconds"), "ntz", {"depthMax": 1}, marks=pytest.mark.extra),
-        ("append", ("25 seconds", "10 seconds"), "ts", {"hashBits": 1, "depthMax": 1}),
+        pytest.param("append", ("25 seconds", "10 seconds"), "ts", {"hashBits": 1, "depthMax": 1}, marks=pytest.mark.extra),
         ("update", ("25 seconds", "10 seconds", "-4 seconds"), "ts", {"hashBits": 1}),
         pytest.param("complete", ("25 seconds", "10 seconds"), "ts", {"depthMax": 1, "instances": 2}, marks=pytest.mark.extra),
     ],

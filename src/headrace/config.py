@@ -120,6 +120,9 @@ def _check(config: Config) -> None:
         raise QueryError(where=f"option '{PREFIX}strategy'", wanted=" or ".join(STRATEGIES), found=repr(config.strategy))
     if config.handover not in HANDOVERS:
         raise QueryError(where=f"option '{PREFIX}handover'", wanted=" or ".join(HANDOVERS), found=repr(config.handover))
+    if not config.workingDirectory.strip():
+        wanted = "a folder's name, a path, or none"
+        raise QueryError(where=f"option '{PREFIX}workingDirectory'", wanted=wanted, found=repr(config.workingDirectory))
     if config.idleSeconds < 0:
         raise QueryError(where=f"option '{PREFIX}idleSeconds'", wanted="0 or more seconds", found=str(config.idleSeconds))
     config.instances_by_operator()

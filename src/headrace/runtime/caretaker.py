@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from headrace.errors import HeadraceError
 from headrace.runtime.elastic import Elastic
 from headrace.runtime.executors import Executor
 from headrace.runtime.placement import Placement
@@ -44,7 +45,7 @@ class Caretaker:
     def _run(self) -> None:
         while not self.ended.wait(PERIOD_S):
             # Spark may be on its way out; whoever waits for the query will hear of it.
-            with contextlib.suppress(PySparkException, Py4JError, OSError):
+            with contextlib.suppress(PySparkException, Py4JError, OSError, HeadraceError):
                 self.look()
 
     def look(self) -> None:

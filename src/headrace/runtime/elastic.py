@@ -136,7 +136,7 @@ class Elastic:
 
     def spread(self, slots: Slots, operator: str | None) -> None:
         """Deal the rows of these slots, and of no others, out over all instances."""
-        ranges = _ranges(slots) if slots != [] else []
+        ranges = _ranges(slots, "spread") if slots != [] else []
         names = self._named("spread", operator)
         wrong = [name for name in names if ranges and not self.facts.get(name, Facts()).mergeable]
         if wrong:
@@ -149,7 +149,7 @@ class Elastic:
         return levelled(before, instances, self.work.get(op), self.facts.get(op, Facts()).mergeable)
 
     def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
-        ranges = _ranges(slots)
+        ranges = _ranges(slots, "move")
         names = self._named("move", operator)
         if operator is None and len(names) > 1:
             raise QueryError(where="move", wanted=f"the operator whose slots are meant: {', '.join(names)}", found="none")
@@ -226,7 +226,11 @@ class Elastic:
 
     def _bring(self, routing: dict[str, Routing]) -> None:
         """Have the old state where new owners work already, and say so."""
-        _, fetched, fetch_ms = self._ahead(routing)
+        try:
+            _, fetched, fetch_ms = self._ahead(routing)
+        except Exception:
+            # An errand in a thread of its own: Spark may be on its way out, and what is not there is fetched when it is needed.
+            return
         for name, each in routing.items():
             counts, why = (each.instances, each.instances, 0), "the old state has arrived"
             self.news.append(Change(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, fetched, fetch_ms))
@@ -284,7 +288,7 @@ def _runs(manifest: Manifest, op: str) -> list[RunRef]:
     return [ref for store, state in manifest.operators.items() if store.split(".")[0] == op for ref in state.runs]
 
 
-def _ranges(slots: Slots) -> list[SlotRange]:
+def _ranges(slots: Slots, where: str = "") -> list[SlotRange]:
     """Slots in any form that a user may give them in.
 
     >>> _ranges(7), _ranges(range(3, 9)), _ranges([(0, 2), 5])
@@ -299,6 +303,6 @@ def _ranges(slots: Slots) -> list[SlotRange]:
         else:
             lo, hi = (each, each + 1) if isinstance(each, int) else (-1, -1)
         if not 0 <= lo < hi <= SLOTS:
-            raise QueryError(where="move", wanted=f"slots: numbers, ranges or pairs [lo, hi) within [0, {SLOTS})", found=repr(each))
+            raise QueryError(where=where, wanted=f"slots: numbers, ranges or pairs [lo, hi) within [0, {SLOTS})", found=repr(each))
         found.append((lo, hi))
     return found

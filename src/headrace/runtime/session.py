@@ -115,5 +115,7 @@ def check_session(spark: SparkSession) -> None:
         advice.append("set OMP_NUM_THREADS=1 before Spark starts: every task is a process of its own")
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         advice.append("start Spark with spark.speculation=false: a task that runs twice wastes a core")
+    if str(spark.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true":
+        advice.append("start Spark with spark.dynamicAllocation.enabled=false: it takes away executors that state lives on")
     if advice:
         warnings.warn("this session would run Headrace slowly; hr.session() sets what follows:\n  " + "\n  ".join(advice), stacklevel=4)

@@ -15,11 +15,13 @@ import itertools
 import mmap
 import os
 import shutil
+import threading
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 from headrace.errors import CorruptStateError
 from headrace.state.blocks import BLOCK_BYTES, Blocks, blocks_of, data_bytes
@@ -28,15 +30,23 @@ READ_BLOCKS = 256
 """Blocks asked for at a time: few large requests suit remote storage."""
 READERS = 4
 """Requests in flight."""
+_counting = threading.Lock()
 
 
 class Working:
     """A folder of working copies, on a disk of the executor's own."""
 
+    total_bytes: ClassVar[int] = 0
+    """What this process has ever fetched: copies stay open from one task to the next, and fetch for whoever needs them."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.fetched_bytes = 0
-        """What this process has fetched since it was last asked."""
+        self.began_bytes = Working.total_bytes
+
+    @property
+    def fetched_bytes(self) -> int:
+        """What was fetched since this was made, or last told. A process runs one task at a time."""
+        return Working.total_bytes - self.began_bytes
 
     def open(self, origin: Path, length: int, crc: int) -> Blocks:
         """A run's copy, made now if there is none."""
@@ -45,7 +55,7 @@ class Working:
         if not copy.exists():
             _once(_marks(copy), lambda path: path.write_bytes(bytes(blocks_of(length))))
             _once(copy, lambda path: _hollow(path, origin, length))
-        return WorkingCopy(self, copy, origin, length, crc)
+        return WorkingCopy(copy, origin, length, crc)
 
     def keep(self, origin: Path) -> None:
         """A run that was written just now will be read here: have it whole, without fetching it."""
@@ -63,15 +73,14 @@ class Working:
 
     def told(self) -> int:
         """Bytes fetched since this was last asked."""
-        fetched, self.fetched_bytes = self.fetched_bytes, 0
+        fetched, self.began_bytes = self.fetched_bytes, Working.total_bytes
         return fetched
 
 
 class WorkingCopy(Blocks):
     """A copy whose missing blocks are fetched when they are needed."""
 
-    def __init__(self, working: Working, copy: Path, origin: Path, length: int, crc: int) -> None:
-        self.working = working
+    def __init__(self, copy: Path, origin: Path, length: int, crc: int) -> None:
         self.origin = origin
         try:
             super().__init__(copy, length, crc, origin=str(origin))
@@ -115,7 +124,8 @@ class WorkingCopy(Blocks):
             if found != self.checksums[block]:
                 raise self.corrupt(f"checksum {self.checksums[block]:08x} in block {block}", f"{found:08x}")
         os.pwrite(copy, data, begin)
-        self.working.fetched_bytes += len(data)
+        with _counting:
+            Working.total_bytes += len(data)
 
     def _check(self, block: int) -> None:
         try:

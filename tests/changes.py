@@ -23,7 +23,9 @@ def change_at_random(query: hr.HeadraceQuery, random: Random) -> None:
         case 2:
             lo = random.randint(0, 4000)
             to = random.randrange(query.routing()[operator].instances)
-            query.move([(lo, lo + random.randint(1, 96)), random.randint(0, 4095)], to, operator, own)
+            # Every other range begins or ends within a slot, and cuts it.
+            edges = lo + random.choice([0, random.random()]), lo + random.randint(1, 96) + random.choice([0, random.random()])
+            query.move([edges, random.randint(0, 4095)], to, operator, own)
         case 3 if facts[operator].mergeable:
             lo = random.randint(0, 3000)
             query.spread([(lo, lo + 1000)] if random.random() < 0.7 else [], operator)

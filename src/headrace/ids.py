@@ -38,6 +38,11 @@ SLOT_BITS = 12
 SLOTS = 1 << SLOT_BITS
 
 _SHIFT = HASH_BITS - SLOT_BITS
+_POSITION_BITS = 53
+"""What a float holds exactly."""
+
+POSITION_STEP = 2.0 ** (SLOT_BITS - _POSITION_BITS)
+"""The smallest distance between two positions."""
 
 
 def slot_of(h: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
@@ -53,8 +58,26 @@ def slot_of(h: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     return (h >> np.uint64(_SHIFT)).astype(np.int64)
 
 
-def slot_bounds(lo_slot: int, hi_slot: int) -> tuple[KeyHash, KeyHash]:
-    """The first and the last hash, both inclusive, of the slots [lo_slot, hi_slot).
+def position_of(h: int) -> float:
+    """Where on the ring a hash lies, in slots: 7.25 is a quarter into slot 7. Exact to 2^-41 slots, which tells any two keys apart.
+
+    >>> position_of(2**52), position_of(2**52 + 2**50)
+    (1.0, 1.25)
+    """
+    return (h >> (HASH_BITS - _POSITION_BITS)) / (1 << (_POSITION_BITS - SLOT_BITS))
+
+
+def hash_at(position: float) -> int:
+    """The first hash at or after a position; no rounding is involved.
+
+    >>> hash_at(1.25) == 2**52 + 2**50
+    True
+    """
+    return int(position * (1 << _SHIFT))
+
+
+def slot_bounds(lo: float, hi: float) -> tuple[KeyHash, KeyHash]:
+    """The first and the last hash, both inclusive, of the positions [lo, hi).
 
     The last hash is inclusive because 2^64, the end of the last slot, is no unsigned 64-bit number.
 
@@ -63,5 +86,5 @@ def slot_bounds(lo_slot: int, hi_slot: int) -> tuple[KeyHash, KeyHash]:
     >>> [hex(h) for h in slot_bounds(1, 2)]
     ['0x10000000000000', '0x1fffffffffffff']
     """
-    require(0 <= lo_slot < hi_slot <= SLOTS, f"a range of slots is not empty and lies in [0, {SLOTS}), not [{lo_slot}, {hi_slot})")
-    return KeyHash(int(lo_slot) << _SHIFT), KeyHash((int(hi_slot) << _SHIFT) - 1)
+    require(0 <= lo < hi <= SLOTS, f"a range of slots is not empty and lies in [0, {SLOTS}), not [{lo}, {hi})")
+    return KeyHash(hash_at(lo)), KeyHash(hash_at(hi) - 1)

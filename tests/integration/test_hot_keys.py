@@ -94,3 +94,41 @@ def test_skew_makes_a_running_aggregate_combine_first(spark: SparkSession, tmp_p
     assert max(row[1] for row in found.last(1)) == 3000
     # 3,000 keys of their own, and the hot one once or twice for each task that read it.
     assert all(each < 3100 for each in shuffled), shuffled
+
+
+def test_a_hot_slot_of_several_keys_is_cut_and_their_state_stays_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """Nine of ten rows are of keys that share a slot. Dealing out slots cannot help; cutting that one does."""
+    hashed = spark.range(30_000).select("id", F.shiftrightunsigned(F.xxhash64("id"), 52).alias("slot")).toPandas()
+    slot = int(hashed["slot"].value_counts().index[0])
+    together = hashed["id"][hashed["slot"] == slot].to_numpy()
+    random = np.random.default_rng(5)
+    feed = []
+    for _ in range(5):
+        keys = np.where(random.random(ROWS) < 0.9, random.choice(together, ROWS), random.integers(0, 40, ROWS))
+        feed.append(pa.table({"k": keys, "ts": [START] * ROWS, "v": random.integers(0, 10**6, ROWS)}, ARROW))
+    rows = Feed.of(tmp_path, "k long, ts timestamp, v long", feed)
+    shares: list[list[int]] = []
+    cut: list[tuple[float, ...]] = []
+
+    def rescale_then_look(query: hr.HeadraceQuery) -> None:
+        if query.lastProgress is None:
+            return
+        shares.append([each["rows"] for each in query.lastProgress["headrace"]["instances"]])
+        (routing,) = query.routing().values()
+        cut.append(routing.units.cuts)
+        if len(shares) == 1:
+            query.rescale(3)
+        elif len(shares) == 3:
+            # Put together again what was cut apart: its pieces' states are one slot's.
+            query.move(slot, to=0)
+
+    def running(stream: Any) -> Any:
+        return stream.groupBy("k").agg(F.sum("v"), F.count("*"), F.max_by("v", "v"))
+
+    found = ours(spark, [rows], running, "update", tmp_path, between=rescale_then_look, instances=2, combine="never", depthMax=2)
+    assert_same_rows(found.last(1), spark_batch(spark, [rows], running).rows, found.columns, "cut")
+    before, after, _, gathered = shares
+    assert max(before) > 0.85 * ROWS
+    assert max(after) < 0.6 * ROWS, "a third each, more or less"
+    assert max(gathered) > 0.85 * ROWS
+    assert not cut[0] and all(slot < each < slot + 1 for each in cut[1]) and cut[1]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.ids import SLOTS, slot_of
+from headrace.ids import SLOTS
 from headrace.operators.kernel import MAIN, Moment, OutputMode
 from headrace.operators.partials import Count
 from headrace.operators.windowed import WINDOW, WindowedAggregate
@@ -83,11 +83,11 @@ class Engine:
 
     def _of(self, rows: list[Row], part: int) -> pa.RecordBatch:
         """The rows that a task gets, by the tables that the plan is made of."""
-        first, also, until = self.routing.targets()
+        to = self.routing.targets()
         keys, panes = (np.array(each, dtype=np.int64) for each in ([k for k, _ in rows], [self._pane(ts) for _, ts in rows]))
         hashed = keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        slot = slot_of(hashed)
-        mine = (first[slot] == part) | ((also[slot] == part) & (panes < until[slot]))
+        unit = to.units.of_hashes(hashed)
+        mine = (to.first[unit] == part) | ((to.also[unit] == part) & (panes < to.until[unit]))
         arrays = [pa.array(each[mine]) for each in (hashed, keys, panes, np.ones(len(keys), dtype=np.int64))]
         return pa.RecordBatch.from_arrays(arrays, schema=LAYOUT.schema)
 

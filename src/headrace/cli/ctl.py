@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import typer
@@ -14,6 +15,7 @@ from headrace.errors import QueryError
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.endpoint import ask
 from headrace.state.routing import Routing
+from headrace.state.slots import shown
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -21,6 +23,7 @@ OPERATOR = typer.Option(None, "--operator", "-o", help="One operator; by default
 PROTOCOLS = "How state changes hands: auto, 'state recreation', 'window recreation', merge, buffering."
 PROTOCOL = typer.Option(None, "--protocol", "-p", help=PROTOCOLS)
 RANGES_SHOWN = 4
+SLOTS_GIVEN = re.compile(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?")
 LOCATION = typer.Argument(help="The checkpointLocation of the query.", metavar="CHECKPOINT")
 
 
@@ -44,7 +47,7 @@ def rescale(
 @app.command("move")
 def move(
     context: typer.Context,
-    slots: str = typer.Argument(help="Slots and ranges of them, both ends included: 7 or 0-99,200."),
+    slots: str = typer.Argument(help="Slots and ranges of them, both ends included: 7 or 0-99,200; 7.25-7.5 is a quarter of slot 7."),
     to: int = typer.Option(..., "--to", help="The instance that gets them.", min=0),
     operator: str | None = OPERATOR,
     protocol: str | None = PROTOCOL,
@@ -85,17 +88,22 @@ def status(context: typer.Context, as_json: bool = typer.Option(False, "--json",
     typer.echo(f"batch {ours['version']}: {ours['rows']:,} rows in {ours['batchMs']:,.0f} ms, {ours['rowsOut']:,} results")
 
 
-def parse_slots(text: str) -> list[list[int]]:
+def parse_slots(text: str) -> list[list[float]]:
     """
-    >>> parse_slots("7,0-99")
-    [[7, 8], [0, 100]]
+    >>> parse_slots("7,0-99,7.25-7.5")
+    [[7, 8], [0, 100], [7.25, 7.5]]
     """
-    found = []
+    found: list[list[float]] = []
     for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if not first.isdigit() or not (last or first).isdigit():
-            raise QueryError(where="headrace ctl move", wanted="slots such as 7 or 0-99,200", found=repr(text))
-        found.append([int(first), int(last or first) + 1])
+        match = SLOTS_GIVEN.fullmatch(part.strip())
+        if match is None:
+            wanted = "slots such as 7 or 0-99,200, or a piece of one such as 7.25-7.5"
+            raise QueryError(where="headrace ctl", wanted=wanted, found=repr(text))
+        first, last = match.groups()
+        if "." in part:
+            found.append([float(first), float(last or first)])
+        else:
+            found.append([int(first), int(last or first) + 1])
     return found
 
 
@@ -108,8 +116,8 @@ def _show(routing: dict[str, Any], homes: dict[str, list[str]] | None = None) ->
     for name, body in routing.items():
         each = Routing.from_json(body)
         for instance, ranges in enumerate(each.ranges):
-            shown = [f"{lo}-{hi - 1}" if hi - lo > 1 else str(lo) for lo, hi in ranges[:RANGES_SHOWN]]
-            which = ", ".join(shown) + (f" and {len(ranges) - RANGES_SHOWN} more" if len(ranges) > RANGES_SHOWN else "")
+            which = ", ".join(shown(lo, hi) for lo, hi in ranges[:RANGES_SHOWN])
+            which += f" and {len(ranges) - RANGES_SHOWN} more" if len(ranges) > RANGES_SHOWN else ""
             first = (name, str(each.epoch)) if instance == 0 else ("", "")
             home = (homes or {}).get(name, [])[instance : instance + 1] or [""]
             table.add_row(*first, str(instance), *home, f"{sum(hi - lo for lo, hi in ranges):,}", which)

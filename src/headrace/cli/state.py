@@ -20,6 +20,7 @@ from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import operator_about, pinned, state_rows, verify
 from headrace.state.manifest import Manifest
 from headrace.state.run import RunRef, run_version
+from headrace.state.slots import shown
 
 EXIT_BROKEN = 1
 PIPE_WIDTH = 200
@@ -175,7 +176,7 @@ def _run_table(refs: tuple[RunRef, ...], version: int) -> Table:
         age = version - run_version(ref.seq)
         panes = "-" if ref.sub_min is None or ref.sub_max is None else f"{_moment(ref.sub_min)} to {_moment(ref.sub_max)}"
         table.add_row(
-            ref.file, f"{ref.rows:,}", f"{ref.bytes:,}", f"{ref.lo}-{ref.hi - 1}", f"{age} batches" if age != 1 else "1 batch", panes
+            ref.file, f"{ref.rows:,}", f"{ref.bytes:,}", shown(ref.lo, ref.hi), f"{age} batches" if age != 1 else "1 batch", panes
         )
     return table
 

@@ -13,9 +13,12 @@ from pyspark.sql import functions as F
 
 from headrace.compile import catalyst
 from headrace.compile.homes import INSTANCE, PARTITIONS_MIN
-from headrace.ids import SLOT_BITS, SLOTS
+from headrace.ids import SLOT_BITS, hash_at
 from headrace.state.layout import HASH, SUB
-from headrace.state.routing import Routing
+from headrace.state.routing import WHOLE, Routing
+from headrace.state.units import Units
+
+_SIGN = -(1 << 63)
 
 
 def route(rows: DataFrame, routing: Routing, in_task: bool = True) -> DataFrame:
@@ -53,29 +56,39 @@ def _told(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
 @lru_cache(maxsize=64)
 def _instance_of(context: SparkContext, routing: Routing) -> Column:
     """A row's instance by its hash. A query asks for the same every batch, in a session object that is a new one every batch."""
-    return _by_slot(context, routing.targets()[0], "int")
+    targets = routing.targets()
+    return _by_unit(context, targets.units, targets.first, "int")
 
 
 @lru_cache(maxsize=64)
 def _is_spread(context: SparkContext, routing: Routing) -> Column:
-    marks = np.zeros(SLOTS, dtype=np.int64)
+    marks = np.zeros(len(WHOLE), dtype=np.int64)
     for lo, hi in routing.spread:
-        marks[lo:hi] = 1
-    return _by_slot(context, marks, "int") == 1
+        marks[WHOLE.between(lo, hi)] = 1
+    return _by_unit(context, WHOLE, marks, "int") == 1
 
 
 @lru_cache(maxsize=64)
 def _both_of(context: SparkContext, routing: Routing) -> Column:
     """The instances that a row goes to."""
-    first, also, until = routing.targets()
-    other = F.when(F.col(SUB) < _by_slot(context, until, "long"), _by_slot(context, also, "int"))
-    return F.array_compact(F.array(_by_slot(context, first, "int"), F.when(other >= 0, other)))
+    to = routing.targets()
+    other = F.when(F.col(SUB) < _by_unit(context, to.units, to.until, "long"), _by_unit(context, to.units, to.also, "int"))
+    return F.array_compact(F.array(_by_unit(context, to.units, to.first, "int"), F.when(other >= 0, other)))
 
 
-def _by_slot(context: SparkContext, table: npt.NDArray[np.int64], kind: str) -> Column:
-    """What a table says of a row's slot. It goes in as one string: building a literal list of 4096 numbers takes Catalyst seconds."""
+def _by_unit(context: SparkContext, units: Units, table: npt.NDArray[np.int64], kind: str) -> Column:
+    """What a table says of a row's unit. It goes in as one string: building a literal list of 4096 numbers takes Catalyst seconds."""
     text = F.split(F.lit(",".join(map(str, table))), ",").cast(f"array<{kind}>")
-    return F.get(catalyst.folded(SparkSession(context), text), F.shiftrightunsigned(F.col(HASH), 64 - SLOT_BITS).cast("int"))
+    return F.get(catalyst.folded(SparkSession(context), text), _unit(units))
+
+
+def _unit(units: Units) -> Column:
+    """A row's unit: its slot, and one more for each cut at or before its hash. Hashes are unsigned, which Spark's numbers are not."""
+    number = F.shiftrightunsigned(F.col(HASH), 64 - SLOT_BITS).cast("int")
+    unsigned = F.col(HASH).bitwiseXOR(F.lit(_SIGN))
+    for cut in units.cuts:
+        number = number + F.when(unsigned >= F.lit(hash_at(cut) + _SIGN), 1).otherwise(0)
+    return number
 
 
 def claim_partitioned_by(frame: DataFrame, column: str) -> DataFrame:

@@ -1,21 +1,36 @@
-"""Hot slots: those with more work than an instance's even share, which no dealing out of slots can level.
+"""Hot slots: those with more work than an instance's even share, which no dealing out of whole slots can level.
 
 Where state is merged anyway, the rows of such a slot, also if they are all of one key, are spread over all instances, and its owner merges
 their partials when a window closes. Flink and Kafka Streams would need the query rewritten for that (a salted key and a second aggregate).
+
+Elsewhere the slot is cut: around its heavy keys, each of which may then have an owner of its own, and into even pieces where it is just
+large. One key is as fine as it gets.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 
-from headrace.state.routing import Routing, Weights
+from headrace.ids import POSITION_STEP, position_of
+from headrace.state.routing import WHOLE, Routing, Weights
+from headrace.state.units import Units
 
 HOT_SHARE = 1.0
 """A slot is hot when it has more than this share of what each instance ought to have."""
+HEAVY_SHARE = 0.25
+"""A key of a hot slot is cut out when it has more than this share of what each instance ought to have."""
+
+KeyRows = Mapping[int, float]
+"""Work by hash, of the heaviest keys of slots that have much."""
 
 
-def levelled(before: Routing, instances: int, work: Weights | None, spreads: bool) -> Routing:
-    """For so many instances, the work even among them; hot slots are spread, if they may be.
+def levelled(
+    before: Routing, instances: int, work: Weights | None, *, spreads: bool, keys: KeyRows | None = None, moves_freely: bool = False
+) -> Routing:
+    """For so many instances, the work even among them; hot slots are spread, if they may be, and cut otherwise.
 
     >>> work = np.ones(4096)
     >>> work[77] = 9000.0
@@ -24,9 +39,49 @@ def levelled(before: Routing, instances: int, work: Weights | None, spreads: boo
     (((77, 78),), 1024.0)
     >>> levelled(after, 4, np.ones(4096), spreads=True).spread
     ()
+
+    ``moves_freely`` says that a slot that changes hands costs nothing, so that each instance may have neighbouring slots.
     """
-    if work is None or not spreads:
-        return before.rescaled(instances, work)
-    hot = (work > HOT_SHARE * work.sum() / instances) & (instances > 1)
-    after = before.rescaled(instances, np.where(hot, 0.0, work))
-    return after.spreading(int(slot) for slot in np.flatnonzero(hot))
+    deal = Routing.side_by_side if moves_freely else Routing.rescaled
+    if work is None:
+        return deal(before, instances)
+    share = work.sum() / instances
+    hot = (work > HOT_SHARE * share) & (instances > 1)
+    if spreads:
+        after = deal(before, instances, np.where(hot, 0.0, work))
+        return after.spreading(int(slot) for slot in np.flatnonzero(hot))
+    units = _cut(np.flatnonzero(hot), work, share, keys or {})
+    return deal(before, instances, unit_work(units, work, keys or {}), units)
+
+
+def unit_work(units: Units, work: Weights, keys: KeyRows) -> Weights:
+    """The work of each unit: that of the keys that have one to themselves, and for the rest of a slot what is left, by width.
+
+    >>> units = Units.cut_at([7.5, 7.5 + POSITION_STEP])
+    >>> work = np.where(np.arange(4096) == 7, 10.0, 1.0)
+    >>> [round(float(each), 3) for each in unit_work(units, work, {15 << 51: 8.0})[6:11]]
+    [1.0, 1.0, 8.0, 1.0, 1.0]
+    """
+    if not units.cuts:
+        return work
+    alone = np.zeros(len(units))
+    for h, rows in keys.items():
+        at = int(units.of_hashes(np.array([h], dtype=np.uint64))[0])
+        if units.widths[at] == POSITION_STEP:
+            alone[at] += rows
+    left = np.maximum(0.0, work - np.bincount(units.slots, weights=alone, minlength=len(WHOLE)))
+    return np.where(alone > 0, alone, left[units.slots] * units.widths)
+
+
+def _cut(hot: np.ndarray[tuple[int], np.dtype[np.int64]], work: Weights, share: float, keys: KeyRows) -> Units:
+    cuts: list[float] = []
+    for slot in (int(each) for each in hot):
+        heavy = {h: rows for h, rows in keys.items() if int(position_of(h)) == slot and rows > HEAVY_SHARE * share}
+        rest = work[slot] - sum(heavy.values())
+        if len(heavy) == 1 and rest < HEAVY_SHARE * share:
+            continue  # One key is the slot: nothing is left to cut.
+        for h in heavy:
+            cuts += [position_of(h), position_of(h) + POSITION_STEP]
+        pieces = math.ceil(rest / share * 2) if rest > share else 1
+        cuts += [slot + at / pieces for at in range(1, pieces)]
+    return Units.cut_at(cuts)

@@ -6,6 +6,7 @@ holds plain data only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -166,10 +167,10 @@ class OneStore:
 def _cut(ranges: SlotRanges, pieces: int) -> Iterator[SlotRange]:
     width = max(1, SLOTS // pieces)
     for lo, hi in ranges:
-        for begin in range(lo, hi, width):
-            yield begin, min(begin + width, hi)
+        for at in range(math.ceil((hi - lo) / width)):
+            yield lo + at * width, min(lo + (at + 1) * width, hi)
 
 
-def _slice_rows(rows: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
+def _slice_rows(rows: pa.RecordBatch, lo: float, hi: float) -> pa.RecordBatch:
     begin, end = row_range(hashes(rows), lo, hi)
     return rows.slice(begin, end - begin)

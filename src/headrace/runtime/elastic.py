@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 MEMORY = 0.8
 """What the work seen so far still counts for after another batch: about the last five batches decide."""
 
+KEYS_MAX = 256
+"""Heavy keys kept in mind, for each operator."""
+
 INSTANCES_MAX = 4096
 
 LEARN_BYTES_MIN = 1_000_000
@@ -95,6 +98,9 @@ class Elastic:
     bytes_per_s: float = 50e6
     """How quickly state is fetched; learned from what was."""
     work: dict[str, Weights] = field(default_factory=dict)
+    """By slot."""
+    keys: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Work by hash, of the heaviest keys only."""
     news: deque[Change] = field(default_factory=deque)
     """Changes that no batch has reported yet; several threads add to it."""
 
@@ -112,6 +118,7 @@ class Elastic:
                 if report.rows_per_slot:
                     slots, rows = np.array(report.rows_per_slot).T
                     seen[slots] += rows
+            self.keys[op] = _heaviest(self.keys.get(op, {}), each)
 
     def homes(self) -> dict[str, tuple[str, ...]]:
         """The executors that instances live on, by operator; nothing where there are none."""
@@ -142,11 +149,16 @@ class Elastic:
         if wrong:
             wanted = "operators whose state is merged when windows close: time windows in append mode"
             raise QueryError(where="spread", wanted=wanted, found=", ".join(wrong), hint="name the operator")
-        each = {slot for lo, hi in ranges for slot in range(lo, hi)}
+        if any(edge != int(edge) for each in ranges for edge in each):
+            raise QueryError(where="spread", wanted="whole slots", found=repr(slots), hint="all keys of a slot are spread alike")
+        each = {slot for lo, hi in ranges for slot in range(int(lo), int(hi))}
         self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
 
     def _levelled(self, op: str, before: Routing, instances: int) -> Routing:
-        return levelled(before, instances, self.work.get(op), self.facts.get(op, Facts()).mergeable)
+        spreads = self.facts.get(op, Facts()).mergeable
+        # Without homes all instances read the same files, and what changes hands is brought nowhere.
+        moves_freely = self.placement is None
+        return levelled(before, instances, self.work.get(op), spreads=spreads, keys=self.keys.get(op), moves_freely=moves_freely)
 
     def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
         ranges = _ranges(slots, "move")
@@ -284,6 +296,15 @@ class Elastic:
         return sum(at >= len(before) or before[at] != home for at, home in enumerate(homes))
 
 
+def _heaviest(seen: Mapping[int, float], reports: list[InstanceReport]) -> dict[int, float]:
+    """The keys that have the most work, after another batch."""
+    found = {h: MEMORY * rows for h, rows in seen.items()}
+    for report in reports:
+        for h, rows in report.rows_per_hash:
+            found[h] = found.get(h, 0.0) + rows
+    return dict(sorted(found.items(), key=lambda item: -item[1])[:KEYS_MAX])
+
+
 def _runs(manifest: Manifest, op: str) -> list[RunRef]:
     return [ref for store, state in manifest.operators.items() if store.split(".")[0] == op for ref in state.runs]
 
@@ -294,11 +315,11 @@ def _ranges(slots: Slots, where: str = "") -> list[SlotRange]:
     >>> _ranges(7), _ranges(range(3, 9)), _ranges([(0, 2), 5])
     ([(7, 8)], [(3, 9)], [(0, 2), (5, 6)])
     """
-    found = []
+    found: list[SlotRange] = []
     for each in slots if isinstance(slots, list) else [slots]:
         if isinstance(each, range) and each.step == 1:
             lo, hi = each.start, each.stop
-        elif isinstance(each, tuple) and len(each) == 2 and all(isinstance(edge, int) for edge in each):
+        elif isinstance(each, tuple) and len(each) == 2 and all(isinstance(edge, int | float) for edge in each):
             lo, hi = each
         else:
             lo, hi = (each, each + 1) if isinstance(each, int) else (-1, -1)

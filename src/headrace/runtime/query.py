@@ -217,7 +217,8 @@ class HeadraceQuery:
         self._loop.elastic.rebalance(operator, protocol)
 
     def move(self, slots: Slots, to: int, operator: str | None = None, protocol: str | None = None) -> None:
-        """Give slots to an instance: ``move(7, to=1)``, ``move(range(0, 100), to=1)``, ``move([(0, 10), 77], to=0)``."""
+        """Give slots to an instance: ``move(7, to=1)``, ``move(range(0, 100), to=1)``, ``move([(0, 10), 77], to=0)``;
+        ``move((7.25, 7.5), to=2)`` cuts slot 7 and gives away a quarter of it."""
         self._loop.elastic.move(slots, to, operator, protocol)
 
     def spread(self, slots: Slots, operator: str | None = None) -> None:

@@ -29,6 +29,8 @@ class InstanceReport:
     keys_new: int | None = None
     rows_per_slot: tuple[tuple[int, int], ...] = ()
     """(slot, rows) for the slots that had any."""
+    rows_per_hash: tuple[tuple[int, int], ...] = ()
+    """(hash, rows) for the heaviest keys of slots that had a large part of the rows."""
     cpu_s: float = 0.0
     wall_s: float = 0.0
     phases_ms: dict[str, float] = field(default_factory=dict)
@@ -69,6 +71,7 @@ def from_text(text: str) -> InstanceReport:
     data["runs"] = {store: tuple(RunRef.from_json(r) for r in refs) for store, refs in data["runs"].items()}
     data["staged"] = tuple(StagedFile(**s) for s in data["staged"])
     data["rows_per_slot"] = tuple((int(s), int(n)) for s, n in data["rows_per_slot"])
+    data["rows_per_hash"] = tuple((int(h), int(n)) for h, n in data["rows_per_hash"])
     return InstanceReport(**data)
 
 

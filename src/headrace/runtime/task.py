@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, require
@@ -39,6 +40,10 @@ from headrace.state.working import Working
 REPORT = "report"
 REPORTS = f"{REPORT} string"
 """Spark's schema of reports."""
+HEAVY_SLOT = 1 / 8
+"""The part of an instance's rows that makes a slot worth a closer look ..."""
+HEAVY_KEYS = 16
+"""... at this many of its keys."""
 SWEEP_EVERY = 10
 """Versions after which an executor looks for copies that it needs no longer."""
 
@@ -145,6 +150,7 @@ class InstanceTask:
             with self._phase("compact"):
                 compacted = sum(self._compact(name, view, applied, names) for name, view in views.items())
         fail_point("task-end", spec.version)
+        per_slot = _per_slot(rows)
         report = InstanceReport(
             instance=instance,
             operator=spec.operator_id,
@@ -156,7 +162,8 @@ class InstanceTask:
             rows_out=sum(s.rows for s in staged) + sum(r.num_rows for r in results),
             keys=applied.keys,
             keys_new=applied.keys_new,
-            rows_per_slot=_per_slot(rows),
+            rows_per_slot=per_slot,
+            rows_per_hash=_per_hash(rows, per_slot),
             cpu_s=time.process_time() - cpu_began,
             wall_s=time.perf_counter() - began,
             phases_ms=self.phases_ms,
@@ -344,10 +351,27 @@ def reports_left(spec: TaskSpec) -> list[str]:
 def _per_slot(rows: pa.RecordBatch) -> tuple[tuple[int, int], ...]:
     if not rows.num_rows:
         return ()
-    weights = rows.column(ROWS).to_numpy() if ROWS in rows.schema.names else None
-    counts = np.bincount(slot_of(hashes(rows)), weights=weights, minlength=SLOTS).astype(np.int64)
+    counts = np.bincount(slot_of(hashes(rows)), weights=_weights(rows), minlength=SLOTS).astype(np.int64)
     slots = np.flatnonzero(counts)
     return tuple(zip(slots.tolist(), counts[slots].tolist(), strict=True))
+
+
+def _per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """The heaviest keys of the slots that are much of all: should such a slot have to be cut, it is around these."""
+    total, weights = sum(count for _, count in per_slot), _weights(rows)
+    heaviest = []
+    for slot in [slot for slot, count in per_slot if count > HEAVY_SLOT * total]:
+        h = hashes(rows)
+        mine = np.flatnonzero(slot_of(h) == slot)
+        each, which = np.unique(h[mine], return_inverse=True)
+        counts = np.bincount(which, weights=None if weights is None else weights[mine])
+        heaviest += [(int(each[at]), int(counts[at])) for at in np.argsort(-counts)[:HEAVY_KEYS]]
+    return tuple(heaviest)
+
+
+def _weights(rows: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
+    """How many of the user's rows each is, where they were combined."""
+    return rows.column(ROWS).to_numpy() if ROWS in rows.schema.names else None
 
 
 def _private_bytes() -> int:

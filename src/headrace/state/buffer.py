@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import require
-from headrace.ids import slot_of
 from headrace.state.blocks import open_arrow, write_arrow
 from headrace.state.layout import hashes
 from headrace.state.routing import Routing
@@ -75,7 +74,7 @@ class Buffer:
 
 def part(tuples: pa.RecordBatch, routing: Routing, instance: int) -> pa.RecordBatch:
     """The tuples of one instance."""
-    mine = routing.table()[slot_of(hashes(tuples))] == instance
+    mine = routing.owners[routing.units.of_hashes(hashes(tuples))] == instance
     return tuples if bool(mine.all()) else tuples.take(pa.array(np.flatnonzero(mine)))
 
 

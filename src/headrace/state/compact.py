@@ -32,8 +32,8 @@ SIMILAR = 1.5
 class Merge:
     """Merge the runs ``refs`` (neighbours in age, newest first) over the slots [lo, hi)."""
 
-    lo: int
-    hi: int
+    lo: float
+    hi: float
     refs: tuple[RunRef, ...]
     reaches_oldest: bool
 
@@ -105,7 +105,7 @@ def choose(piled: list[Stack], depth_max: int, rows_max: int) -> Merge | None:
     return Merge(stack.lo, hi, stack.refs[begin:end], reaches_oldest=end == len(stack.refs) and not stack.has_older)
 
 
-def region_width(rows: int, slots: int, rows_max: int) -> int:
+def region_width(rows: int, slots: float, rows_max: int) -> int:
     """Slots per region: the largest power of two for which a region has at most half the budget.
 
     >>> region_width(rows=1_000_000, slots=2048, rows_max=200_000)

@@ -20,9 +20,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from headrace.ids import SLOTS
 from headrace.state.run import RunRef
-from headrace.state.slots import SlotRanges, clip, ranges_of
+from headrace.state.slots import SlotRanges, clip
+from headrace.state.units import Units
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,11 @@ class Part:
         """The slots that its runs may hold rows of."""
         if not self.spread:
             return self.slots
-        each = sorted({slot for lo, hi in (*self.slots, *self.spread) for slot in range(lo, hi)})
-        return ranges_of(each)
+        units = Units.cut_at(edge for each in self.slots for edge in each)
+        mine = np.zeros(len(units), dtype=np.bool_)
+        for lo, hi in (*self.slots, *self.spread):
+            mine[units.between(lo, hi)] = True
+        return units.ranges(np.flatnonzero(mine))
 
     def own(self, refs: Iterable[RunRef]) -> list[RunRef]:
         if self.generation:

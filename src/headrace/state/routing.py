@@ -7,6 +7,7 @@ shrinking hands out those of the instances that go. What stays with its owner ne
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,9 +20,13 @@ from headrace.errors import require
 from headrace.ids import SLOTS
 from headrace.state.recreation import Part, Recreation, sides
 from headrace.state.slots import SlotRange, SlotRanges, even_ranges, ranges_of
+from headrace.state.units import Units
 
 Weights = npt.NDArray[np.float64]
-"""How much work each slot was, in any unit; its sum is all the work."""
+"""How much work each slot was, or each unit, in any measure; its sum is all the work."""
+
+WHOLE = Units()
+"""No slot is cut."""
 
 IDLE_SHARE = 1e-9
 """What an idle slot counts for, as a share of all work."""
@@ -61,33 +66,63 @@ class Routing:
         return len(self.ranges)
 
     @cached_property
+    def units(self) -> Units:
+        """What is owned: slots, and pieces of those that are cut."""
+        return Units.cut_at(edge for ranges in self.ranges for each in ranges for edge in each)
+
+    @cached_property
+    def owners(self) -> npt.NDArray[np.int64]:
+        """Unit to instance."""
+        owners = np.zeros(len(self.units), dtype=np.int64)
+        for instance, ranges in enumerate(self.ranges):
+            for lo, hi in ranges:
+                owners[self.units.between(lo, hi)] = instance
+        owners.flags.writeable = False
+        return owners
+
+    def owners_of(self, units: Units) -> npt.NDArray[np.int64]:
+        """Unit to instance, where slots are cut otherwise: the owner of each unit's beginning."""
+        if units == self.units:
+            return self.owners.copy()
+        within: npt.NDArray[np.int64] = self.owners[np.searchsorted(self.units.edges, units.edges[:-1], "right") - 1]
+        return within
+
+    @cached_property
     def parts(self) -> tuple[Part, ...]:
         """What each task does: the instances', then, for each recreation, the old owner's side and the new one's."""
         if not self.recreations:
             return tuple(Part(ranges, spread=self.spread) for ranges in self.ranges)
-        owners = self.table()
+        units = self._cut_for_all()
+        owners = self.owners_of(units)
         for recreation in self.recreations:
             for lo, hi in recreation.slots:
-                owners[lo:hi] = -1
-        alone = [Part(ranges_of(np.flatnonzero(owners == instance))) for instance in range(self.instances)]
+                owners[units.between(lo, hi)] = -1
+        alone = [Part(units.ranges(np.flatnonzero(owners == instance))) for instance in range(self.instances)]
         return (*alone, *(side for recreation in self.recreations for side in sides(recreation)))
 
-    def targets(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Per slot: the task that gets its rows; another one that gets them too, or -1; and before which sub-key it does."""
-        first, also = self.table(), np.full(SLOTS, -1)
-        until = np.zeros(SLOTS, dtype=np.int64)
+    def targets(self) -> Targets:
+        """Where rows go."""
+        units = self._cut_for_all()
+        first, also = self.owners_of(units), np.full(len(units), -1)
+        until = np.zeros(len(units), dtype=np.int64)
         for at, recreation in enumerate(self.recreations):
             for lo, hi in recreation.slots:
-                also[lo:hi] = self.instances + 2 * at
-                first[lo:hi] = self.instances + 2 * at + 1
-                until[lo:hi] = recreation.end_us
-        return first, also, until
+                mine = units.between(lo, hi)
+                also[mine] = self.instances + 2 * at
+                first[mine] = self.instances + 2 * at + 1
+                until[mine] = recreation.end_us
+        return Targets(units, first, also, until)
+
+    def _cut_for_all(self) -> Units:
+        """Cut where an owner or a recreation begins or ends."""
+        return Units.cut_at([*self.units.cuts, *(edge for r in self.recreations for each in r.slots for edge in each)])
 
     def recreating(self, before: Routing, seen_us: int, window: tuple[int, int, int]) -> Routing:
         """The same, with the windows of the slots that were others' before recreated by their owners, after rows up to ``seen_us``."""
-        old, new = before.table(), self.table()
+        units = self._with_cuts_of(before)
+        old, new = before.owners_of(units), self.owners_of(units)
         pairs = sorted({(int(a), int(b)) for a, b in zip(old, new, strict=True) if a != b})
-        slots = {pair: ranges_of(np.flatnonzero((old == pair[0]) & (new == pair[1]))) for pair in pairs}
+        slots = {pair: units.ranges(np.flatnonzero((old == pair[0]) & (new == pair[1]))) for pair in pairs}
         begun = tuple(Recreation.begun(slots[pair], *pair, self.epoch, seen_us, window) for pair in pairs)
         return replace(self, recreations=begun)
 
@@ -106,15 +141,12 @@ class Routing:
         return self if spread == self.spread else replace(self, spread=spread, epoch=self.epoch + 1)
 
     def table(self) -> npt.NDArray[np.int64]:
-        """Slot to instance."""
-        owners = np.zeros(SLOTS, dtype=np.int64)
-        for instance, ranges in enumerate(self.ranges):
-            for lo, hi in ranges:
-                owners[lo:hi] = instance
-        return owners
+        """Slot to instance; of a slot that is cut, the owner of its beginning."""
+        return self.owners_of(Units())
 
-    def rescaled(self, instances: int, weights: Weights | None = None) -> Routing:
-        """For another number of instances, each with an even share of the slots, or of the work where weights are given.
+    def rescaled(self, instances: int, weights: Weights | None = None, units: Units = WHOLE) -> Routing:
+        """For another number of instances, each with an even share of the slots, or of the work where weights are given, one for each of
+        these units.
 
         >>> after = Routing.even(3).rescaled(4)
         >>> after.ranges
@@ -123,29 +155,47 @@ class Routing:
         1024
         """
         require(1 <= instances <= SLOTS, f"an operator has 1 to {SLOTS} instances, not {instances}")
-        work = with_idle(np.ones(SLOTS) if weights is None else weights)
-        return self._with(_levelled(self.table(), instances, work), instances)
+        work = with_idle(units.widths if weights is None else weights)
+        return self._with(units, _levelled(self.owners_of(units), instances, work), instances)
+
+    def side_by_side(self, instances: int, weights: Weights | None = None, units: Units = WHOLE) -> Routing:
+        """The same, but each instance has neighbouring slots only: for where it costs nothing that a slot changes hands.
+
+        >>> Routing.even(3).side_by_side(2, np.arange(SLOTS, dtype=np.float64)).ranges
+        (((0, 2896),), ((2896, 4096),))
+        """
+        require(1 <= instances <= SLOTS, f"an operator has 1 to {SLOTS} instances, not {instances}")
+        work = with_idle(units.widths if weights is None else weights)
+        middles = np.cumsum(work) - work / 2
+        owners = np.minimum(middles * instances / work.sum(), instances - 1).astype(np.int64)
+        return self._with(units, owners, instances)
 
     def moved(self, slots: Iterable[SlotRange], to: int) -> Routing:
-        """The same, with these slots given to an instance.
+        """The same, with these slots given to an instance; ends within a slot cut it.
 
         >>> Routing.even(2).moved([(0, 10)], to=1).ranges
         (((10, 2048),), ((0, 10), (2048, 4096)))
+        >>> Routing.even(2).moved([(7.25, 7.5)], to=1).ranges
+        (((0, 7.25), (7.5, 2048)), ((7.25, 7.5), (2048, 4096)))
         """
         require(0 <= to < self.instances, f"there are instances 0 to {self.instances - 1}, not {to}")
-        owners = self.table()
+        slots = list(slots)
+        units = Units.cut_at([*self.units.cuts, *(edge for each in slots for edge in each)])
+        owners = self.owners_of(units)
         for lo, hi in slots:
             require(0 <= lo < hi <= SLOTS, f"a range of slots is not empty and lies in [0, {SLOTS}), not [{lo}, {hi})")
-            owners[lo:hi] = to
-        return self._with(owners, self.instances)
+            owners[units.between(lo, hi)] = to
+        return self._with(units, owners, self.instances)
 
     def moved_from(self, before: Routing) -> int:
-        """How many slots have another owner than before."""
-        return int((self.table() != before.table()).sum())
+        """How many slots have another owner than before; pieces count for what they are together."""
+        units = self._with_cuts_of(before)
+        return math.ceil(units.widths[self.owners_of(units) != before.owners_of(units)].sum())
 
     def loads(self, weights: Weights) -> list[float]:
-        """Each instance's part of the work."""
-        return [float(load) for load in np.bincount(self.table(), weights=weights, minlength=self.instances)]
+        """Each instance's part of the work, given for each slot."""
+        work = weights[self.units.slots] * self.units.widths
+        return [float(load) for load in np.bincount(self.owners, weights=work, minlength=self.instances)]
 
     def to_json(self) -> dict[str, Any]:
         recreations = [each.to_json() for each in self.recreations]
@@ -157,9 +207,24 @@ class Routing:
         spread = tuple((lo, hi) for lo, hi in body["spread"])
         return cls(tuple(tuple((lo, hi) for lo, hi in each) for each in body["ranges"]), body["epoch"], recreations, spread)
 
-    def _with(self, owners: npt.NDArray[np.int64], instances: int) -> Routing:
-        ranges = tuple(ranges_of(np.flatnonzero(owners == instance)) for instance in range(instances))
+    def _with_cuts_of(self, other: Routing) -> Units:
+        return Units.cut_at([*self.units.cuts, *other.units.cuts])
+
+    def _with(self, units: Units, owners: npt.NDArray[np.int64], instances: int) -> Routing:
+        ranges = tuple(units.ranges(np.flatnonzero(owners == instance)) for instance in range(instances))
         return self if ranges == self.ranges else Routing(ranges, self.epoch + 1, spread=self.spread if instances > 1 else ())
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Which tasks get a row, by its unit."""
+
+    units: Units
+    first: npt.NDArray[np.int64]
+    also: npt.NDArray[np.int64]
+    """Another task that gets it too, or -1 ..."""
+    until: npt.NDArray[np.int64]
+    """... if its sub-key is before this."""
 
 
 def with_idle(weights: Weights) -> Weights:

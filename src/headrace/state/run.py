@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import CorruptStateError
-from headrace.ids import SLOTS, slot_bounds
+from headrace.ids import SLOTS, hash_at, slot_bounds
 from headrace.state.blocks import Blocks, need_rows, open_batch, write_arrow
-from headrace.state.layout import Hashes, Layout, hashes, subs
+from headrace.state.layout import HASH, Hashes, Layout, hashes, subs
 from headrace.state.working import Working
 
 FORMAT = 2
@@ -43,8 +43,8 @@ class RunRef:
     """Rows in the slots that count."""
     seq: int
     """Age, see ``run_seq``: the newest rows in the run. In any slot, the runs' ages are disjoint."""
-    lo: int = 0
-    hi: int = SLOTS
+    lo: float = 0
+    hi: float = SLOTS
     sub_min: int | None = None
     sub_max: int | None = None
     generation: int = 0
@@ -71,14 +71,14 @@ class Run:
     def h(self) -> Hashes:
         return hashes(self.rows)
 
-    def slice(self, lo: int, hi: int) -> Run:
+    def slice(self, lo: float, hi: float) -> Run:
         """The part of the run in slots [lo, hi)."""
         lo, hi = max(lo, self.ref.lo), min(hi, self.ref.hi)
         begin, end = row_range(self.h, lo, hi)
         return Run(replace(self.ref, lo=lo, hi=hi, rows=end - begin), self.rows.slice(begin, end - begin))
 
 
-def row_range(h: Hashes, lo: int, hi: int) -> tuple[int, int]:
+def row_range(h: Hashes, lo: float, hi: float) -> tuple[int, int]:
     """Where the rows of slots [lo, hi) lie in sorted hashes."""
     if lo >= hi:
         return 0, 0
@@ -109,7 +109,7 @@ def run_version(seq: int) -> int:
     return seq // len(Step)
 
 
-def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, *, seq: int, lo: int, hi: int, sync: bool) -> RunRef:
+def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, *, seq: int, lo: float, hi: float, sync: bool) -> RunRef:
     """Write sorted rows as a run and make it durable; the reference is what a manifest will say."""
     offsets = np.concatenate([[0], np.cumsum(slot_counts(hashes(rows)))]).astype("<u4")
     about = {"format": FORMAT, "fingerprint": layout.fingerprint, "rows": rows.num_rows}
@@ -139,11 +139,20 @@ class OpenRun:
         self.offsets = np.frombuffer(self.metadata.get(_SLOTS, b""), dtype="<u4")
         self.known: set[tuple[int, int]] = set()
 
-    def row_range(self, lo: int, hi: int) -> tuple[int, int]:
+    def row_range(self, lo: float, hi: float) -> tuple[int, int]:
         """Where the rows of slots [lo, hi) lie."""
-        return (int(self.offsets[lo]), int(self.offsets[hi])) if lo < hi else (0, 0)
+        return (self._row_at(lo), self._row_at(hi)) if lo < hi else (0, 0)
 
-    def slots(self, lo: int, hi: int) -> pa.RecordBatch:
+    def _row_at(self, edge: float) -> int:
+        """The first row at or after an edge; within a slot, its hashes say which."""
+        slot = int(edge)
+        if slot == edge:
+            return int(self.offsets[slot])
+        begin, end = int(self.offsets[slot]), int(self.offsets[slot + 1])
+        need_rows(self.blocks, self.rows.select([HASH]), begin, end)
+        return begin + int(np.searchsorted(hashes(self.rows)[begin:end], np.uint64(hash_at(edge)), "left"))
+
+    def slots(self, lo: float, hi: float) -> pa.RecordBatch:
         """The rows of slots [lo, hi)."""
         begin, end = self.row_range(lo, hi)
         if (begin, end) not in self.known:

@@ -7,16 +7,18 @@ driver joins the parts again. This is all that partitioning, merging and moving 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace.ids import SLOTS
+from headrace.ids import POSITION_STEP, SLOTS
 from headrace.state.run import RunReader, RunRef
 
-SlotRange = tuple[int, int]
+SlotRange = tuple[float, float]
+"""[lo, hi) in slots; a slot that is cut has edges within it, such as 7.25."""
 SlotRanges = tuple[SlotRange, ...]
 
 
@@ -24,11 +26,24 @@ SlotRanges = tuple[SlotRange, ...]
 class Stack:
     """The references that lie over one slot range, newest first."""
 
-    lo: int
-    hi: int
+    lo: float
+    hi: float
     refs: tuple[RunRef, ...]
     has_older: bool = False
     """Whether older references lie below, which a merge of these may not leave out of account."""
+
+
+def shown(lo: float, hi: float) -> str:
+    """A range as people read it: whole slots with both ends included, pieces of slots as they are.
+
+    >>> shown(3, 9), shown(7, 8), shown(7.25, 9), shown(7.5, 7.5 + POSITION_STEP)
+    ('3-8', '7', '7.25-9.0', 'one key of 7')
+    """
+    if hi - lo == POSITION_STEP:
+        return f"one key of {int(lo)}"
+    if (lo, hi) != (int(lo), int(hi)):
+        return f"{float(lo)}-{float(hi)}"
+    return f"{int(lo)}-{int(hi) - 1}" if hi - lo > 1 else str(int(lo))
 
 
 def even_ranges(instances: int) -> tuple[SlotRanges, ...]:
@@ -66,14 +81,14 @@ def clip(refs: Iterable[RunRef], ranges: SlotRanges, reader: RunReader | None = 
     return clipped
 
 
-def restrict(ref: RunRef, lo: int, hi: int, reader: RunReader | None = None) -> RunRef | None:
+def restrict(ref: RunRef, lo: float, hi: float, reader: RunReader | None = None) -> RunRef | None:
     """One reference restricted to the slots [lo, hi), or None where it has none of them."""
     lo, hi = max(lo, ref.lo), min(hi, ref.hi)
     if lo >= hi:
         return None
     if (lo, hi) == (ref.lo, ref.hi):
         return ref
-    part = replace(ref, lo=lo, hi=hi, rows=ref.rows * (hi - lo) // (ref.hi - ref.lo))
+    part = replace(ref, lo=lo, hi=hi, rows=int(ref.rows * (hi - lo) / (ref.hi - ref.lo)))
     return replace(part, rows=reader.count(part)) if reader else part
 
 
@@ -97,7 +112,7 @@ def stacks(refs: Iterable[RunRef], ranges: SlotRanges, width: int = SLOTS) -> li
     refs = list(refs)
     found = []
     for lo, hi in ranges:
-        grid = range(lo - lo % width + width, hi, width)
+        grid = range(int(lo // width + 1) * width, math.ceil(hi), width)
         edges = sorted({lo, hi, *grid, *(e for r in refs for e in (r.lo, r.hi) if lo < e < hi)})
         for a, b in itertools.pairwise(edges):
             over = sorted((r for r in refs if r.lo <= a and b <= r.hi), key=lambda r: -r.seq)

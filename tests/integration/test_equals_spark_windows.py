@@ -87,12 +87,12 @@ def test_times_before_1970(spark: SparkSession, tmp_path: Path) -> None:
         assert_equal(spark, [feed], windowed("25 seconds", "10 seconds", "3 seconds"), mode, tmp_path, keys=2)
 
 
-def test_grouping_by_the_event_time_itself(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["append", pytest.param("update", marks=pytest.mark.extra)])
+def test_grouping_by_the_event_time_itself(spark: SparkSession, feed: Feed, tmp_path: Path, mode: str) -> None:
     def query(stream: Any) -> Any:
         return stream.withWatermark("ts", "10 seconds").groupBy("ts", F.col("k").alias("who")).agg(F.sum("v").alias("sum"))
 
-    for mode in ("append", "update"):
-        assert_equal(spark, [feed], query, mode, tmp_path, keys=2, depthMax=1)
+    assert_equal(spark, [feed], query, mode, tmp_path, keys=2, depthMax=1)
 
 
 def test_stateless_operators_on_both_sides_in_a_zone_of_its_own(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
@@ -134,14 +134,21 @@ def test_duplicates(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     def forever(stream: Any) -> Any:
         return stream.select("k", (F.col("v") % 3).alias("m")).dropDuplicates()
 
-    def late_by_another_column(stream: Any) -> Any:
+    assert_equal(spark, [feed], forever, "append", tmp_path, batch=True, hashBits=2, depthMax=1)
+
+
+@pytest.mark.extra
+def test_duplicates_that_are_late_by_another_column(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
+    def query(stream: Any) -> Any:
         return stream.withWatermark("ts", "10 seconds").dropDuplicates(["k"]).select("k")
 
+    assert_equal(spark, [feed], query, "append", tmp_path)
+
+
+def test_duplicates_that_are_forgotten_in_time(spark: SparkSession, tmp_path: Path) -> None:
     def timed(stream: Any) -> Any:
         return stream.withColumn("v", F.lit(1)).withWatermark("ts", "10 seconds").dropDuplicates(["k", "ts"])
 
-    assert_equal(spark, [feed], forever, "append", tmp_path, batch=True, hashBits=2, depthMax=1)
-    assert_equal(spark, [feed], late_by_another_column, "append", tmp_path)
     again = Feed.of(tmp_path, SCHEMA, [t for t in tables()[:3] for _ in range(2)])
     assert_equal(spark, [again], timed, "append", tmp_path, depthMax=1)
 

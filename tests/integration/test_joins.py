@@ -98,7 +98,11 @@ def test_a_join_is_sparks_join(spark: SparkSession, tmp_path: Path, how: str) ->
         assert_same_rows(finished(colliding.rows), wanted, found.columns, "one instance, few hashes")
 
 
-def test_a_product_is_sparks_cross_join_with_a_filter(spark: SparkSession, tmp_path: Path) -> None:
+GRIDS = [{"instances": 3, "productGrid": "2x3"}, {"instances": 1, "productGrid": "1x1", "depthMax": 1}]
+
+
+@pytest.mark.parametrize("options", [GRIDS[0], pytest.param(GRIDS[1], marks=pytest.mark.extra)])
+def test_a_product_is_sparks_cross_join_with_a_filter(spark: SparkSession, tmp_path: Path, options: dict[str, Any]) -> None:
     calls, bills = feeds(tmp_path, *tables(seed=7, batches=3, rows=60, keys=4, spread=12))
     near = "abs(v - v_right) <= 1 and (k < k_right or x > 0.2)"
 
@@ -109,13 +113,13 @@ def test_a_product_is_sparks_cross_join_with_a_filter(spark: SparkSession, tmp_p
     right = bills.batch(spark).toDF("ts_right", "k_right", "v_right", "note")
     bound = "ts between ts_right - interval 7 seconds and ts_right + interval 7 seconds"
     wanted = values(calls.batch(spark).crossJoin(right).filter(bound).filter(near))
-    for options in ({"instances": 3, "productGrid": "2x3"}, {"instances": 1, "productGrid": "1x1", "depthMax": 1}):
-        found = ours(spark, [calls, bills], query, "append", tmp_path, **options)
-        assert found.columns == ["k", "ts", "v", "x", "ts_right", "k_right", "v_right", "note"]
-        assert_same_rows(found.rows, wanted, found.columns, str(options))
+    found = ours(spark, [calls, bills], query, "append", tmp_path, **options)
+    assert found.columns == ["k", "ts", "v", "x", "ts_right", "k_right", "v_right", "note"]
+    assert_same_rows(found.rows, wanted, found.columns, str(options))
 
 
-def test_a_stream_joined_with_itself_is_read_once_and_can_be_aggregated(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("instances", [3, pytest.param(1, marks=pytest.mark.extra)])
+def test_a_stream_joined_with_itself_is_read_once_and_can_be_aggregated(spark: SparkSession, tmp_path: Path, instances: int) -> None:
     (calls,) = feeds(tmp_path, tables(seed=11, batches=2, rows=50, keys=4, spread=25)[0])
 
     def query(rows: Any) -> Any:
@@ -126,9 +130,8 @@ def test_a_stream_joined_with_itself_is_read_once_and_can_be_aggregated(spark: S
     whole = calls.batch(spark)
     pairs = by_spark(whole, whole, "inner", "10 seconds", F.col("a.v") < F.col("b.v"))
     wanted = pairs.groupBy("k", F.window("ts_right", "15 seconds")).agg(F.count("*").alias("n"), F.sum("v_right").alias("s"))
-    for instances in (1, 3):
-        found = ours(spark, [calls], query, "append", tmp_path, instances=instances)
-        assert_same_rows(finished(found.rows), finished(values(wanted)), found.columns, f"{instances} instances")
+    found = ours(spark, [calls], query, "append", tmp_path, instances=instances)
+    assert_same_rows(finished(found.rows), finished(values(wanted)), found.columns, f"{instances} instances")
     flow = compile_flow([(query(hr.stream(calls.stream(spark, tmp_path / "nothing"))), OutputMode.APPEND, "")], Config())
     assert len(flow.sources) == 1
     assert [op.id for op in flow.ops] == ["join", "aggregate"]

@@ -280,6 +280,7 @@ def conditions() -> st.SearchStrategy[str]:
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
 )
+@pytest.mark.extra
 @given(predicates=st.lists(conditions(), min_size=12, max_size=12))
 def test_random_conditions(spark: SparkSession, predicates: list[str]) -> None:
     """Without ANSI mode, in which most of them would only fail."""

@@ -11,6 +11,7 @@ from headrace.errors import QueryError
 
 PREFIX = "headrace."
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
+FETCH_FROM = ("executors", "checkpoint")
 STRATEGIES = ("operator-set-cloud", "operator-cloud", "query-cloud")
 
 
@@ -50,6 +51,9 @@ class Config:
     workingDirectory: str = "headrace"
     """On a cluster: where executors keep their own copies of state, a folder in each executor's own directory, or an absolute path on a
     local disk; none: they read the checkpoint's files."""
+    fetchFrom: str = "executors"
+    """On a cluster: where an instance that moves gets its state from: executors (those that have it; what they lack comes from the
+    checkpoint), or checkpoint."""
     hashBits: int = 64
     """Bits of the key hash that are used; fewer make different keys collide, for tests."""
 
@@ -120,6 +124,8 @@ def _check(config: Config) -> None:
         raise QueryError(where=f"option '{PREFIX}strategy'", wanted=" or ".join(STRATEGIES), found=repr(config.strategy))
     if config.handover not in HANDOVERS:
         raise QueryError(where=f"option '{PREFIX}handover'", wanted=" or ".join(HANDOVERS), found=repr(config.handover))
+    if config.fetchFrom not in FETCH_FROM:
+        raise QueryError(where=f"option '{PREFIX}fetchFrom'", wanted=" or ".join(FETCH_FROM), found=repr(config.fetchFrom))
     if not config.workingDirectory.strip():
         wanted = "a folder's name, a path, or none"
         raise QueryError(where=f"option '{PREFIX}workingDirectory'", wanted=wanted, found=repr(config.workingDirectory))

@@ -49,6 +49,7 @@ def check_change(seen: dict[str, Any]) -> None:
     assert len(new) == 1, "one was given back, and another one came"
     changes = [change for batch in seen["grown"] for change in batch["changes"]]
     assert sum(change["bytesFetched"] for change in changes) + seen["grown"][0]["fetched"] > 0, "the new home had nothing"
+    assert sum(change["bytesLent"] for change in changes) > 0, "the old one lent it"
 
 
 def test_on_a_local_cluster(tmp_path: Path, undisturbed: Undisturbed) -> None:

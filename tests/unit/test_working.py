@@ -121,3 +121,30 @@ def test_copies_that_nobody_needs_go(tmp_path: Path, run: RunRef) -> None:
     assert mine.working.sweep(lambda file: False) == 0
     assert mine.working.sweep(lambda file: file == run.file) == 1
     assert list((tmp_path / "a").iterdir()) == []
+
+
+def test_blocks_that_another_executor_lends_are_not_fetched(tmp_path: Path, run: RunRef) -> None:
+    eighth = part(run, 512, 1024)
+    old = reader(tmp_path, "a")
+    expected = old.open(eighth).rows
+    lent = list(old.lend(eighth))
+    assert fetched(old) >= run.bytes / 8
+    new = reader(tmp_path, "b")
+    assert new.working is not None
+    taken = sum(new.working.accept(tmp_path / "runs" / run.file, run.bytes, run.crc, first, data) for first, data in lent)
+    assert run.bytes / 8 <= taken <= run.bytes / 8 + 12 * BLOCK_BYTES
+    assert new.open(eighth).rows.equals(expected)
+    # What tells where the columns lie is not part of any slot.
+    assert fetched(new) <= 6 * BLOCK_BYTES
+    again = [new.working.accept(tmp_path / "runs" / run.file, run.bytes, run.crc, first, data) for first, data in lent]
+    assert sum(again) == 0, "they are here"
+
+
+def test_a_block_that_is_damaged_on_the_way_is_not_taken(tmp_path: Path, run: RunRef) -> None:
+    eighth = part(run, 512, 1024)
+    first, data = max(reader(tmp_path, "a").lend(eighth), key=lambda piece: len(piece[1]))
+    new = reader(tmp_path, "b")
+    assert new.working is not None
+    with pytest.raises(CorruptStateError, match="checksum"):
+        new.working.accept(tmp_path / "runs" / run.file, run.bytes, run.crc, first, data[:100] + b"?" + data[101:])
+    assert new.open(eighth).rows.equals(RunReader(tmp_path / "runs", LAYOUT).open(eighth).rows)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +48,15 @@ Slots = int | range | SlotRange | list[int | range | SlotRange]
 
 
 @dataclass(frozen=True)
+class Brought:
+    """State that was brought to where it will be needed."""
+
+    fetched_bytes: int = 0
+    lent_bytes: int = 0
+    fetch_ms: float = 0.0
+
+
+@dataclass(frozen=True)
 class Change:
     """A change of one operator's routing."""
 
@@ -63,6 +72,8 @@ class Change:
     homes_moved: int = 0
     fetched_bytes: int = 0
     """State that was brought to new homes ahead of the change."""
+    lent_bytes: int = 0
+    """... of which this much came from other executors."""
     fetch_ms: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -77,6 +88,7 @@ class Change:
             "waitedMs": round(self.waited_ms, 1),
             "homesMoved": self.homes_moved,
             "bytesFetched": self.fetched_bytes,
+            "bytesLent": self.lent_bytes,
             "fetchMs": round(self.fetch_ms, 1),
         }
 
@@ -186,9 +198,9 @@ class Elastic:
         if placement is None:
             return
         asked = time.monotonic()
-        homes, fetched, fetch_ms = self._ahead(dict(self.routing))
+        homes, brought = self._ahead(dict(self.routing))
         with self.lock:
-            waited_ms = (time.monotonic() - asked) * 1000 - fetch_ms
+            waited_ms = (time.monotonic() - asked) * 1000 - brought.fetch_ms
             for name, after in homes.items():
                 before, routing = placement.homes.get(name, ()), self.routing[name]
                 if len(after) != len(routing.parts) or after == before:
@@ -198,7 +210,7 @@ class Elastic:
                 moved = sum(a != b for a, b in zip(before, after, strict=False))
                 if moved:
                     n, why = routing.instances, "executors came or went"
-                    self.news.append(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, fetched, fetch_ms))
+                    self.news.append(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
 
     def _change(self, names: list[str], why: str, change: Callable[[str, Routing], Routing], protocol: str | None) -> None:
         asked = time.monotonic()
@@ -210,11 +222,11 @@ class Elastic:
         latest = self.checkpoint.latest()
         ways = {name: self._way(wanted, name, seen[name], planned[name], latest) for name in moving}
         early = {name: planned[name] for name in moving if ways[name].protocol is Protocol.STATE_RECREATION}
-        homes, fetched, fetch_ms = self._ahead(early)
+        homes, brought = self._ahead(early)
         with self.lock:
-            waited_ms = (time.monotonic() - asked) * 1000 - fetch_ms
+            waited_ms = (time.monotonic() - asked) * 1000 - brought.fetch_ms
             held = {name: planned[name] for name in moving if ways[name].protocol is Protocol.BUFFERING}
-            held_homes, held_fetched, held_ms = self._ahead(held)
+            held_homes, held_brought = self._ahead(held)
             for name in moving:
                 before = self.routing[name]
                 # Another thread may have changed it meanwhile; then what was fetched is at least near.
@@ -229,8 +241,8 @@ class Elastic:
                 rehomed = self._move_in(name, ready) if len(ready) == len(after.parts) else 0
                 counts = before.instances, after.instances, after.moved_from(before)
                 reason = f"{why}; {way.protocol}: {way.why}"
-                took = (held_fetched, held_ms) if name in held else (fetched, fetch_ms)
-                self.news.append(Change(name, after.epoch, *counts, str(way.protocol), reason, waited_ms, rehomed, *took))
+                took = held_brought if name in held else brought
+                self.news.append(Change(name, after.epoch, *counts, str(way.protocol), reason, waited_ms, rehomed, **asdict(took)))
             self.checkpoint.note_routing(self.routing)
         later = {name: self.routing[name] for name in moving if ways[name].protocol is Protocol.MERGE}
         if later and self.placement is not None:
@@ -239,13 +251,13 @@ class Elastic:
     def _bring(self, routing: dict[str, Routing]) -> None:
         """Have the old state where new owners work already, and say so."""
         try:
-            _, fetched, fetch_ms = self._ahead(routing)
+            _, brought = self._ahead(routing)
         except Exception:
             # An errand in a thread of its own: Spark may be on its way out, and what is not there is fetched when it is needed.
             return
         for name, each in routing.items():
             counts, why = (each.instances, each.instances, 0), "the old state has arrived"
-            self.news.append(Change(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, fetched, fetch_ms))
+            self.news.append(Change(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, **asdict(brought)))
 
     def _way(self, wanted: str, name: str, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
         """How an operator's state is to change hands."""
@@ -277,16 +289,16 @@ class Elastic:
                 self.news.append(Change(name, after.epoch, *counts, str(Protocol.WINDOW_RECREATION), why, 0.0))
                 self.checkpoint.note_routing(self.routing)
 
-    def _ahead(self, routing: dict[str, Routing]) -> tuple[dict[str, Homes], int, float]:
-        """Have the state where it will be needed, while batches go on: new homes, bytes fetched, milliseconds taken."""
+    def _ahead(self, routing: dict[str, Routing]) -> tuple[dict[str, Homes], Brought]:
+        """Have the state where it will be needed, while batches go on: new homes, and what that took."""
         if self.placement is None or not routing:
-            return {}, 0, 0.0
+            return {}, Brought()
         began = time.monotonic()
-        homes, fetched = self.placement.ahead(routing)
+        homes, fetched = self.placement.ahead(routing, self.routing)
         took_s = time.monotonic() - began
-        if fetched >= LEARN_BYTES_MIN:
-            self.bytes_per_s = fetched / took_s
-        return homes, fetched, took_s * 1000
+        if fetched.bytes >= LEARN_BYTES_MIN:
+            self.bytes_per_s = fetched.bytes / took_s
+        return homes, Brought(fetched.bytes, fetched.lent, took_s * 1000)
 
     def _move_in(self, name: str, homes: Homes) -> int:
         """Give an operator's instances their homes; returns how many have another than before, or have one for the first time."""
@@ -317,6 +329,8 @@ def _ranges(slots: Slots, where: str = "") -> list[SlotRange]:
     """
     found: list[SlotRange] = []
     for each in slots if isinstance(slots, list) else [slots]:
+        lo: float
+        hi: float
         if isinstance(each, range) and each.step == 1:
             lo, hi = each.start, each.stop
         elif isinstance(each, tuple) and len(each) == 2 and all(isinstance(edge, int | float) for edge in each):

@@ -7,42 +7,28 @@ waited for: Spark runs the task elsewhere, and the next batch gives the instance
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.dataflow import Op
 from headrace.compile.homes import anchor
 from headrace.control.homes import assigned
-from headrace.errors import CorruptStateError
 from headrace.operators.kernel import store_id
 from headrace.runtime.executors import Executor, Executors
-from headrace.runtime.whereabouts import working_folder
-from headrace.state.layout import Layout
+from headrace.runtime.lending import Fetched, Files, Loan, Share, have_ready, loans
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
-from headrace.state.run import RunReader, RunRef
 from headrace.state.slots import clip
-from headrace.state.working import Working
 
 Homes = tuple[Executor, ...]
 """Per instance of an operator."""
 
-Shares = Callable[[str, Routing], list[tuple["Share", ...]]]
+Shares = Callable[[str, Routing], list[tuple[Share, ...]]]
 """An operator's newest state, per instance of a routing and per store."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """An instance's part of one store: the layout of its runs, and those of them that hold its slots."""
-
-    layout: Layout
-    refs: tuple[RunRef, ...]
 
 
 @dataclass
@@ -53,6 +39,8 @@ class Placement:
     session: SparkSession
     runs: Path
     shares: Shares
+    lends: bool
+    """Whether state comes from executors that have it; from the durable tier only, if not."""
     working: str | None
     """See ``working_folder``; None: instances read the runs where they are."""
     homes: dict[str, Homes] = field(default_factory=dict)
@@ -80,12 +68,21 @@ class Placement:
             homes += [old, homes[recreation.new]]
         return tuple(homes)
 
-    def ahead(self, routing: Mapping[str, Routing]) -> tuple[dict[str, Homes], int]:
-        """Make ready for a routing that is to come: the homes it will have, and the bytes of state that were not there yet."""
+    def ahead(self, routing: Mapping[str, Routing], before: Mapping[str, Routing]) -> tuple[dict[str, Homes], Fetched]:
+        """Make ready for a routing that is to come: the homes it will have, and the state that was not there yet."""
         live = self.executors.live()
         homes = {op: self.planned(op, each, live) for op, each in routing.items()}
-        parts = [(home, part) for op, each in routing.items() for home, part in zip(homes[op], self.shares(op, each), strict=False)]
-        return homes, self.fetch(parts)
+        wanted: list[tuple[Executor, tuple[Share, ...]]] = []
+        lent: dict[Executor, list[Loan]] = {}
+        for op, each in routing.items():
+            mine = list(zip(homes[op], self.shares(op, each), strict=False))
+            if self.lends:
+                holders = zip(self.homes.get(op, ()), before[op].parts, strict=False)
+                alive = [(home, part.slots) for home, part in holders if home in live]
+                for lender, every in loans(mine, alive).items():
+                    lent.setdefault(lender, []).extend(replace(loan, to=loan.to + len(wanted)) for loan in every)
+            wanted += mine
+        return homes, self.fetch(wanted, lent)
 
     def anchor(self, session: SparkSession, op: str) -> DataFrame | None:
         """What makes an operator's tasks go home; None where it has no homes."""
@@ -96,38 +93,15 @@ class Placement:
             self.anchors[op] = homes, anchor(session, [each.location for each in homes])
         return self.anchors[op][1]
 
-    def fetch(self, wanted: list[tuple[Executor, tuple[Share, ...]]]) -> int:
-        """Have these parts of the state on these executors; returns the bytes that were not there. It is an errand, not a duty: whatever
-        is not there when a batch needs it is fetched then."""
+    def fetch(self, wanted: list[tuple[Executor, tuple[Share, ...]]], lent: Mapping[Executor, list[Loan]]) -> Fetched:
+        """Have these parts of the state on these executors; returns what was not there. It is an errand, not a duty: whatever is not there
+        when a batch needs it is fetched then."""
         if not wanted or self.working is None:
-            return 0
-        there = anchor(self.session, [executor.location for executor, _ in wanted])
-        errand = Errand(str(self.runs), self.working, tuple(shares for _, shares in wanted))
+            return Fetched()
         try:
-            return sum(row[0] for row in there.mapInArrow(errand, "bytes long").collect())
+            return have_ready(self.session, Files(str(self.runs), self.working), wanted, lent)
         except PySparkException:
-            return 0
-
-
-@dataclass(frozen=True)
-class Errand:
-    """Fetches, in a task on the executor that is to have them, the runs of the instances it is given."""
-
-    runs: str
-    working: str
-    shares: tuple[tuple[Share, ...], ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        working = Working(working_folder(self.working))
-        for batch in batches:
-            for at in batch.column(0).to_pylist():
-                for share in self.shares[at] if at < len(self.shares) else ():
-                    reader = RunReader(Path(self.runs), share.layout, working)
-                    for ref in share.refs:
-                        # A file that is gone was merged away meanwhile; one that is damaged will be named by whoever needs it.
-                        with contextlib.suppress(CorruptStateError):
-                            reader.open(ref)
-        yield pa.RecordBatch.from_arrays([pa.array([working.fetched_bytes], pa.int64())], names=["bytes"])
+            return Fetched()
 
 
 def shares_of(manifest: Manifest | None, op: Op, routing: Routing) -> list[tuple[Share, ...]]:

@@ -25,8 +25,9 @@ from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import Elastic
 from headrace.runtime.executors import Executors
+from headrace.runtime.lending import Share
 from headrace.runtime.loop import BatchLoop
-from headrace.runtime.placement import Placement, Share, shares_of
+from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.session import check_session
 from headrace.runtime.sinks import Sink
@@ -169,7 +170,7 @@ def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: 
     def shares(op: str, routing: Routing) -> list[tuple[Share, ...]]:
         return shares_of(checkpoint.latest(), flow.by_id[op], routing)
 
-    return Placement(executors, session, checkpoint.runs, shares, working)
+    return Placement(executors, session, checkpoint.runs, shares, config.fetchFrom == "executors", working)
 
 
 def _session_options(session: Any) -> dict[str, str]:

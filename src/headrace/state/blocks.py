@@ -13,11 +13,12 @@ taken from the origin, the durable tier's file, when they are (``headrace.state.
 from __future__ import annotations
 
 import io
+import itertools
 import mmap
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,18 @@ def blocks_of(length: int) -> int:
 def data_bytes(length: int) -> int:
     """How much of a file of this length comes before the checksums."""
     return length - _CRC.size * blocks_of(length)
+
+
+def pieces(blocks: Iterable[int], size_max: int) -> Iterator[range]:
+    """Neighbouring blocks together, in pieces of at most this many.
+
+    >>> list(pieces([1, 2, 3, 7], 256))
+    [range(1, 4), range(7, 8)]
+    """
+    for _, group in itertools.groupby(enumerate(blocks), key=lambda pair: pair[1] - pair[0]):
+        run = [block for _, block in group]
+        for begin in range(run[0], run[-1] + 1, size_max):
+            yield range(begin, min(begin + size_max, run[-1] + 1))
 
 
 def write_arrow(path: Path, rows: pa.RecordBatch, *, sync: bool) -> tuple[int, int]:
@@ -175,7 +188,20 @@ def open_arrow(path: Path, length: int, crc: int) -> pa.RecordBatch:
     return open_batch(blocks)
 
 
-def need_rows(blocks: Blocks, rows: pa.RecordBatch, begin: int, end: int) -> None:
+class Recorded:
+    """Needs what it is asked to, and keeps in mind which blocks that was."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self.blocks = blocks
+        self.buffer = blocks.buffer
+        self.needed: set[int] = set()
+
+    def need(self, begin: int, end: int) -> None:
+        self.blocks.need(begin, end)
+        self.needed.update(range(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)))
+
+
+def need_rows(blocks: Blocks | Recorded, rows: pa.RecordBatch, begin: int, end: int) -> None:
     """Need what rows [begin, end) of the file's record batch consist of."""
     if begin < end:
         base = blocks.buffer.address

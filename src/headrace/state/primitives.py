@@ -24,6 +24,7 @@ from headrace.state.places import Place, StateCheckpoint
 from headrace.state.routing import Routing, Weights, with_idle
 from headrace.state.run import RunRef
 from headrace.state.slots import SlotRanges, clip, join, ranges_of
+from headrace.state.units import union
 
 
 @dataclass
@@ -143,7 +144,7 @@ def merge(into: Instance, other: Instance) -> int:
     require(into.reflected == other.reflected, f"{into.id} and {other.id} reflect the same tuples")
     fetched = into.place.fetch(other.runs, other.place)
     into.runs = join([*into.runs, *other.runs])
-    into.ranges = ranges_of(sorted(slot for lo, hi in (*into.ranges, *other.ranges) for slot in range(lo, hi)))
+    into.ranges = union((*into.ranges, *other.ranges))
     return fetched
 
 

@@ -20,12 +20,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from headrace.ids import SLOTS
 from headrace.state.run import RunRef
 from headrace.state.slots import SlotRanges, clip
-from headrace.state.units import Units
+from headrace.state.units import union
 
 
 @dataclass(frozen=True)
@@ -82,11 +80,7 @@ class Part:
         """The slots that its runs may hold rows of."""
         if not self.spread:
             return self.slots
-        units = Units.cut_at(edge for each in self.slots for edge in each)
-        mine = np.zeros(len(units), dtype=np.bool_)
-        for lo, hi in (*self.slots, *self.spread):
-            mine[units.between(lo, hi)] = True
-        return units.ranges(np.flatnonzero(mine))
+        return union((*self.slots, *self.spread))
 
     def own(self, refs: Iterable[RunRef]) -> list[RunRef]:
         if self.generation:

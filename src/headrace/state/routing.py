@@ -190,7 +190,7 @@ class Routing:
     def moved_from(self, before: Routing) -> int:
         """How many slots have another owner than before; pieces count for what they are together."""
         units = self._with_cuts_of(before)
-        return math.ceil(units.widths[self.owners_of(units) != before.owners_of(units)].sum())
+        return math.ceil(float(units.widths[self.owners_of(units) != before.owners_of(units)].sum()))
 
     def loads(self, weights: Weights) -> list[float]:
         """Each instance's part of the work, given for each slot."""

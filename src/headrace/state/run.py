@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from pathlib import Path
@@ -22,12 +23,14 @@ import pyarrow as pa
 
 from headrace.errors import CorruptStateError
 from headrace.ids import SLOTS, hash_at, slot_bounds
-from headrace.state.blocks import Blocks, need_rows, open_batch, write_arrow
+from headrace.state.blocks import BLOCK_BYTES, Blocks, Recorded, need_rows, open_batch, pieces, write_arrow
 from headrace.state.layout import HASH, Hashes, Layout, hashes, subs
 from headrace.state.working import Working
 
 FORMAT = 2
 """2: checksums of blocks at the end of the file."""
+LEND_BLOCKS = 64
+"""Blocks in a piece that is lent: a megabyte."""
 _META = b"headrace"
 _SLOTS = b"headrace.slots"
 
@@ -203,6 +206,15 @@ class RunReader:
         else:
             self._open.move_to_end(str(path))
         return run
+
+    def lend(self, ref: RunRef) -> Iterator[tuple[int, bytes]]:
+        """What the rows of a reference's slots lie in: first block and data, piece by piece."""
+        run = self._mapped(ref)
+        recorded = Recorded(run.blocks)
+        need_rows(recorded, run.rows, *run.row_range(ref.lo, ref.hi))
+        for piece in pieces(sorted(recorded.needed), LEND_BLOCKS):
+            end = min(piece.stop * BLOCK_BYTES, run.blocks.data_bytes)
+            yield piece.start, run.blocks.mapped[piece.start * BLOCK_BYTES : end]
 
     def keep(self, file: str) -> None:
         """A run that was just written to the directory will be read here."""

@@ -56,7 +56,7 @@ def even_ranges(instances: int) -> tuple[SlotRanges, ...]:
     return tuple(((lo, hi),) for lo, hi in itertools.pairwise(edges))
 
 
-def ranges_of(slots: npt.ArrayLike) -> SlotRanges:
+def ranges_of(slots: npt.ArrayLike) -> tuple[tuple[int, int], ...]:
     """Ascending slots as ranges, neighbours joined.
 
     >>> ranges_of([1, 2, 3, 7])

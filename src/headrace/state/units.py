@@ -74,6 +74,20 @@ class Units:
         return tuple(_plain(self.edges[int(lo)], self.edges[int(hi)]) for lo, hi in ranges_of(units))
 
 
+def union(ranges: Iterable[SlotRange]) -> SlotRanges:
+    """The slots that any of these ranges has.
+
+    >>> union([(7.25, 9), (3, 4), (8, 12)])
+    ((3, 4), (7.25, 12))
+    """
+    ranges = list(ranges)
+    units = Units.cut_at(edge for each in ranges for edge in each)
+    covered = np.zeros(len(units), dtype=np.bool_)
+    for lo, hi in ranges:
+        covered[units.between(lo, hi)] = True
+    return units.ranges(np.flatnonzero(covered))
+
+
 def _plain(lo: float, hi: float) -> SlotRange:
     """Edges of whole slots as whole numbers: they are what people read nearly always."""
     return (int(lo) if lo == int(lo) else float(lo), int(hi) if hi == int(hi) else float(hi))

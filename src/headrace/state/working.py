@@ -11,20 +11,21 @@ marked, and whoever writes it writes the same bytes. A copy that turns out to be
 
 from __future__ import annotations
 
-import itertools
 import mmap
 import os
 import shutil
 import threading
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
+import pyarrow as pa
+
 from headrace.errors import CorruptStateError
-from headrace.state.blocks import BLOCK_BYTES, Blocks, blocks_of, data_bytes
+from headrace.state.blocks import BLOCK_BYTES, Blocks, blocks_of, data_bytes, pieces
 
 READ_BLOCKS = 256
 """Blocks asked for at a time: few large requests suit remote storage."""
@@ -56,6 +57,12 @@ class Working:
             _once(_marks(copy), lambda path: path.write_bytes(bytes(blocks_of(length))))
             _once(copy, lambda path: _hollow(path, origin, length))
         return WorkingCopy(copy, origin, length, crc)
+
+    def accept(self, origin: Path, length: int, crc: int, first: int, data: bytes | pa.Buffer) -> int:
+        """Take blocks of a run from another executor that has them; returns their bytes. They are checked like any others."""
+        copy = self.open(origin, length, crc)
+        assert isinstance(copy, WorkingCopy)
+        return copy.accept(first, memoryview(data))
 
     def keep(self, origin: Path) -> None:
         """A run that was written just now will be read here: have it whole, without fetching it."""
@@ -108,24 +115,43 @@ class WorkingCopy(Blocks):
                     self._get(blocks, origin.fileno(), copy.fileno())
                     here[blocks.start : blocks.stop] = b"\1" * len(blocks)
 
-                pieces = list(_pieces(wanted))
-                if len(pieces) == 1:
-                    get(pieces[0])
+                requests = list(pieces(wanted, READ_BLOCKS))
+                if len(requests) == 1:
+                    get(requests[0])
                 else:
                     with ThreadPoolExecutor(READERS) as readers:
-                        list(readers.map(get, pieces))
+                        list(readers.map(get, requests))
+
+    def accept(self, first: int, data: memoryview) -> int:
+        """Blocks that came from elsewhere; those that are here already are left alone."""
+        blocks = range(first, first + -(-len(data) // BLOCK_BYTES))
+        try:
+            with open(_marks(self.path), "r+b") as file:
+                here = mmap.mmap(file.fileno(), 0)
+        except FileNotFoundError:
+            return 0  # No marks: the copy is whole.
+        with here:
+            if all(here[block] for block in blocks):
+                return 0
+            self._check_all(blocks, data)
+            with open(self.path, "r+b") as copy:
+                os.pwrite(copy.fileno(), data, blocks.start * BLOCK_BYTES)
+            here[blocks.start : blocks.stop] = b"\1" * len(blocks)
+        return len(data)
 
     def _get(self, blocks: range, origin: int, copy: int) -> None:
         begin, end = blocks.start * BLOCK_BYTES, min(blocks.stop * BLOCK_BYTES, self.data_bytes)
         data = memoryview(_read(origin, begin, end - begin))
-        for block in blocks:
-            at = block * BLOCK_BYTES - begin
-            found = zlib.crc32(data[at : at + BLOCK_BYTES])
-            if found != self.checksums[block]:
-                raise self.corrupt(f"checksum {self.checksums[block]:08x} in block {block}", f"{found:08x}")
+        self._check_all(blocks, data)
         os.pwrite(copy, data, begin)
         with _counting:
             Working.total_bytes += len(data)
+
+    def _check_all(self, blocks: range, data: memoryview) -> None:
+        for at, block in enumerate(blocks):
+            found = zlib.crc32(data[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES])
+            if found != self.checksums[block]:
+                raise self.corrupt(f"checksum {self.checksums[block]:08x} in block {block}", f"{found:08x}")
 
     def _check(self, block: int) -> None:
         try:
@@ -134,18 +160,6 @@ class WorkingCopy(Blocks):
             with open(self.origin, "rb") as origin, open(self.path, "r+b") as copy:
                 self._get(range(block, block + 1), origin.fileno(), copy.fileno())
             super()._check(block)
-
-
-def _pieces(blocks: Iterable[int]) -> Iterator[range]:
-    """Neighbouring blocks in requests of a good size.
-
-    >>> list(_pieces([1, 2, 3, 7]))
-    [range(1, 4), range(7, 8)]
-    """
-    for _, group in itertools.groupby(enumerate(blocks), key=lambda pair: pair[1] - pair[0]):
-        run = [block for _, block in group]
-        for begin in range(run[0], run[-1] + 1, READ_BLOCKS):
-            yield range(begin, min(begin + READ_BLOCKS, run[-1] + 1))
 
 
 def _read(handle: int, begin: int, length: int) -> bytes:

@@ -56,7 +56,7 @@ PURE_MODULES = (
     "headrace.runtime.pool",
     "headrace.state.blocks",
     "headrace.state.recreation",
-    "headrace.state.working",
+    "headrace.state.units",
 )
 
 

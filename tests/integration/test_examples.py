@@ -32,7 +32,7 @@ def globs(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
 def test_docstrings_of_the_stream_run(globs: dict[str, Any]) -> None:
     finder = doctest.DocTestFinder()
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    tests = [t for kind in (api.Stream, hr.GroupedStream) for t in finder.find(kind, globs=globs) if t.examples]
+    tests = [t for kind in (api.Stream, hr.GroupedStream, hr.count_window) for t in finder.find(kind, globs=globs) if t.examples]
     assert len(tests) >= 8
     for test in tests:
         runner.run(test)

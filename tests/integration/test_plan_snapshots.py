@@ -47,7 +47,7 @@ def test_the_plan_is_what_it_was(name: str, spark: SparkSession, tmp_path: Path)
     source = hr.stream(spark.readStream.schema(SCHEMA).parquet(str(tmp_path)))
     stream = QUERIES[name](source)
     flow = compile_flow([(stream, OutputMode.UPDATE, "here")], Config())
-    text = explain(flow, {op.id: Routing.even(3) for op in flow.ops}, ["at-least-once"]) + "\n"
+    text = explain(flow, {op.id: Routing.even(3) for op in flow.ops}, ["at-least-once"], {}) + "\n"
     snapshot = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("HEADRACE_UPDATE_SNAPSHOTS") == "1":
         snapshot.write_text(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.compile.dataflow import Dataflow, Op, Port
 from headrace.compile.picture import to_dot, to_svg
@@ -11,6 +11,7 @@ from headrace.compile.strategies import render_costs
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from headrace.state.routing import Routing
+from headrace.state.slots import shown
 
 MODES = ("plan", "cost", "dot", "svg")
 
@@ -23,13 +24,14 @@ def rendered(
     mode: str | None = None,
     rate: float = 10_000.0,
     nodes: int | None = None,
+    homes: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
-    """The plan in the form that is asked for."""
+    """The plan in the form that is asked for; ``homes`` are the executors that instances live on."""
     mode = mode or "plan"
     if mode not in MODES:
         raise QueryError(where="explain", wanted=f"mode {', '.join(MODES)}", found=repr(mode))
     if mode == "plan":
-        return explain(flow, routing, guarantees)
+        return explain(flow, routing, guarantees, homes or {})
     instances = {name: each.instances for name, each in routing.items()}
     if mode == "cost":
         return render_costs(query_graph(flow), nodes or sum(instances.values()), rate)
@@ -37,7 +39,7 @@ def rendered(
     return to_dot(drawn) if mode == "dot" else to_svg(drawn)
 
 
-def explain(flow: Dataflow, routing: Mapping[str, Routing], guarantees: list[str]) -> str:
+def explain(flow: Dataflow, routing: Mapping[str, Routing], guarantees: list[str], homes: Mapping[str, Sequence[str]]) -> str:
     """Subqueries, routing, instances, and what runs where."""
     lines = ["== Headrace plan =="]
     if flow.only_reader is None:
@@ -45,14 +47,14 @@ def explain(flow: Dataflow, routing: Mapping[str, Routing], guarantees: list[str
             lines.append(f"{name:<11} Spark (JVM): {', '.join(frame.columns)}")
         lines.append("read        once, and kept while the batch runs")
     for op in flow.ops:
-        lines.extend(_operator(flow, op, routing[op.id]))
+        lines.extend(_operator(flow, op, routing[op.id], homes.get(op.id, ())))
     for port, guarantee in zip(flow.outlets, guarantees, strict=True):
         lines.extend(_then(port, len(flow.ops) + len(flow.outlets) > 2))
         lines.append(f"deliver     {guarantee}")
     return "\n".join(lines)
 
 
-def _operator(flow: Dataflow, op: Op, routing: Routing) -> Iterator[str]:
+def _operator(flow: Dataflow, op: Op, routing: Routing, homes: Sequence[str]) -> Iterator[str]:
     plan, about = op.plan, op.plan.description
     if len(flow.ops) > 1 or flow.only_reader is None:
         yield f"-- {op.id} --"
@@ -64,14 +66,15 @@ def _operator(flow: Dataflow, op: Op, routing: Routing) -> Iterator[str]:
     keys = next(iter(plan.operator.stores.values())).layout.keys
     yield f"route       {SLOTS} slots of xxhash64 over {len(keys)} key column(s), one shuffle"
     for instance, ranges in enumerate(routing.ranges):
-        yield f"  instance {instance}: slots " + ", ".join(f"{lo}-{hi - 1}" for lo, hi in ranges)
+        home = f" on executor {homes[instance]}" if instance < len(homes) else ""
+        yield f"  instance {instance}{home}: slots " + ", ".join(shown(lo, hi) for lo, hi in ranges)
     yield f"{about['operator']:<11} Python over Arrow, output mode {op.mode}"
     for name, value in about.items():
         if value and name != "operator":
             yield f"  {name + ':':<12}" + (", ".join(map(str, value)) if isinstance(value, list) else str(value))
     for name, store in plan.operator.stores.items():
-        shown = ", ".join(f"{f.name} {f.type}" for f in store.layout.schema)
-        yield f"  {(name or 'state') + ':':<12}{shown} ({store.layout.policy})"
+        columns = ", ".join(f"{f.name} {f.type}" for f in store.layout.schema)
+        yield f"  {(name or 'state') + ':':<12}{columns} ({store.layout.policy})"
     yield "finish      Spark (JVM): " + ", ".join(plan.schema.names)
 
 

@@ -265,10 +265,13 @@ class Elastic:
         if latest is not None and self.placement is not None and self.placement.working is not None:
             size = sum(bytes_ for _, bytes_ in {(r.file, r.bytes) for r in _runs(latest, name)}) * after.moved_from(before) // SLOTS
         facts = self.facts.get(name, Facts())
-        if (before.spread or after.spread) and wanted == AUTO:
-            # What lies with all instances has no old owner.
+        spread = bool(before.spread or after.spread)
+        if spread and wanted == AUTO:
             facts = replace(facts, window=None)
-        return choose(wanted, name, facts, size, self.bytes_per_s)
+        choice = choose(wanted, name, facts, size, self.bytes_per_s)
+        if spread and choice.protocol is Protocol.WINDOW_RECREATION:
+            return Choice(Protocol.STATE_RECREATION, "rows of spread slots lie with all instances, so their windows have no old owner")
+        return choice
 
     def _recreating(self, name: str, before: Routing, after: Routing) -> Routing:
         """The routing in which new owners begin new windows. Nothing to close, nothing to recreate."""

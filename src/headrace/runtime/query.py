@@ -165,8 +165,8 @@ class HeadraceQuery:
         ``mode="cost"`` compares the strategies for a rate (rows a second) and a number of nodes; ``"dot"`` and ``"svg"`` draw the graph.
         """
         loop = self._loop
-        names = [sink.request.format for sink in loop.sinks]
-        print(rendered(loop.flow, loop.elastic.routing, names, [sink.guarantee for sink in loop.sinks], mode, rate, nodes))
+        names, guarantees = [sink.request.format for sink in loop.sinks], [sink.guarantee for sink in loop.sinks]
+        print(rendered(loop.flow, loop.elastic.routing, names, guarantees, mode, rate, nodes, loop.elastic.homes()))
         if extended:
             self._spark.explain(extended)
 

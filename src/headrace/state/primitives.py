@@ -26,6 +26,8 @@ from headrace.state.run import RunRef
 from headrace.state.slots import SlotRanges, clip, join, ranges_of
 from headrace.state.units import union
 
+ROUNDING = 1e-9
+
 
 @dataclass
 class Instance:
@@ -103,7 +105,8 @@ def split_ranges(ranges: SlotRanges, parts: int, weights: Weights | None = None)
     require(1 <= parts <= len(slots), f"{len(slots)} slots can be cut into 1 to {len(slots)} parts, not {parts}")
     work = with_idle(np.ones(len(slots)) if weights is None else weights[slots])
     # Every part gets at least a slot: the i-th edge leaves i slots before it and as many as there are parts after it.
-    wanted = np.searchsorted(np.cumsum(work), np.arange(1, parts) * work.sum() / parts, "right")
+    # A slot that ends right at an edge must not fall behind it by rounding.
+    wanted = np.searchsorted(np.cumsum(work), np.arange(1, parts) * work.sum() / parts * (1 + ROUNDING), "right")
     edges = [0]
     for at, edge in enumerate(wanted.tolist(), start=1):
         edges.append(min(max(edge, edges[-1] + 1), len(slots) - (parts - at)))

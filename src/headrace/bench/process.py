@@ -90,7 +90,7 @@ class LaneProcess:
                     pipe.close()
 
     def cpu_s(self) -> float:
-        """What its processes have used so far; those that have ended count no more."""
+        """What its processes have used so far."""
         return cpu_of([self._process.pid, *descendants(self._process.pid)])
 
     def _tell(self, word: str) -> None:
@@ -144,12 +144,12 @@ class LaneProcess:
 
 
 def cpu_of(pids: list[int]) -> float:
-    """CPU seconds of processes, user and system, as far as the kernel says."""
+    """CPU seconds of processes, user and system, and of their children that have ended and were waited for."""
     ticks = 0
     for pid in pids:
         with contextlib.suppress(OSError):
-            user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-            ticks += int(user) + int(system)
+            # utime, stime, cutime, cstime: Python workers come and go, and what they did must not be forgotten with them.
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -26,7 +26,8 @@ EXIT = 4
 STOPPED_REPORTS = 4
 MINUTES = 5
 AHEAD = 5
-INPUT = "Type int, Time int, VID int, Spd int, XWay int, Lane int, Dir int, Seg int, Pos int, QID int, Sinit int, Send int, DOW int, TOD int, Day int"
+NAMES = ["Type", "Time", "VID", "Spd", "XWay", "Lane", "Dir", "Seg", "Pos", "QID", "Sinit", "Send", "DOW", "TOD", "Day"]
+INPUT = ", ".join(f"{name} int" for name in NAMES)
 
 Column = npt.NDArray[Any]
 
@@ -110,8 +111,7 @@ class Segments(hr.Processor):
         cars = state.map("cars").items(over)
         mean = pc.divide(cars["speed"].cast(pa.float64()), cars["reports"].cast(pa.float64()))
         done = cars.append_column("mean", mean).group_by(["XWay", "Dir", "Seg"]).aggregate([("mean", "mean"), ("VID", "count")])
-        done = done.join(over, ["XWay", "Dir"])
-        done = done.select(["XWay", "Dir", "Seg", "minute"]).append_column("cars", done["VID_count"].cast(pa.int32())).append_column("speed", done["mean_mean"])
+        done = done.join(over, ["XWay", "Dir"]).rename_columns({"VID_count": "cars", "mean_mean": "speed"})
         state.map("minutes").put(done)
         state.map("cars").delete(cars)
         for name in ("minutes", "accidents"):
@@ -141,8 +141,9 @@ class Segments(hr.Processor):
             seen[(*key, vid)] = at
         stops.put(pa.table(dict(zip((*place, "VID"), zip(*seen, strict=True), strict=True)) | {"at": list(seen.values())}))
         if accidents:
-            found = pa.table(dict(zip(("XWay", "Dir", "minute", "Seg", "at"), zip(*sorted(accidents), strict=True), strict=True)))
-            state.map("accidents").put(found.group_by(["XWay", "Dir", "minute", "Seg"]).aggregate([("at", "max")]).rename_columns({"at_max": "at"}))
+            found = pa.table(dict(zip(("XWay", "Dir", "minute", "Seg", "at"), zip(*accidents, strict=True), strict=True)))
+            last = found.group_by(["XWay", "Dir", "minute", "Seg"]).aggregate([("at", "max")])
+            state.map("accidents").put(last.rename_columns({"at_max": "at"}))
 
     def _told(self, minute: int, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
         """Toll and accident for those who enter; that they went, for those who leave a segment or the road."""
@@ -153,9 +154,10 @@ class Segments(hr.Processor):
         return told.join(facts, ["XWay", "Dir", "Seg"]).select(["VID", "Time", "leaves", "enters", "Lane", "LAV", "Toll", "AccSeg"])
 
     def _tolls(self, minute: int, segments: pa.Table, state: hr.KeyedState) -> tuple[pa.Array, pa.Array, pa.Array]:
+        seg, step = segments["Seg"].to_numpy(), np.where(segments["Dir"].to_numpy() == 0, 1, -1)
+
         def at(name: str, minute: int, ahead: int = 0) -> dict[str, Column]:
-            seg, east = segments["Seg"].to_numpy(), segments["Dir"].to_numpy() == 0
-            there = {"XWay": segments["XWay"], "Dir": segments["Dir"], "Seg": pa.array(np.where(east, seg + ahead, seg - ahead).astype(np.int32))}
+            there = {"XWay": segments["XWay"], "Dir": segments["Dir"], "Seg": pa.array((seg + step * ahead).astype(np.int32))}
             return columns(state.map(name).get(pa.table(there | {"minute": pa.array([minute] * len(segments), pa.int32())})))
 
         stats = [at("minutes", minute - back) for back in range(1, MINUTES + 1)]
@@ -163,7 +165,6 @@ class Segments(hr.Processor):
         speeds = np.stack([each["speed"] for each in stats])
         lav = np.where(has.any(0), np.where(has, speeds, 0).sum(0) / np.maximum(has.sum(0), 1), -1).astype(np.int32)
         cars = stats[0]["cars"].astype(np.int64)
-        seg, step = segments["Seg"].to_numpy(), np.where(segments["Dir"].to_numpy() == 0, 1, -1)
         accident = np.full(len(segments), -1)
         for ahead in reversed(range(AHEAD)):
             accident = np.where(at("accidents", minute - 1, ahead)["at"] >= 0, seg + step * ahead, accident)
@@ -201,8 +202,8 @@ class Accounts(hr.Processor):
 
 
 def answers(tuples: hr.Stream, history: Any, journeys: Any) -> dict[str, hr.Stream]:
-    """The five answers. ``history`` has what each vehicle spent on each day; ``journeys`` how long and how dear it is from a road's beginning
-    to the end of each segment, by day of the week, hour and direction."""
+    """The five answers. ``history`` has what each vehicle spent on each day; ``journeys`` how long and how dear it is from the road's
+    beginning to each segment, by day of the week, hour and direction."""
     reports = tuples.filter("Type = 0").select("VID", "Time", "Spd", "XWay", "Lane", "Dir", "Seg", "Pos")
     vehicles = reports.groupBy("VID").process(Vehicles(), Vehicles.output, Vehicles.state)
     notices = vehicles.groupBy("XWay", "Dir").process(Segments(), Segments.output, Segments.state)
@@ -210,9 +211,9 @@ def answers(tuples: hr.Stream, history: Any, journeys: Any) -> dict[str, hr.Stre
         "VID", "Time", "0 leaves", "0 enters", "-1 Lane", "-1 LAV", "0 Toll", "-1 AccSeg", "QID"
     )
     accounts = notices.withColumn("QID", F.lit(-1)).union(asked).groupBy("VID").process(Accounts(), Accounts.output, Accounts.state)
-    journey = tuples.filter("Type = 4").selectExpr(
-        "QID", "Time", "DOW", "(TOD - 1) div 60 AS hour", "if(Send >= Sinit, 0, 1) AS Dir", "least(Sinit, Send) AS before", "greatest(Sinit, Send) + 1 AS after"
-    )
+    when = ("DOW", "(TOD - 1) div 60 AS hour", "if(Send >= Sinit, 0, 1) AS Dir")
+    where = ("least(Sinit, Send) AS before", "greatest(Sinit, Send) + 1 AS after")
+    journey = tuples.filter("Type = 4").selectExpr("QID", "Time", *when, *where)
     begin = journeys.selectExpr("DOW", "hour", "Dir", "edge AS before", "seconds AS seconds0", "toll AS toll0")
     end = journeys.selectExpr("DOW", "hour", "Dir", "edge AS after", "seconds", "toll")
     both = journey.join(begin, ["DOW", "hour", "Dir", "before"]).join(end, ["DOW", "hour", "Dir", "after"])
@@ -221,7 +222,7 @@ def answers(tuples: hr.Stream, history: Any, journeys: Any) -> dict[str, hr.Stre
         "accident": notices.filter("enters = 1 AND AccSeg >= 0").select("Time", "VID", "AccSeg"),
         "balance": accounts.select("Time", "QID", F.col("balance").alias("Bal")),
         "daily": tuples.filter("Type = 3").join(history, ["VID", "Day", "XWay"]).select("Time", "QID", F.col("Toll").alias("Bal")),
-        "travel": both.selectExpr("QID", "Time", "CAST(floor(seconds - seconds0) AS int) AS TravelTime", "CAST(toll - toll0 AS int) AS Toll"),
+        "travel": both.selectExpr("QID", "Time", "int(floor(seconds - seconds0)) AS TravelTime", "int(toll - toll0) AS Toll"),
     }
 
 
@@ -229,13 +230,14 @@ def a_small_jam(folder: Path) -> None:
     """Sixty cars crawl through segment 10 for two minutes; then one more comes along, and asks later what it has paid."""
     reports = [(0, 30 * at + car % 30, car, 20, 0, 1, 0, 10, 52_800 + car, *[-1] * 6) for at in range(4) for car in range(60)]
     late = [(0, 125, 99, 40, 0, 1, 0, 10, 53_000, *[-1] * 6), (0, 155, 99, 40, 0, 1, 0, 11, 58_100, *[-1] * 6)]
-    question = [(2, 156, 99, *[-1] * 6, 7, *[-1] * 5), (3, 157, 99, -1, 0, *[-1] * 4, 8, *[-1] * 4, 3), (4, 158, 99, -1, 0, *[-1] * 4, 9, 10, 12, 2, 480, -1)]
-    rows = sorted([*reports, *late, *question], key=lambda row: row[1])
-    names = [part.split()[0] for part in INPUT.split(", ")]
+    balance = (2, 156, 99, *[-1] * 6, 7, *[-1] * 5)
+    daily = (3, 157, 99, -1, 0, *[-1] * 4, 8, *[-1] * 4, 3)
+    travel = (4, 158, 99, -1, 0, *[-1] * 4, 9, 10, 12, 2, 480, -1)
+    rows = sorted([*reports, *late, balance, daily, travel], key=lambda row: row[1])
     folder.mkdir()
     for minute in range(3):
-        now = [row for row in rows if row[1] // 60 == minute]
-        pq.write_table(pa.table({name: pa.array(each, pa.int32()) for name, each in zip(names, zip(*now, strict=True), strict=True)}), folder / f"{minute}.parquet")
+        now = zip(*(row for row in rows if row[1] // 60 == minute), strict=True)
+        pq.write_table(pa.table([pa.array(each, pa.int32()) for each in now], names=NAMES), folder / f"{minute}.parquet")
 
 
 def main(spark: SparkSession, folder: str) -> None:

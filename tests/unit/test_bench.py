@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from rich.console import Console
 from headrace.bench import discover, report, stats, turns
 from headrace.bench.live import View
 from headrace.bench.model import MEMORY, OURS, ROCKSDB, Batch, Benchmark, Lane, LaneResult, Verdict, engines_of, parse_options, preload
-from headrace.bench.process import LaneFailed, descendants
+from headrace.bench.process import LaneFailed, cpu_of, descendants
 from headrace.errors import HeadraceError
 
 
@@ -180,6 +181,12 @@ def test_without_the_source_tree_the_error_says_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(discover, "__file__", str(tmp_path / "lib" / "python" / "headrace" / "bench" / "discover.py"))
     with pytest.raises(HeadraceError, match="come with the source tree"):
         discover.names()
+
+
+def test_the_cpu_of_processes_that_have_ended_counts() -> None:
+    before = cpu_of([os.getpid()])
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"], check=True)
+    assert cpu_of([os.getpid()]) - before >= 0.5
 
 
 def test_descendants_are_found_through_generations() -> None:

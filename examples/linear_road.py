@@ -37,6 +37,11 @@ def columns(table: pa.Table, missing: int = -1) -> dict[str, Column]:
     return {name: pc.fill_null(table[name], missing).to_numpy() for name in table.column_names}
 
 
+def begins(sorted_values: Column) -> Column:
+    """Where a value stands for the first time."""
+    return np.r_[True, sorted_values[1:] != sorted_values[:-1]][: len(sorted_values)]
+
+
 class Vehicles(hr.Processor):
     """What a report means after the vehicle's last one."""
 
@@ -45,9 +50,9 @@ class Vehicles(hr.Processor):
 
     def process(self, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
         now = columns(rows.take(pa.array(np.lexsort((rows["Time"], rows["VID"])))))
-        first = np.r_[True, now["VID"][1:] != now["VID"][:-1]]
+        first = begins(now["VID"])
         kept = columns(state.get(pa.array(now["VID"][first])))
-        before = {name: np.r_[-1, now[name][:-1]] for name in ("XWay", "Dir", "Seg", "Lane", "Pos")}
+        before = {name: np.r_[-1, now[name]][:-1] for name in ("XWay", "Dir", "Seg", "Lane", "Pos")}
         for name in before:
             before[name][first] = kept[name]
 
@@ -61,7 +66,7 @@ class Vehicles(hr.Processor):
         out["stopped"] = standing >= STOPPED_REPORTS
         out["enters"] = (now["Lane"] != EXIT) & (~known | (before["Lane"] == EXIT) | ~there)
         out["leaves"] = known & (before["Lane"] != EXIT) & ~there
-        last = np.r_[first[1:], True]
+        last = begins(now["VID"][::-1])[::-1]
         state.put(pa.table({name: values[last] for name, values in (now | {"standing": standing}).items() if name != "Spd"}))
         return pa.table({name: pa.array(values.astype(np.int32)) for name, values in out.items()})
 
@@ -98,7 +103,7 @@ class Segments(hr.Processor):
             self._count(mine, state)
             self._look_for_accidents(minute, mine, state)
             parts.append(self._told(minute, mine, state))
-        return pa.concat_tables(parts)
+        return pa.concat_tables(parts) if parts else self._told(0, rows, state)
 
     def _begin(self, minute: int, rows: pa.Table, state: hr.KeyedState) -> None:
         """When a minute is over its cars are counted, once and for all; what is too old to matter is forgotten."""
@@ -181,7 +186,7 @@ class Accounts(hr.Processor):
 
     def process(self, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
         now = columns(rows.take(pa.array(np.lexsort((rows["QID"], rows["Time"], rows["VID"])))))
-        first = np.r_[True, now["VID"][1:] != now["VID"][:-1]]
+        first = begins(now["VID"])
         who = np.cumsum(first) - 1
         vids = pa.array(now["VID"][first])
         kept = columns(state.get(vids), missing=0)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
@@ -206,9 +206,23 @@ class Accounts(hr.Processor):
         return pa.table({name: now[name][asked] for name in names} | {"balance": told[asked]})
 
 
-def answers(tuples: hr.Stream, history: Any, journeys: Any) -> dict[str, hr.Stream]:
-    """The five answers. ``history`` has what each vehicle spent on each day; ``journeys`` how long and how dear it is from the road's
-    beginning to each segment, by day of the week, hour and direction."""
+class Diaries(hr.Processor):
+    """What a vehicle has spent on a day of the past. Nothing changes; the history is there from the start, as state."""
+
+    state = "days array<int>, tolls array<int>"
+    output = "Time int, QID int, Bal int"
+
+    def process(self, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
+        kept, told = state.get(rows), []
+        for day, days, tolls in zip(*(each.to_pylist() for each in (rows["Day"], kept["days"], kept["tolls"])), strict=True):
+            told.append(dict(zip(days or [], tolls or [], strict=True)).get(day))
+        found = rows.select(["Time", "QID"]).append_column("Bal", pa.array(told, pa.int32()))
+        return found.filter(pc.is_valid(found["Bal"]))
+
+
+def answers(tuples: hr.Stream, history: DataFrame, journeys: DataFrame) -> dict[str, hr.Stream]:
+    """The five answers. ``history`` has what each vehicle spent on each day (VID, XWay, Day, Toll); ``journeys`` how long and how dear it
+    is from the road's beginning to the edges of its segments (seconds and tolls, arrays), by day of the week, hour and direction."""
     reports = tuples.filter("Type = 0").select("VID", "Time", "Spd", "XWay", "Lane", "Dir", "Seg", "Pos")
     vehicles = reports.groupBy("VID").process(Vehicles(), Vehicles.output, Vehicles.state)
     notices = vehicles.groupBy("XWay", "Dir").process(Segments(), Segments.output, Segments.state)
@@ -219,15 +233,17 @@ def answers(tuples: hr.Stream, history: Any, journeys: Any) -> dict[str, hr.Stre
     when = ("DOW", "(TOD - 1) div 60 AS hour", "if(Send >= Sinit, 0, 1) AS Dir")
     where = ("least(Sinit, Send) AS before", "greatest(Sinit, Send) + 1 AS after")
     journey = tuples.filter("Type = 4").selectExpr("QID", "Time", *when, *where)
-    begin = journeys.selectExpr("DOW", "hour", "Dir", "edge AS before", "seconds AS seconds0", "toll AS toll0")
-    end = journeys.selectExpr("DOW", "hour", "Dir", "edge AS after", "seconds", "toll")
-    both = journey.join(begin, ["DOW", "hour", "Dir", "before"]).join(end, ["DOW", "hour", "Dir", "after"])
+    planned = journey.join(journeys, ["DOW", "hour", "Dir"])
+    diaries = history.groupBy("VID", "XWay").agg(F.collect_list("Day").alias("days"), F.collect_list("Toll").alias("tolls"))
+    days = tuples.filter("Type = 3").select("VID", "XWay", "Day", "Time", "QID").groupBy("VID", "XWay")
     return {
         "toll": notices.filter("enters = 1").select("VID", "Time", "LAV", "Toll"),
         "accident": notices.filter("enters = 1 AND AccSeg >= 0").select("Time", "VID", "AccSeg"),
         "balance": accounts.select("Time", "QID", F.col("balance").alias("Bal")),
-        "daily": tuples.filter("Type = 3").join(history, ["VID", "Day", "XWay"]).select("Time", "QID", F.col("Toll").alias("Bal")),
-        "travel": both.selectExpr("QID", "Time", "int(floor(seconds - seconds0)) AS TravelTime", "int(toll - toll0) AS Toll"),
+        "daily": days.process(Diaries(), Diaries.output, Diaries.state, initial=diaries),
+        "travel": planned.selectExpr(
+            "QID", "Time", "int(floor(seconds[after] - seconds[before])) AS TravelTime", "tolls[after] - tolls[before] AS Toll"
+        ),
     }
 
 
@@ -249,8 +265,8 @@ def main(spark: SparkSession, folder: str) -> None:
     a_small_jam(Path(folder) / "tuples")
     tuples = hr.stream(spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(f"{folder}/tuples"))
     history = spark.createDataFrame([(99, 3, 0, 42)], "VID int, Day int, XWay int, Toll int")
-    edges = [(2, 7, 0, edge, edge * 80.0, edge * 3) for edge in range(101)]
-    journeys = spark.createDataFrame(edges, "DOW int, hour int, Dir int, edge int, seconds double, toll int")
+    edges = [(2, 7, 0, [edge * 80.0 for edge in range(101)], [edge * 3 for edge in range(101)])]
+    journeys = spark.createDataFrame(edges, "DOW int, hour int, Dir int, seconds array<double>, tolls array<int>")
 
     def show(name: str) -> Any:
         return lambda rows, batch: print(name, *[tuple(row) for row in rows.filter("Time > 120").collect()])

@@ -79,7 +79,7 @@ class Change:
 
 
 @dataclass
-class Elastic:
+class LiveRouting:
     """The routing of a query's operators, and the work seen in each slot."""
 
     checkpoint: Checkpoint

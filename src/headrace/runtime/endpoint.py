@@ -20,7 +20,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, QueryError
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.elastic import Elastic
+from headrace.runtime.elastic import LiveRouting
 
 FILE = "control.json"
 LOOPBACK = "127.0.0.1"
@@ -32,7 +32,7 @@ ANSWER_SECONDS_MAX = 600
 class Endpoint:
     """Listens while its query runs."""
 
-    def __init__(self, checkpoint: Checkpoint, elastic: Elastic, progress: Callable[[], dict[str, Any] | None]) -> None:
+    def __init__(self, checkpoint: Checkpoint, elastic: LiveRouting, progress: Callable[[], dict[str, Any] | None]) -> None:
         self.elastic, self.progress = elastic, progress
         self.path = checkpoint.directory / FILE
         self.token = secrets.token_urlsafe(32)

@@ -26,7 +26,7 @@ from headrace.operators.kernel import Moment, OutputMode, store_id
 from headrace.runtime import watermark
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.elastic import Elastic
+from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import Combining, Jobs, merged, outlet_rows
@@ -69,7 +69,7 @@ class BatchLoop:
     sinks: tuple[Sink, ...]
     checkpoint: Checkpoint
     config: Config
-    elastic: Elastic
+    elastic: LiveRouting
     """Who owns which slots; changed under the lock only, so between batches."""
     executed_plan: Callable[[], Any]
     """Spark's physical plan of the batch that runs now, for its event-time statistics."""

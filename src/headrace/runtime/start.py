@@ -23,7 +23,7 @@ from headrace.runtime import planned
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.elastic import Elastic
+from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.executors import Executors
 from headrace.runtime.loop import BatchLoop
 from headrace.runtime.placement import Placement, Share, shares_of
@@ -116,7 +116,7 @@ def _start(
     routing = first_routing(flow, config, session, checkpoint.routing())
     placement = _placement(flow, checkpoint, config, session)
     facts = {op.id: _facts(op) for op in flow.ops}
-    elastic = Elastic(checkpoint, routing, threading.Lock(), placement, facts, config.handover)
+    elastic = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover)
     holder: list[HeadraceQuery] = []
     streaming = flow.streaming
     loop = BatchLoop(

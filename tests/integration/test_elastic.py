@@ -134,7 +134,7 @@ def test_instances_follow_the_load_unless_somebody_knows_better(
         (3, "rescale to 3 was asked for; state recreation"),
     ]
     told = [each for batch in progress for each in batch["headrace"]["decisions"]]
-    assert [each for each in told if each["outcome"] == "performed"][0]["why"] == grown.why
+    assert next(each for each in told if each["outcome"] == "performed")["why"] == grown.why
     # The record can be replayed, and says the same up to the first change.
     recorded = read(each.json for each in progress)
     again = replay(recorded, hr.Elastic(policy="elastic-manager", min=1, max=3, **QUICK)).performed[0]

@@ -124,7 +124,7 @@ class Kind:
     make: Callable[[Elastic], Policy]
 
 
-def _bounds(settings: Elastic) -> dict[str, int]:
+def _bounds(settings: Elastic) -> dict[str, Any]:
     return {"instances_min": settings.min, "instances_max": settings.most(SLOTS)}
 
 

@@ -3,9 +3,15 @@
 An instance is *busy* while its task runs: from its first row to its report. That is wall-clock time, in which the task holds a core: work
 of the JVM for it and waiting for the disk count, as they keep the core from others; CPU time of the task's Python process would miss both.
 
-The time that was *available* to it is all the time, from the end of the last batch before the observation to its end:
+The time that was *available* to it is the time in which its rows came: from the beginning of a batch to the beginning of the next,
+for a batch takes what has come since the one before was cut. Over the batches of a period:
 
     utilisation = busy / available
+
+This is what the instance would need, by what it has: 1 is the most that can be kept up, and an overload shows as what it is. Twice the rows
+that can be processed make batches double from one to the next, and utilisation 2 from the first of them on; the share of the running time
+would creep up to 1 over ever longer batches. While a query catches up, its batches are busy with rows that came over a longer time, and
+utilisation is as low as it will be.
 
 - With a trigger the pause until the next batch is idle time, and counts as available.
 - Without one a batch follows a batch, and the query is never idle, however light its load. Spark's own two rates, rows per second that came
@@ -20,6 +26,7 @@ A query that has no rows to process has no batches either; it is observed all th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +37,8 @@ from headrace.control.observation import Floats, Observation, OperatorLoad, Owne
 from headrace.ids import SLOTS, OperatorId
 from headrace.state.routing import Routing
 
+UTILISATION_MAX = 4.0
+"""More is not believed: a single batch that was held up for seconds must not multiply instances."""
 DRAIN_S = 30.0
 """Rows that were left behind are to be worked off within so many seconds."""
 ON_TIME = 1.1
@@ -104,39 +113,40 @@ def observe(batches: Sequence[Batch], at_s: float, period_s: float) -> Observati
 
     The first batch by a routing only tells when the others began: it compiles code, starts workers or fetches state.
     """
-    window, since_s = _window(batches, at_s, period_s)
-    if since_s is None:
+    found = _window(batches, at_s, period_s)
+    if found is None:
         return None
+    before, window = found
     last = batches[-1]
-    span_s = at_s - since_s
-    left = [batch.rows_left for batch in window]
-    paused_s = _paused_s(batches, window) if left and left[-1] > 0 else None
-    wanted = 1.0
-    if left and (taken := _rows_from_outside(window)) > 0:
-        # Before its first batch the window's backlog was what that one was short of, or less.
-        wanted = max(0.0, taken + (left[-1] - left[0]) + left[-1] * span_s / DRAIN_S) / taken
+    span_s = last.begin_s - before.begin_s if window else at_s - before.end_s
+    left = window[-1].rows_left if window else 0.0
+    paused_s = _paused_s(before, window) if left > 0 else None
     loads = tuple(_load(at, last, window, span_s, paused_s) for at in range(len(last.operators)))
-    inputs, sources = _sources(loads, last.inputs, wanted)
+    # Sources offer what was taken, and what was left behind meanwhile or before.
+    taken = _rows_from_outside(window)
+    more = left - window[0].rows_left + left * span_s / DRAIN_S if window else 0.0
+    inputs, sources = _sources(loads, last.inputs, max(0.0, 1 + more / taken) if taken else 1.0)
     return Observation(at_s, loads, inputs, sources)
 
 
-def _window(batches: Sequence[Batch], at_s: float, period_s: float) -> tuple[Sequence[Batch], float | None]:
-    """The batches to look at, and since when; by one routing, and as few as make up the period."""
+def _window(batches: Sequence[Batch], at_s: float, period_s: float) -> tuple[Batch, Sequence[Batch]] | None:
+    """The batches to look at, as few as make up the period, and the one before them; all by one routing."""
     for first in range(len(batches), 0, -1):
         before = batches[first - 1]
         if before.epochs != batches[-1].epochs:
-            break
-        if at_s - before.end_s >= period_s:
-            return batches[first:], before.end_s
-    return (), None
+            return None
+        idle = first == len(batches) and at_s - before.end_s >= period_s
+        if idle or batches[-1].begin_s - before.begin_s >= period_s:
+            return before, batches[first:]
+    return None
 
 
-def _paused_s(batches: Sequence[Batch], window: Sequence[Batch]) -> float:
+def _paused_s(before: Batch, window: Sequence[Batch]) -> float:
     """How long the batches of the window waited for their triggers."""
     paused = 0.0
-    for before, batch in zip(batches[-len(window) - 1 :], window, strict=False):
-        if batch.trigger_s > 0 and batch.begin_s - before.begin_s <= ON_TIME * batch.trigger_s:
-            paused += max(0.0, batch.begin_s - before.end_s)
+    for earlier, batch in itertools.pairwise([before, *window]):
+        if batch.trigger_s > 0 and batch.begin_s - earlier.begin_s <= ON_TIME * batch.trigger_s:
+            paused += max(0.0, batch.begin_s - earlier.end_s)
     return paused
 
 
@@ -148,7 +158,7 @@ def _load(at: int, last: Batch, window: Sequence[Batch], span_s: float, paused_s
     available_s = span_s if paused_s is None else paused_s + sum(float(one.busy_s.max()) for one in each)
     return OperatorLoad(
         now.operator,
-        np.minimum(1.0, busy / max(available_s, 1e-9)),
+        np.minimum(UTILISATION_MAX, busy / max(available_s, 1e-9)),
         now.owners,
         rows_per_slot=sum((one.rows_per_slot for one in each), np.zeros(SLOTS)) / span_s,
         rows_in_per_s=sum((one.rows for one in each), none) / span_s,

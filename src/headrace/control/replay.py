@@ -126,5 +126,7 @@ def as_if(load: OperatorLoad, owners: Owners, instances: int) -> OperatorLoad:
     cost = load.slot_cpu()
     share = loads_of(owners, cost, instances)
     part = share / max(float(share.sum()), 1e-300) if share.any() else np.full(instances, 1.0 / instances)
-    each = {name: part * float(getattr(load, name).sum()) for name in ("rows_in_per_s", "rows_out_per_s", "queue_rows", "state_bytes")}
-    return OperatorLoad(load.operator, np.minimum(1.0, share), owners, load.rows_per_slot, **each)
+    rows_in, rows_out, queue, state = (
+        part * float(each.sum()) for each in (load.rows_in_per_s, load.rows_out_per_s, load.queue_rows, load.state_bytes)
+    )
+    return OperatorLoad(load.operator, np.minimum(1.0, share), owners, load.rows_per_slot, rows_in, rows_out, queue, state)

@@ -84,7 +84,8 @@ def steps(times: list[float], values: list[float]) -> tuple[list[float], list[fl
     >>> steps([0.0, 1.0, 2.0], [1.0, 1.0, 3.0])
     ([0.0, 1.0, 2.0, 2.0], [1.0, 1.0, 1.0, 3.0])
     """
-    found_x, found_y = [], []
+    found_x: list[float] = []
+    found_y: list[float] = []
     for at, value in zip(times, values, strict=True):
         if found_y and found_y[-1] != value:
             found_x.append(at)

@@ -21,13 +21,16 @@ ROWS_OF_ONE = 50_000
 
 @pytest.mark.parametrize("settings", POLICIES, ids=IDS)
 @pytest.mark.parametrize("trigger_s", [0.0, 1.0])
-@pytest.mark.parametrize("load", [0.3, 1.1, 2.6])
+@pytest.mark.parametrize("load", [2.6, *(pytest.param(load, marks=pytest.mark.extra) for load in (0.3, 1.1))])
 def test_a_steady_load_comes_to_rest(settings: Elastic, trigger_s: float, load: float) -> None:
-    """With a tenth of noise in everything that is measured; from one instance and from many."""
+    """With a tenth of noise in everything that is measured; from one instance and from many.
+
+    A detector that wants two reports in a row waits for two batches, and in an overload those are long.
+    """
     for instances in (1, 8):
         engine = Engine(lambda _: load * ROWS_OF_ONE, trigger_s=trigger_s, routing=Routing.even(instances))
-        scaled = Scaled(engine, settings).run(240.0)
-        late = [entry for entry in scaled.changes if entry.at_s > 120.0]
+        scaled = Scaled(engine, settings).run(200.0)
+        late = [entry for entry in scaled.changes if entry.at_s > 100.0]
         assert not late, [(round(e.at_s), e.instances_before, e.instances, e.why) for e in scaled.changes]
         assert engine.routing.instances > load, "instances keep up"
         # SEEP's detector never gives up an instance.
@@ -50,7 +53,7 @@ def test_portions_of_a_backlog_make_the_manager_grow() -> None:
     """Batches of at most 10,000 rows cannot grow, and so instances never look busy; that rows are left behind tells."""
     settings = POLICIES[0]
     engine = Engine(lambda _: 25_000, overhead_s=0.05, row_s=60e-6, portion=10_000)
-    scaled = Scaled(engine, settings).run(120.0)
+    scaled = Scaled(engine, settings).run(60.0)
     assert engine.routing.instances >= 2
     assert scaled.changes[0].instances_before == 1
     # 10,000 rows take 0.05 s and 0.6 s at first, 15,000 rows/s; the rest is worked off in the end.
@@ -74,7 +77,7 @@ def test_a_replay_with_the_settings_of_then_decides_as_then_until_the_first_chan
     engine = Engine(lambda at: ROWS_OF_ONE * (2.5 if at > 30 else 0.2), trigger_s=1.0)
     scaled = Scaled(engine, settings).run(60.0)
     batches = read(engine.lines)
-    assert len(batches) == len(engine.lines)
+    assert len(batches) == engine.version
     first, then = replay(batches, settings).performed[0], scaled.changes[0]
     assert (first.at_s, first.instances, first.why) == (then.at_s, then.instances, then.why)
 

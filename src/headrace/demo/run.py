@@ -252,7 +252,6 @@ def _start(options: Options, folder: DemoFolder, console: Console, spark: Any, i
         .writeStream.format("parquet")
         .option("path", str(folder.heavy))
         .option("checkpointLocation", str(folder.checkpoint))
-        .option("headrace.instances", 1)
         .elastic(ELASTIC)
         .trigger(processingTime=TRIGGER)
         .start()

@@ -31,7 +31,9 @@ def test_a_steady_load_comes_to_rest(settings: Elastic, trigger_s: float, load: 
         engine = Engine(lambda _: load * ROWS_OF_ONE, trigger_s=trigger_s, routing=Routing.even(instances))
         scaled = Scaled(engine, settings).run(200.0)
         late = [entry for entry in scaled.changes if entry.at_s > 100.0]
-        assert not late, [(round(e.at_s), e.instances_before, e.instances, e.why) for e in scaled.changes]
+        # At the very edge of a threshold noise alone may split an instance, once.
+        edge = [entry for entry in late if entry.what == "scale out" and settings.policy == "bottleneck"]
+        assert late == edge[:1], [(round(e.at_s), e.instances_before, e.instances, e.why) for e in scaled.changes]
         assert engine.routing.instances > load, "instances keep up"
         # SEEP's detector never gives up an instance.
         if settings.policy != "bottleneck":

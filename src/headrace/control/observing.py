@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,11 @@ class Batch:
         inputs = {OperatorId(name): tuple(map(OperatorId, each)) for name, each in about["inputs"].items()}
         left = float(headrace["backlog"].get("rowsLeft") or 0)
         return cls(headrace["version"], about["beginS"], about["endS"], operators, inputs, left, about["triggerS"])
+
+    def resting(self, routing: Mapping[OperatorId, Routing]) -> Batch:
+        """The same moment, had the batch done nothing by this routing: what a query is that has been quiet since it was changed."""
+        operators = tuple(_operator(each.operator, routing[each.operator].to_json(), ()) for each in self.operators)
+        return replace(self, begin_s=self.end_s, operators=operators, rows_left=0.0)
 
 
 def _operator(name: str, body: dict[str, Any], reports: Sequence[Mapping[str, Any]]) -> OperatorBatch:

@@ -111,20 +111,19 @@ class Autoscaler:
         if not self.batches:
             return
         last = self.batches[-1]
-        if came:
-            at_s = last.end_s
-        elif self.live.lock.locked():
+        if not came and self.live.lock.locked():
             # A long batch is no idleness.
             return
-        if last.epochs != tuple(self.live.routing[each.operator].epoch for each in last.operators):
-            # Changed since: what was seen says nothing of how it is now.
-            return
-        observation = observe(self.batches, at_s, self.settings.period_s)
+        seen, routing = self.batches, self.live.routing
+        if last.epochs != tuple(routing[each.operator].epoch for each in last.operators):
+            # Changed since: how busy it was says nothing of how it is now. That nothing came says that it is idle.
+            seen = [last.resting({OperatorId(name): each for name, each in routing.items()})]
+        observation = observe(seen, last.end_s if came else at_s, self.settings.period_s)
         if observation is None:
             return
         decisions, self._memory = self._policy.decide(observation, self._memory)
         for decision in decisions:
-            self._follow(decision, at_s)
+            self._follow(decision, observation.at_s)
 
     def _read(self) -> bool:
         """Take in what came, and forget what is too old to matter."""

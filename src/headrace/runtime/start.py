@@ -146,6 +146,7 @@ def _start(
         Backlog(streaming, checkpoint.location),
         lambda: holder[0].isActive,
         str(session.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")),
+        shuffles=manner.elastic is not None,
     )
     caretaker = None if placement is None else Caretaker(str(checkpoint.location), elastic, placement, config.readyExecutors)
     cores = session.sparkContext.defaultParallelism

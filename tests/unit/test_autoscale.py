@@ -110,6 +110,10 @@ def test_a_long_batch_is_no_idleness() -> None:
     with bench.live.lock:
         bench.scaler.look(bench.scaler.batches[-1].end_s + 300)
     assert bench.instances == 4
+    # Nor is what Spark does between two batches.
+    bench.scaler.no_rows = lambda: False
+    bench.scaler.look(bench.scaler.batches[-1].end_s + 300)
+    assert bench.instances == 4
 
 
 def test_what_is_done_by_hand_stays_until_it_is_given_back() -> None:

@@ -73,6 +73,8 @@ class Batch:
     """Rows that waited before the batch began, and that it did not take; 0 also where nobody can tell."""
     trigger_s: float = 0.0
     """The interval at which batches are to begin; 0: one after the other."""
+    spark_s: tuple[float, float] | None = None
+    """When Spark began with the batch and was done with it, where its part of the progress is known: it works before and after ours."""
 
     @property
     def epochs(self) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ from headrace.errors import QueryError
 from headrace.ids import OperatorId
 from headrace.state.routing import Routing
 from headrace.state.slots import ranges_of
+
+
+IDLE_S_MIN = 0.1
+"""Spark polls its sources more often than that; between two batches with rows there is less."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ def read(lines: Iterable[str]) -> list[Batch]:
             progress: dict[str, Any] = json.loads(line)
             ours = progress.get("headrace", progress)
             if not ours["replayed"]:
-                found.append(Batch.read(ours))
+                found.append(replace(Batch.read(ours), spark_s=_spark_s(progress)))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as wrong:
             hint = "write json.dumps(progress) of each of query.recentProgress to a line of its own"
             wanted = "the progress of a Headrace query, as JSON"
@@ -67,13 +72,26 @@ def read(lines: Iterable[str]) -> list[Batch]:
     return sorted(found, key=lambda batch: batch.version)
 
 
+def _spark_s(progress: dict[str, Any]) -> tuple[float, float] | None:
+    """When Spark began with a batch and was done with it, if the record has Spark's part."""
+    took_ms = progress.get("durationMs", {}).get("triggerExecution")
+    if took_ms is None:
+        return None
+    begin_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
+    return begin_s, begin_s + took_ms / 1000
+
+
 def moments(batches: Sequence[Batch], period_s: float) -> Iterator[tuple[int, float]]:
     """When the query is observed: how many batches have ended by then, and the second."""
     for count, batch in enumerate(batches, 1):
         yield count, batch.end_s
         if count < len(batches):
-            idle = int((batches[count].begin_s - batch.end_s) // period_s)
-            yield from ((count, batch.end_s + period_s * tick) for tick in range(1, idle + 1))
+            following = batches[count]
+            done_s = batch.spark_s[1] if batch.spark_s else batch.end_s
+            until_s = following.spark_s[0] if following.spark_s else following.begin_s
+            # What Spark does before and after a batch is no idleness.
+            ticks = int((until_s - batch.end_s) // period_s) if until_s - done_s > IDLE_S_MIN else 0
+            yield from ((count, batch.end_s + period_s * tick) for tick in range(1, ticks + 1))
 
 
 def replay(batches: Sequence[Batch], settings: Elastic) -> Replayed:

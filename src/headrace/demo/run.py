@@ -32,7 +32,7 @@ from headrace.report.machine import machine
 from headrace.report.page import Page, render
 
 TRIGGER = "500 milliseconds"
-ELASTIC = hr.Elastic(policy="elastic-manager", min=1, max=4, lower=0.12, target=0.16, upper=0.22, period_s=3.0, cooldown_s=4.0)
+ELASTIC = hr.Elastic(policy="elastic-manager", min=1, max=4, lower=0.06, target=0.09, upper=0.14, period_s=3.0, cooldown_s=4.0)
 LATENCY_OVER_S = 10.0
 """The live view's percentiles are over this much of the past."""
 RATE_OVER_S = 3.0

@@ -39,6 +39,8 @@ class Autoscaler:
 
     settings: Elastic
     live: LiveRouting
+    no_rows: Callable[[], bool] = lambda: True
+    """Whether the query has nothing to do: neither a batch, nor what Spark does before and after one."""
     governor: Governor = field(init=False)
     log: tuple[Entry, ...] = ()
     batches: list[Batch] = field(default_factory=list)
@@ -111,8 +113,8 @@ class Autoscaler:
         if not self.batches:
             return
         last = self.batches[-1]
-        if not came and self.live.lock.locked():
-            # A long batch is no idleness.
+        if not came and (self.live.lock.locked() or not self.no_rows()):
+            # A long batch is no idleness, nor is a long way to the next one.
             return
         seen, routing = self.batches, self.live.routing
         if last.epochs != tuple(routing[each.operator].epoch for each in last.operators):

@@ -79,6 +79,7 @@ class HeadraceQuery:
         if self._caretaker is not None:
             self._caretaker.start()
         if self._autoscaler is not None:
+            self._autoscaler.no_rows = lambda: not query.status["isDataAvailable"]
             self._autoscaler.start()
         threading.Thread(target=self._wait_and_release, name="headrace-end-of-query", daemon=True).start()
 

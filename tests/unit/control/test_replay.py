@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -108,6 +110,21 @@ def test_silence_is_observed_once_a_period() -> None:
     assert all(10 < at <= 30.5 for at in quiet)
     counts = {moment.at_s: moment.instances[NAME] for moment in replay(batches, Elastic(min=1, max=4)).moments}
     assert counts[quiet[-1]] == 1
+
+
+def test_what_spark_does_between_batches_is_no_silence() -> None:
+    """Our part of two batches lies ten seconds apart; Spark was busy with them all the time."""
+    engine = Engine(lambda _: 1000)
+    lines = []
+    for _ in range(2):
+        ours = engine.batch()
+        begin_s = ours["observation"]["beginS"]
+        spark = {"timestamp": datetime.fromtimestamp(begin_s, UTC).isoformat(), "durationMs": {"triggerExecution": 10_000}}
+        lines.append(json.dumps({**spark, "headrace": ours}))
+        engine.wait(begin_s + 10 - engine.now_s)
+    batches = read(lines)
+    assert len(list(moments(batches, 2.0))) == 2
+    assert len(list(moments([replace(batch, spark_s=None) for batch in batches], 2.0))) > 2
 
 
 def test_the_record_may_be_headrace_s_part_alone_and_has_blank_lines() -> None:

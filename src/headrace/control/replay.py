@@ -28,7 +28,6 @@ from headrace.ids import OperatorId
 from headrace.state.routing import Routing
 from headrace.state.slots import ranges_of
 
-
 IDLE_S_MIN = 0.1
 """Spark polls its sources more often than that; between two batches with rows there is less."""
 

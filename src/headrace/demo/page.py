@@ -177,7 +177,7 @@ def figures(samples: list[BatchSample], every: Latencies, seconds: float) -> lis
         Figure(milliseconds(float(np.median(batch)) if batch else None), "batch time, median"),
         Figure(milliseconds(every.percentile(0.5)), "latency, median"),
         Figure(milliseconds(every.percentile(0.99)), "latency, 99 %"),
-        Figure(instances_text(samples), "instances"),
+        Figure(size(max((s.state_bytes for s in samples), default=0)), "state, at most"),
     ]
 
 

@@ -55,7 +55,7 @@ class Source:
     written: Counter[int] = field(default_factory=Counter)
     files: int = 0
 
-    def pour(self, rows: int, until: Callable[[], bool], seconds_max: float = 60.0) -> None:
+    def pour(self, rows: int, until: Callable[[], bool], seconds_max: float = 120.0) -> None:
         """So many rows every fifth of a second, until something is the case."""
         deadline = time.monotonic() + seconds_max
         while not until():
@@ -106,8 +106,8 @@ def test_instances_follow_the_load_unless_somebody_knows_better(
         return capsys.readouterr().out
 
     try:
-        # A burst: 150 rows a fifth of a second are 1.5 seconds of work a second, for which four instances are wanted.
-        source.pour(150, until=lambda: instances(query) > 1)
+        # A burst: 100 rows a fifth of a second are a second of work a second, for which three instances are wanted.
+        source.pour(100, until=lambda: instances(query) > 1)
         grown = next(entry for entry in query.decisions() if entry.outcome is Outcome.PERFORMED)
         assert (grown.what, grown.instances_before) == ("scale out", 1)
         assert "above 0.6" in grown.why

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.control.elastic import Elastic
     from headrace.errors import HeadraceError
     from headrace.graph.grouped import GroupedStream
     from headrace.graph.processes import State
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.runtime.writer import start
 
 __all__ = [
+    "Elastic",
     "GroupedStream",
     "HeadraceError",
     "HeadraceQuery",
@@ -42,6 +44,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Elastic": "headrace.control.elastic",
     "GroupedStream": "headrace.graph.grouped",
     "HeadraceError": "headrace.errors",
     "HeadraceQuery": "headrace.runtime.query",

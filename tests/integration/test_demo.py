@@ -30,8 +30,8 @@ def test_a_short_demo_equals_spark_and_leaves_a_report(tmp_path: Path) -> None:
     assert "equal to Spark's batch answer: 0 rows" not in done.stdout
     assert "Traceback" not in done.stderr
     report = (out / "report.html").read_text(encoding="utf-8")
-    assert report.count("<svg") == report.count("</svg>") == 10
-    for part in ("Latency from arrival", "heavy_customers", "== Headrace plan ==", "pyspark"):
+    assert report.count("<svg") == report.count("</svg>") == 12
+    for part in ("Latency from arrival", "Utilisation of instances", "Decisions", "heavy_customers", "== Headrace plan ==", "pyspark"):
         assert part in report
     # Self-contained: names of XML vocabularies are the only addresses in it.
     assert "src=" not in report

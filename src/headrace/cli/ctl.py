@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from typing import Any
 
 import typer
@@ -11,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from headrace.control.governor import Entry, Outcome
 from headrace.errors import QueryError
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.endpoint import ask
@@ -72,6 +74,35 @@ def rebalance(context: typer.Context, operator: str | None = OPERATOR, protocol:
     _do(context, {"do": "rebalance", "operator": operator, "protocol": protocol})
 
 
+@app.command("auto")
+def auto(context: typer.Context, operator: str | None = OPERATOR) -> None:
+    """Let the policy decide again about operators that were changed by hand."""
+    _do(context, {"do": "auto", "operator": operator})
+
+
+@app.command("decisions")
+def decisions(
+    context: typer.Context,
+    every: bool = typer.Option(False, "--all", help="Also when everything was left as it is."),
+    as_json: bool = typer.Option(False, "--json", help="All of them, a line of JSON each."),
+) -> None:
+    """Show what the query's policy has decided so far, and why."""
+    found = ask(Checkpoint.existing(context.obj), {"do": "decisions"})["decisions"]
+    if as_json:
+        for each in found:
+            typer.echo(json.dumps(each))
+        return
+    entries = [Entry.from_json(each) for each in found]
+    shown = [entry for entry in entries if every or entry.outcome is not Outcome.STEADY]
+    if shown:
+        Console().print(decision_table(shown))
+    if len(shown) < len(entries):
+        last = max(entries, key=lambda entry: entry.last_s)
+        typer.echo(f"{len(entries) - len(shown)} times nothing was to be done (--all shows them); at last: {last.why}")
+    elif not shown:
+        typer.echo("nothing was decided yet")
+
+
 @app.command("status")
 def status(context: typer.Context, as_json: bool = typer.Option(False, "--json", help="The last progress as it is.")) -> None:
     """Show the routing and the last batch."""
@@ -86,6 +117,15 @@ def status(context: typer.Context, as_json: bool = typer.Option(False, "--json",
         return
     ours = progress["headrace"]
     typer.echo(f"batch {ours['version']}: {ours['rows']:,} rows in {ours['batchMs']:,.0f} ms, {ours['rowsOut']:,} results")
+
+
+def decision_table(entries: list[Entry]) -> Table:
+    table = Table("when", "operator", "decision", "instances", "outcome", "times", "why", box=box.SIMPLE)
+    for each in entries:
+        count = str(each.instances) if each.instances == each.instances_before else f"{each.instances_before} -> {each.instances}"
+        when = datetime.fromtimestamp(each.at_s).strftime("%H:%M:%S")
+        table.add_row(when, each.operator or "", each.what, count, str(each.outcome), str(each.times), each.why)
+    return table
 
 
 def parse_slots(text: str) -> list[list[float]]:

@@ -19,6 +19,7 @@ from headrace.compile.nodes import compile_node
 from headrace.compile.plan import StatefulPlan
 from headrace.compile.strategies import Strategy
 from headrace.config import Config
+from headrace.control.observing import OUTSIDE
 from headrace.errors import QueryError
 from headrace.graph.nodes import Call, SharedNode, StatefulNode, Step, UnionNode
 from headrace.operators.kernel import OutputMode
@@ -217,3 +218,8 @@ class _Builder:
         self._keep.append(node)
         self._ids[key] = name
         return name
+
+
+def inputs_of(flow: Dataflow) -> dict[str, tuple[str, ...]]:
+    """Per operator: the operators that it reads, and one name for all that it reads from sources."""
+    return {op.id: tuple(dict.fromkeys(b.source if b.source in flow.by_id else OUTSIDE + op.id for b in op.branches)) for op in flow.ops}

@@ -14,6 +14,8 @@ drive the same functions.
 | `tiers`           | Borealis 2         | which of local, neighbourhood and global remedies is used when       |
 
 `observation` and `decisions` are what goes in and out; `assignment` deals slots out; `checks` refuses impossible settings.
+For a running query: `elastic` has the user's settings and the policies by name, `observing` makes observations of micro-batches, `governor`
+says which decisions are performed and logs them all, `replay` does all that with recorded progress.
 
 ```
 observation ─┐

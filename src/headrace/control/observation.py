@@ -33,7 +33,7 @@ class OperatorLoad:
 
     operator: OperatorId
     cpu: Floats
-    """Per instance: the share of its CPU time slice that it used, 0 to 1."""
+    """Per instance: the share of its CPU time slice that it used, 0 to 1; more where it is known that it would have used more."""
     owners: Owners
     rows_per_slot: Floats = field(default_factory=_unknown)
     """Rows that arrived per second and slot."""

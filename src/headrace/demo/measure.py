@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace.control.observing import Batch, observe
 from headrace.demo.calls import Arrival
 
 PHASES = ("plan", "job", "flush", "commit", "deliver", "other")
@@ -136,6 +137,8 @@ class Recorder:
     recent: Callable[[], Sequence[dict[str, Any]]]
     """The query's recent progress."""
     samples: list[BatchSample] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    """The same as the query's policy sees them."""
     warm_rows: int = 0
     """Rows of the batches that warmed Spark up: they count in nothing but the answer."""
     warm_batches: int = 0
@@ -150,6 +153,7 @@ class Recorder:
                 # Later batches must wait for it: rows are counted in order.
                 break
             self.samples.append(sample)
+            self.batches.append(Batch.read(progress["headrace"]))
 
     def warmed_up(self) -> None:
         """What was seen so far was for warming up."""
@@ -164,6 +168,20 @@ class Recorder:
     def rows(self) -> int:
         """All rows taken, those for warming up too."""
         return sum(s.rows for s in self.samples)
+
+    def utilisation(self, period_s: float) -> list[tuple[float, float]]:
+        """When which average utilisation of instances was seen, as the query's policy sees it."""
+        found = []
+        for count in range(self.warm_batches, len(self.batches)):
+            at_s = self.batches[count].end_s
+            seen = observe(self.batches[: count + 1], at_s, period_s)
+            if seen is not None:
+                found.append((at_s, float(seen.operators[0].cpu.mean())))
+        return found
+
+    def instances_at(self, at_s: float) -> int:
+        """How many instances the newest batch had by then."""
+        return next((len(sample.instances) for sample in reversed(self.samples) if sample.end_s <= at_s), 0)
 
     def latencies(self, arrivals: list[Arrival]) -> dict[int, Latencies]:
         return latencies(arrivals, self.samples, self.warm_rows)

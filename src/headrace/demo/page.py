@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from headrace.control.elastic import Elastic
+from headrace.control.governor import Entry, Outcome
 from headrace.demo.calls import SPEED, Arrival, event_time_ms
 from headrace.demo.measure import PHASES, BatchSample, Latencies
 from headrace.report.page import Figure
@@ -52,6 +56,56 @@ def plots(samples: list[BatchSample], arrivals: list[Arrival], latencies: dict[i
     ]
     end = max([flown_s, *times, 1.0])
     return [replace(plot, x_range=(0.0, end)) for plot in made]
+
+
+def elastic_plots(
+    samples: list[BatchSample], utilisation: list[tuple[float, float]], settings: Elastic, begin_s: float, end_s: float
+) -> list[Plot]:
+    """How instances followed the load."""
+    times, counts = steps([s.end_s - begin_s for s in samples], [float(len(s.instances)) for s in samples])
+    seen = [at - begin_s for at, _ in utilisation]
+    whole = [0.0, end_s - begin_s]
+    limits = {name: value for name, value in settings.thresholds.items() if name in ("lower", "target", "upper")}
+    made = [
+        Plot("Instances", "instances", (Series("instances", times, counts),), note="They follow the rate: see the decisions below."),
+        Plot(
+            "Utilisation of instances",
+            "busy share of the time",
+            (Series("average", seen, [u for _, u in utilisation]), *(Series(n, whole, [v, v]) for n, v in limits.items())),
+            note=f"Over {settings.period_s:g} s, as the policy ({settings.policy}) sees it. Outside of its limits the number changes.",
+        ),
+    ]
+    return [replace(plot, x_range=(0.0, end_s - begin_s)) for plot in made]
+
+
+def steps(times: list[float], values: list[float]) -> tuple[list[float], list[float]]:
+    """A line that stays until it jumps.
+
+    >>> steps([0.0, 1.0, 2.0], [1.0, 1.0, 3.0])
+    ([0.0, 1.0, 2.0, 2.0], [1.0, 1.0, 1.0, 3.0])
+    """
+    found_x: list[float] = []
+    found_y: list[float] = []
+    for at, value in zip(times, values, strict=True):
+        if found_y and found_y[-1] != value:
+            found_x.append(at)
+            found_y.append(found_y[-1])
+        found_x.append(at)
+        found_y.append(value)
+    return found_x, found_y
+
+
+def decision_rows(log: Sequence[Entry], begin_s: float) -> list[tuple[str, str]]:
+    """The changes and what stood in their way, for a table."""
+    shown = [entry for entry in log if entry.outcome is not Outcome.STEADY]
+    return [(decision_text(entry, begin_s), entry.why) for entry in shown]
+
+
+def decision_text(entry: Entry, begin_s: float) -> str:
+    """A decision in a few words."""
+    count = str(entry.instances) if entry.instances == entry.instances_before else f"{entry.instances_before} to {entry.instances}"
+    outcome = "" if entry.outcome is Outcome.PERFORMED else f" ({entry.outcome}{f', {entry.times} times' if entry.times > 1 else ''})"
+    return f"{entry.at_s - begin_s:.0f} s: {entry.what}, {count}{outcome}"
 
 
 def _backlog(samples: list[BatchSample], arrivals: list[Arrival], begin_s: float) -> Plot:
@@ -125,6 +179,13 @@ def figures(samples: list[BatchSample], every: Latencies, seconds: float) -> lis
         Figure(milliseconds(every.percentile(0.99)), "latency, 99 %"),
         Figure(size(max((s.state_bytes for s in samples), default=0)), "state, at most"),
     ]
+
+
+def instances_text(samples: list[BatchSample]) -> str:
+    """The numbers of instances that there were."""
+    counts = [len(s.instances) for s in samples] or [0]
+    changes = sum(a != b for a, b in itertools.pairwise(counts))
+    return str(counts[0]) if not changes else f"{min(counts)} to {max(counts)}, {changes} changes"
 
 
 def query_source() -> str:

@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.table import Table
 
 import headrace as hr
+from headrace.control.governor import Outcome
 from headrace.demo import page, view
 from headrace.demo.calls import CallMaker, CallWriter, RateCurve, about, event_time_ms
 from headrace.demo.check import Verdict, compare
@@ -31,6 +32,9 @@ from headrace.report.machine import machine
 from headrace.report.page import Page, render
 
 TRIGGER = "500 milliseconds"
+ELASTIC = hr.Elastic(policy="elastic-manager", min=1, max=4, lower=0.06, target=0.09, upper=0.14, period_s=3.0, cooldown_s=4.0)
+"""On one machine instances are a small part of a batch, a tenth to a quarter of the time at these rates, so the limits lie low. They are to
+show that instances follow the rate; a real stream is better off with the defaults."""
 LATENCY_OVER_S = 10.0
 """The live view's percentiles are over this much of the past."""
 RATE_OVER_S = 3.0
@@ -133,11 +137,15 @@ class Demo:
         earlier = [s for s in measured if window and s.version < window[0].version]
         span = window[-1].end_s - (earlier[-1].end_s if earlier else self.begin_s) if window else 1.0
         came = sum(a.rows for a in arrivals[1:] if a.at_s > now_s - 1.0)
+        halves = range(int(self.writer.second * 2))
+        changes = [each for each in self.query.decisions() if each.outcome is Outcome.PERFORMED]
         return view.Snapshot(
             phase=phase,
             second=self.writer.second,
             seconds=self.options.seconds,
-            rates=tuple(self.writer.maker.curve.at(s / 2) for s in range(int(self.writer.second * 2))),
+            rates=tuple(self.writer.maker.curve.at(s / 2) for s in halves),
+            counts=tuple(self.recorder.instances_at(self.begin_s + s / 2) for s in halves),
+            decided=f"{page.decision_text(changes[-1], self.begin_s)}: {changes[-1].why}" if changes else "",
             rate_in=came,
             rate_taken=sum(s.rows for s in window) / max(span, 0.1),
             rate_out=sum(s.rows_out for s in window) / max(span, 0.1),
@@ -157,6 +165,7 @@ class Demo:
             table.add_row(each.label, each.value)
         if measured:
             last = measured[-1]
+            table.add_row("instances", page.instances_text(measured))
             table.add_row("state at the end", f"{last.state_rows:,} rows, {page.size(last.state_bytes)}, {last.runs} runs")
             table.add_row("watermark at the end", view.clock(last.watermark_ms))
         return table
@@ -173,6 +182,7 @@ class Demo:
     def report(self, verdict: Verdict) -> Path:
         measured = self.recorder.measured
         by_version = self.recorder.latencies(self.writer.arrivals)
+        end_s = self.begin_s + self.seconds
         java = str(self.spark._jvm.System.getProperty("java.version"))
         made = Page(
             title="Headrace demo: heavy customers",
@@ -184,8 +194,12 @@ class Demo:
             verdict=str(verdict)[0].upper() + str(verdict)[1:],
             good=verdict.equal,
             figures=page.figures(measured, together(by_version.values()), self.seconds),
-            plots=page.plots(measured, self.writer.arrivals[1:], by_version, self.begin_s),
+            plots=[
+                *page.elastic_plots(measured, self.recorder.utilisation(ELASTIC.period_s), ELASTIC, self.begin_s, end_s),
+                *page.plots(measured, self.writer.arrivals[1:], by_version, self.begin_s),
+            ],
             tables={
+                "Decisions": page.decision_rows(self.query.decisions(), self.begin_s),
                 "Input": [(k, str(v)) for k, v in about(self.writer.maker.curve, self.options.seed).items()],
                 "Machine and versions": machine(java),
             },
@@ -241,6 +255,7 @@ def _start(options: Options, folder: DemoFolder, console: Console, spark: Any, i
         .writeStream.format("parquet")
         .option("path", str(folder.heavy))
         .option("checkpointLocation", str(folder.checkpoint))
+        .elastic(ELASTIC)
         .trigger(processingTime=TRIGGER)
         .start()
     )

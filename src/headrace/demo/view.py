@@ -40,6 +40,10 @@ class Snapshot:
     lag_s: float | None
     """How far the watermark is behind the newest calls, in event time."""
     last: BatchSample | None
+    counts: tuple[float, ...] = ()
+    """Instances, at the moments of the rates."""
+    decided: str = ""
+    """The last change that the policy made, and why."""
 
 
 def render(now: Snapshot, width: int, height: int) -> RenderableType:
@@ -49,7 +53,7 @@ def render(now: Snapshot, width: int, height: int) -> RenderableType:
     middle.add_column(ratio=1)
     inner = width // 2 - 4
     middle.add_row(_panel("latency and batch time", _batches(now, inner)), _panel("state", _state(now)))
-    fixed = 1 + 1 + (SPARK_ROWS + 3) + 7 + 3
+    fixed = 1 + 1 + (SPARK_ROWS + 4) + 7 + 4
     return Group(
         _title(),
         _bar(now),
@@ -86,12 +90,14 @@ def _bar(now: Snapshot) -> Table:
 
 def _calls(now: Snapshot, width: int) -> Group:
     lines = [Text(line, "cyan", no_wrap=True) for line in spark_lines(now.rates, width, SPARK_ROWS)]
+    lines += [Text(line, "yellow", no_wrap=True) for line in spark_lines(now.counts, width, 1)]
     pairs = (("in", f"{now.rate_in:,.0f}/s"), ("processed", f"{now.rate_taken:,.0f}/s"), ("results", f"{now.rate_out:,.0f}/s"))
     figures = Text("   ").join([Text.assemble((f"{name} ", "bright_black"), (value, "bold")) for name, value in pairs])
     behind = Text.assemble(
         ("   backlog ", "bright_black"), (f"{now.backlog:,}", "bold" if now.backlog < 3 * max(now.rate_in, 1) else "bold red")
     )
     figures.append_text(behind)
+    figures.append_text(Text.assemble(("   instances ", "bright_black"), (f"{now.counts[-1]:.0f}" if now.counts else "-", "bold yellow")))
     figures.no_wrap = True
     return Group(*lines, figures)
 
@@ -163,6 +169,7 @@ def _state(now: Snapshot) -> Table:
 def _instances(now: Snapshot, width: int, lines: int) -> RenderableType:
     if now.last is None:
         return Text("waiting for the first batch", "bright_black")
+    change = Text((now.decided or "no change yet")[: width - 4], "yellow" if now.decided else "bright_black", no_wrap=True)
     every = now.last.instances
     shown = every if len(every) <= lines else every[: max(lines - 1, 1)]
     most = max((i.rows for i in every), default=1) or 1
@@ -178,7 +185,7 @@ def _instances(now: Snapshot, width: int, lines: int) -> RenderableType:
         table.add_row(f"{each.instance:>2}", bar, f"{each.rows:,} rows", cpu, f"{each.state_rows:,} in state")
     if len(shown) < len(every):
         table.add_row("", Text(f"and {len(every) - len(shown)} more", "bright_black"))
-    return table
+    return Group(change, table)
 
 
 def line(now: Snapshot) -> str:
@@ -186,7 +193,8 @@ def line(now: Snapshot) -> str:
     last = now.last
     return (
         f"{now.second:4.0f} s  in {now.rate_in:>7,.0f}/s  processed {now.rate_taken:>7,.0f}/s  results {now.rate_out:>6,.0f}/s  "
-        f"backlog {now.backlog:>7,}  latency 50/95/99 % {milliseconds(now.p50_ms)}/{milliseconds(now.p95_ms)}/{milliseconds(now.p99_ms)}  "
+        f"backlog {now.backlog:>7,}  instances {now.counts[-1] if now.counts else 0:.0f}  "
+        f"latency 50/95/99 % {milliseconds(now.p50_ms)}/{milliseconds(now.p95_ms)}/{milliseconds(now.p99_ms)}  "
         f"batch {milliseconds(last.batch_ms if last else None)}  state {last.state_rows if last else 0:,} rows "
         f"{size(last.state_bytes if last else 0)} {last.runs if last else 0} runs  watermark {clock(last.watermark_ms) if last else '-'}"
     )

@@ -28,23 +28,28 @@ class FileBacklog:
     """Where Spark notes the files it has read, one log entry per batch."""
     taken: set[str] = field(default_factory=set)
     entries_read: set[str] = field(default_factory=set)
+    waited: set[str] = field(default_factory=set)
+    """Files that waited when this was last asked."""
+    left: int = 0
+    """How many of those that waited then are waiting still: a batch that could have had them has left them."""
 
     def waiting(self) -> tuple[int, float | None]:
         """How many files, and when the oldest was written."""
         self._catch_up()
         oldest: float | None = None
-        count = 0
+        now: set[str] = set()
         try:
             with os.scandir(self.folder) as entries:
                 for entry in entries:
                     if entry.name[0] in "._" or entry.name in self.taken or not entry.is_file():
                         continue
-                    count += 1
+                    now.add(entry.name)
                     changed = entry.stat().st_mtime
                     oldest = changed if oldest is None else min(oldest, changed)
         except OSError:
-            return 0, None
-        return count, oldest
+            now, oldest = set(), None
+        self.left, self.waited = len(self.waited & now), now
+        return len(now), oldest
 
     def _catch_up(self) -> None:
         if not self.log.is_dir():
@@ -70,16 +75,19 @@ class Backlog:
         """Called after each batch with the rows it took."""
         self._rows += rows_taken
         if not self._sources:
-            return {"rows": None, "ageMs": None}
+            return {"rows": None, "rowsLeft": None, "ageMs": None}
         seen = [source.waiting() for source in self._sources]
         files = sum(count for count, _ in seen)
         taken = sum(len(source.taken) for source in self._sources)
         oldest = min((moment for _, moment in seen if moment is not None), default=None)
+        left = sum(source.left for source in self._sources)
         per_file = self._rows / taken if taken else None
         return {
             "files": files,
             # Rows of a file are not known before it is read; files of one source are taken to be alike.
             "rows": 0 if not files else None if per_file is None else round(files * per_file),
+            # Of these: those that had come before the batch began.
+            "rowsLeft": 0 if not left else None if per_file is None else round(left * per_file),
             "ageMs": 0.0 if oldest is None else round((time.time() - oldest) * 1000, 1),
         }
 

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.errors import HeadraceError
-from headrace.runtime.elastic import Elastic
+from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.executors import Executor
 from headrace.runtime.placement import Placement
 from headrace.runtime.pool import Need, Pool
@@ -24,7 +24,7 @@ class Caretaker:
     """One for each query that runs on executors."""
 
     query: str
-    elastic: Elastic
+    elastic: LiveRouting
     placement: Placement
     ready: int
     """Executors to have beyond those that instances need; below 0 executors are not to be asked for or given back."""

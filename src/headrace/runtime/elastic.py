@@ -94,7 +94,7 @@ class Change:
 
 
 @dataclass
-class Elastic:
+class LiveRouting:
     """The routing of a query's operators, and the work seen in each slot."""
 
     checkpoint: Checkpoint
@@ -115,6 +115,8 @@ class Elastic:
     """Work by hash, of the heaviest keys only."""
     news: deque[Change] = field(default_factory=deque)
     """Changes that no batch has reported yet; several threads add to it."""
+    on_manual: Callable[[list[str], str], None] = lambda names, why: None
+    """Told of the operators that are about to be changed by hand, and how."""
 
     def settle(self) -> None:
         """Before a batch, under the lock: every instance has a home that lives."""
@@ -144,19 +146,19 @@ class Elastic:
     def rescale(self, operator: str | None, instances: int, protocol: str | None = None) -> None:
         if isinstance(instances, bool) or not isinstance(instances, int) or not 1 <= instances <= INSTANCES_MAX:
             raise QueryError(where="rescale", wanted=f"a number of instances from 1 to {INSTANCES_MAX}", found=repr(instances))
-        names = self._named("rescale", operator)
+        names = self.named("rescale", operator)
         why = f"rescale to {instances} was asked for"
-        self._change(names, why, lambda op, before: self._levelled(op, before, instances), protocol)
+        self._change(names, why, lambda op, before: self.levelled(op, before, instances), protocol)
 
     def rebalance(self, operator: str | None, protocol: str | None = None) -> None:
-        names = self._named("rebalance", operator)
+        names = self.named("rebalance", operator)
         why = "rebalance was asked for"
-        self._change(names, why, lambda op, before: self._levelled(op, before, before.instances), protocol)
+        self._change(names, why, lambda op, before: self.levelled(op, before, before.instances), protocol)
 
     def spread(self, slots: Slots, operator: str | None) -> None:
         """Deal the rows of these slots, and of no others, out over all instances."""
         ranges = _ranges(slots, "spread") if slots != [] else []
-        names = self._named("spread", operator)
+        names = self.named("spread", operator)
         wrong = [name for name in names if ranges and not self.facts.get(name, Facts()).mergeable]
         if wrong:
             wanted = "operators whose state is merged when windows close: time windows in append mode"
@@ -166,7 +168,8 @@ class Elastic:
         each = {slot for lo, hi in ranges for slot in range(int(lo), int(hi))}
         self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
 
-    def _levelled(self, op: str, before: Routing, instances: int) -> Routing:
+    def levelled(self, op: str, before: Routing, instances: int) -> Routing:
+        """So many instances, with as even a part of the work seen lately as can be."""
         spreads = self.facts.get(op, Facts()).mergeable
         # Without homes all instances read the same files, and what changes hands is brought nowhere.
         moves_freely = self.placement is None
@@ -174,7 +177,7 @@ class Elastic:
 
     def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
         ranges = _ranges(slots, "move")
-        names = self._named("move", operator)
+        names = self.named("move", operator)
         if operator is None and len(names) > 1:
             raise QueryError(where="move", wanted=f"the operator whose slots are meant: {', '.join(names)}", found="none")
 
@@ -187,7 +190,7 @@ class Elastic:
 
         self._change(names, "move was asked for", moved, protocol)
 
-    def _named(self, where: str, operator: str | None) -> list[str]:
+    def named(self, where: str, operator: str | None) -> list[str]:
         if operator is not None and (not isinstance(operator, str) or operator not in self.routing):
             raise QueryError(where=where, wanted=f"an operator of the query: {', '.join(self.routing)}", found=repr(operator))
         return list(self.routing) if operator is None else [operator]
@@ -212,17 +215,28 @@ class Elastic:
                     n, why = routing.instances, "executors came or went"
                     self.news.append(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
 
-    def _change(self, names: list[str], why: str, change: Callable[[str, Routing], Routing], protocol: str | None) -> None:
+    def perform(self, operator: str, why: str, change: Callable[[Routing], Routing]) -> bool:
+        """Do what a policy has decided; says whether anything changed. ``change`` is asked again if somebody else was quicker."""
+        return bool(self._change([operator], why, lambda _, routing: change(routing), None, manual=False))
+
+    def _change(
+        self, names: list[str], why: str, change: Callable[[str, Routing], Routing], protocol: str | None, manual: bool = True
+    ) -> list[str]:
+        """Change routings between two batches; returns the operators whose routing is another now."""
         asked = time.monotonic()
         wanted = protocol or self.handover
         check_name("protocol", wanted)
         seen = {name: self.routing[name] for name in names}
         planned = {name: change(name, seen[name]) for name in names}
+        if manual:
+            # Before it waits for the batch that runs: what a policy decides meanwhile must not undo it.
+            self.on_manual(names, why)
         moving = [name for name in names if planned[name] is not seen[name]]
         latest = self.checkpoint.latest()
         ways = {name: self._way(wanted, name, seen[name], planned[name], latest) for name in moving}
         early = {name: planned[name] for name in moving if ways[name].protocol is Protocol.STATE_RECREATION}
         homes, brought = self._ahead(early)
+        changed: list[str] = []
         with self.lock:
             waited_ms = (time.monotonic() - asked) * 1000 - brought.fetch_ms
             held = {name: planned[name] for name in moving if ways[name].protocol is Protocol.BUFFERING}
@@ -237,6 +251,7 @@ class Elastic:
                 if way.protocol is Protocol.WINDOW_RECREATION:
                     after = self._recreating(name, before, after)
                 self.routing[name] = after
+                changed.append(name)
                 ready = {**homes, **held_homes}.get(name, ())
                 rehomed = self._move_in(name, ready) if len(ready) == len(after.parts) else 0
                 counts = before.instances, after.instances, after.moved_from(before)
@@ -247,6 +262,7 @@ class Elastic:
         later = {name: self.routing[name] for name in moving if ways[name].protocol is Protocol.MERGE}
         if later and self.placement is not None:
             threading.Thread(target=self._bring, args=(later,), name="headrace-merge", daemon=True).start()
+        return changed
 
     def _bring(self, routing: dict[str, Routing]) -> None:
         """Have the old state where new owners work already, and say so."""

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError, QueryError
+from headrace.runtime.autoscale import Autoscaler, of_query, to_json
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.elastic import Elastic
+from headrace.runtime.elastic import LiveRouting
 
 FILE = "control.json"
 LOOPBACK = "127.0.0.1"
@@ -32,8 +33,14 @@ ANSWER_SECONDS_MAX = 600
 class Endpoint:
     """Listens while its query runs."""
 
-    def __init__(self, checkpoint: Checkpoint, elastic: Elastic, progress: Callable[[], dict[str, Any] | None]) -> None:
-        self.elastic, self.progress = elastic, progress
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        elastic: LiveRouting,
+        progress: Callable[[], dict[str, Any] | None],
+        autoscaler: Autoscaler | None = None,
+    ) -> None:
+        self.elastic, self.progress, self.autoscaler = elastic, progress, autoscaler
         self.path = checkpoint.directory / FILE
         self.token = secrets.token_urlsafe(32)
         self._server: ThreadingHTTPServer | None = None
@@ -71,10 +78,14 @@ class Endpoint:
                 self.elastic.spread([tuple(each) if isinstance(each, list) else each for each in slots], operator)
             case {"do": "rebalance"}:
                 self.elastic.rebalance(operator, protocol)
+            case {"do": "auto"}:
+                of_query(self.autoscaler).resume(operator)
+            case {"do": "decisions"}:
+                return {"decisions": to_json(of_query(self.autoscaler).log)}
             case {"do": "status"}:
                 return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress()}
             case _:
-                wanted = "rescale with instances, move with slots and to, spread with slots, rebalance, or status"
+                wanted = "rescale with instances, move with slots and to, spread with slots, rebalance, auto, decisions, or status"
                 raise QueryError(where="control endpoint", wanted=wanted, found=json.dumps(request)[:200])
         return {"routing": self._routing()}
 

@@ -82,6 +82,8 @@ class Jobs:
     placement: Placement | None
     """Where instances live; None where the driver does all the work."""
     phases: dict[str, float] = field(default_factory=dict)
+    shuffles: bool = False
+    """Rows are shuffled also to a single instance, which could read them itself. Then it does the same work as one of many does."""
     reports: dict[str, list[InstanceReport]] = field(default_factory=dict)
 
     def run(self) -> dict[str, list[InstanceReport]]:
@@ -145,7 +147,7 @@ class Jobs:
         if anchor is not None:
             return at_home(anchor, route_by_column(prepared, routing, INSTANCE), task.at, schema)
         made_here = any(self._joins_another_job(up) for up in self.flow.upstream(op) if up.id in self.specs)
-        return route(prepared, routing, in_task=not made_here).mapInArrow(task, schema)
+        return route(prepared, routing, in_task=not made_here and not self.shuffles).mapInArrow(task, schema)
 
     def _rows(self, port: Port) -> DataFrame | None:
         """The rows of a port in this step; None if there are none."""

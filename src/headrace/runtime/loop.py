@@ -26,7 +26,7 @@ from headrace.operators.kernel import Moment, OutputMode, store_id
 from headrace.runtime import watermark
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.elastic import Elastic
+from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import Combining, Jobs, merged, outlet_rows
@@ -69,7 +69,7 @@ class BatchLoop:
     sinks: tuple[Sink, ...]
     checkpoint: Checkpoint
     config: Config
-    elastic: Elastic
+    elastic: LiveRouting
     """Who owns which slots; changed under the lock only, so between batches."""
     executed_plan: Callable[[], Any]
     """Spark's physical plan of the batch that runs now, for its event-time statistics."""
@@ -78,6 +78,8 @@ class BatchLoop:
     is_active: Callable[[], bool]
     """Whether Spark still takes the query for running."""
     watermark_policy: str = "min"
+    shuffles: bool = False
+    """See ``Jobs``: how busy an instance is must not depend on whether it is the only one, where a policy decides by that."""
     event_times: watermark.EventTimes = field(default_factory=watermark.EventTimes)
     epoch: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -246,7 +248,7 @@ class BatchLoop:
         sources = {} if batch is None or only else self.flow.rows_of_sources(batch)
         selected = batch if only else None
         directory, placement = self.checkpoint.directory, self.elastic.placement
-        return Jobs(self.flow, session, directory, specs, sources, selected, self.combining, self.direct, placement, phases)
+        return Jobs(self.flow, session, directory, specs, sources, selected, self.combining, self.direct, placement, phases, self.shuffles)
 
     def _process_specs(self, version: int, late_ms: int, now_ms: int, states: dict[str, tuple[RunRef, ...]]) -> dict[str, TaskSpec]:
         """Operators that get rows: from sources, or from others that give results at once."""

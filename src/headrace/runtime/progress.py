@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace.control.governor import Entry
 from headrace.runtime.elastic import Change
 from headrace.runtime.reports import InstanceReport
 from headrace.state.manifest import Manifest
@@ -32,6 +34,12 @@ class BatchProgress:
     """Of the routing, since the batch before."""
     homes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The executors that instances live on, by operator; nothing where there are none."""
+    decisions: tuple[Entry, ...] = ()
+    """Of the query's policy, since the batch before."""
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Per operator: those that it reads, and a name for all that it reads from sources."""
+    trigger_s: float = 0.0
+    """At which interval batches are to begin; 0: one after the other."""
 
     @property
     def rows(self) -> int:
@@ -83,6 +91,19 @@ class BatchProgress:
                 for name, r in self.routing.items()
             },
             "changes": [change.to_json() for change in self.changes],
+            "decisions": [entry.to_json() for entry in self.decisions],
+            "observation": self._observation(),
+        }
+
+    def _observation(self) -> dict[str, Any]:
+        """What else a policy must know, now or when the progress is replayed: see ``control/observing.py``."""
+        begin_s, end_s, _ = self.times_s
+        return {
+            "beginS": round(begin_s, 3),
+            "endS": round(end_s, 3),
+            "triggerS": self.trigger_s,
+            "inputs": {name: list(each) for name, each in self.inputs.items()},
+            "routing": {name: routing.to_json() for name, routing in self.routing.items()},
         }
 
     def event_time(self) -> dict[str, str]:

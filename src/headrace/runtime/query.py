@@ -7,6 +7,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.compile.dataflow import inputs_of
 from headrace.compile.explain import rendered
+from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, QueryError
 from headrace.operators.kernel import store_id
+from headrace.runtime.autoscale import Autoscaler, of_query
 from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.elastic import Slots
 from headrace.runtime.endpoint import Endpoint
@@ -51,14 +55,22 @@ class Progress(dict[str, Any]):
 class HeadraceQuery:
     """A running query."""
 
-    def __init__(self, loop: BatchLoop, session: SparkSession, caretaker: Caretaker | None = None) -> None:
+    def __init__(
+        self,
+        loop: BatchLoop,
+        session: SparkSession,
+        caretaker: Caretaker | None = None,
+        autoscaler: Autoscaler | None = None,
+        trigger_s: float = 0.0,
+    ) -> None:
         self._loop = loop
         self._session = session
-        self._caretaker = caretaker
+        self._caretaker, self._autoscaler = caretaker, autoscaler
+        self._inputs, self._trigger_s = inputs_of(loop.flow), trigger_s
         self._started = threading.Event()
         self._query: StreamingQuery | None = None
         self._ours: deque[BatchProgress] = deque(maxlen=RECENT)
-        self._endpoint = Endpoint(loop.checkpoint, loop.elastic, lambda: self.lastProgress)
+        self._endpoint = Endpoint(loop.checkpoint, loop.elastic, lambda: self.lastProgress, autoscaler)
 
     def _attach(self, query: StreamingQuery) -> None:
         self._query = query
@@ -66,6 +78,9 @@ class HeadraceQuery:
         self._endpoint.open()
         if self._caretaker is not None:
             self._caretaker.start()
+        if self._autoscaler is not None:
+            self._autoscaler.no_rows = lambda: not query.status["isDataAvailable"]
+            self._autoscaler.start()
         threading.Thread(target=self._wait_and_release, name="headrace-end-of-query", daemon=True).start()
 
     def _wait_and_release(self) -> None:
@@ -75,8 +90,19 @@ class HeadraceQuery:
             self._spark.awaitTermination()
         self._release()
 
+    def _on_progress(self, progress: BatchProgress) -> None:
+        """A batch has ended: keep what it did, and let the policy know."""
+        scaler = self._autoscaler
+        decisions = () if scaler is None else scaler.told()
+        progress = replace(progress, decisions=decisions, inputs=self._inputs, trigger_s=self._trigger_s)
+        self._ours.append(progress)
+        if scaler is not None:
+            scaler.offer(progress)
+
     def _release(self) -> None:
         self._endpoint.close()
+        if self._autoscaler is not None:
+            self._autoscaler.stop()
         if self._caretaker is not None:
             self._caretaker.stop()
         self._loop.checkpoint.release()
@@ -227,6 +253,14 @@ class HeadraceQuery:
         For time windows in append mode; ``rescale`` and ``rebalance`` do it by themselves for slots with more than an instance's share.
         """
         self._loop.elastic.spread(slots, operator)
+
+    def decisions(self) -> tuple[Entry, ...]:
+        """What the policy of ``elastic(...)`` has decided so far and why, oldest first; the same one in a row is one entry."""
+        return of_query(self._autoscaler).log
+
+    def elastic_resume(self, operator: str | None = None) -> None:
+        """Let the policy decide again about operators that were changed by hand, or about one of them."""
+        of_query(self._autoscaler).resume(operator)
 
     def routing(self) -> dict[str, Routing]:
         """Per operator, which instance owns which slots from the next batch on."""

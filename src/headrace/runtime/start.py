@@ -15,15 +15,18 @@ from headrace.compile.aggregates import check_mode
 from headrace.compile.catalyst import first_line
 from headrace.compile.dataflow import Dataflow, Op, compile_flow
 from headrace.config import Config
+from headrace.control.elastic import Elastic
 from headrace.control.handover import Facts
 from headrace.errors import QueryError
+from headrace.graph.window_column import duration_us
 from headrace.operators.kernel import OutputMode, store_id
 from headrace.operators.windowed import WindowedAggregate
 from headrace.runtime import planned
+from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.elastic import Elastic
+from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.executors import Executors
 from headrace.runtime.lending import Share
 from headrace.runtime.loop import BatchLoop
@@ -49,8 +52,19 @@ class Output:
     make_sink: Callable[[], Sink]
 
 
-def start_query(outputs: list[Output], options: dict[str, str], name: str | None, trigger: dict[str, Any], where: str) -> HeadraceQuery:
+@dataclass(frozen=True)
+class Manner:
+    """How a query is run, whatever it computes."""
+
+    name: str | None
+    trigger: dict[str, Any]
+    elastic: Elastic | None
+    where: str
+
+
+def start_query(outputs: list[Output], options: dict[str, str], manner: Manner) -> HeadraceQuery:
     """Check everything that can be checked, then start Spark's query."""
+    name, where = manner.name, manner.where
     session = outputs[0].stream.sparkSession
     check_session(session)
     config = Config.read(_session_options(session), options)
@@ -61,7 +75,7 @@ def start_query(outputs: list[Output], options: dict[str, str], name: str | None
                 check_mode(flow.by_id[branch.source].plan, output.mode, output.where)
     if planned.only_planning():
         formats = tuple(output.format for output in outputs)
-        return cast(HeadraceQuery, planned.note(flow, first_routing(flow, config, session, {}), formats, where, name))
+        return cast(HeadraceQuery, planned.note(flow, first_routing(flow, config, session, {}, manner.elastic), formats, where, name))
     sinks = tuple(output.make_sink() for output in outputs)
     location = options.get("checkpointLocation") or _default_location(session, name, where, sinks)
     checkpoint = Checkpoint(location)
@@ -73,25 +87,29 @@ def start_query(outputs: list[Output], options: dict[str, str], name: str | None
         if not checkpoint.manifests.versions():
             for sink in sinks:
                 sink.check_new_query()
-        return _start(flow, sinks, checkpoint, config, session, name, trigger, where)
+        return _start(flow, sinks, checkpoint, config, session, manner)
     except BaseException:
         checkpoint.release()
         raise
 
 
-def first_routing(flow: Dataflow, config: Config, session: SparkSession, last: dict[str, Routing]) -> dict[str, Routing]:
-    """Per operator: as many instances as the user says, else as it had when the query last ran, else one per core."""
+def first_routing(
+    flow: Dataflow, config: Config, session: SparkSession, last: dict[str, Routing], elastic: Elastic | None = None
+) -> dict[str, Routing]:
+    """Per operator: as many instances as the user says, else as it had when the query last ran, else one per core, within bounds."""
     given = config.instances_by_operator()
     unknown = [name for name in given if name not in flow.by_id]
     if unknown:
         raise QueryError(where="option 'headrace.instancesOf'", wanted=f"operators among {', '.join(flow.by_id)}", found=", ".join(unknown))
     found = {}
+    cores = session.sparkContext.defaultParallelism
+    usual = cores if elastic is None else max(elastic.min, min(elastic.most(cores), cores))
     for op in flow.ops:
         wanted = given.get(op.id, config.instances)
         if op.id in last:
             found[op.id] = last[op.id].rescaled(wanted) if wanted not in (0, last[op.id].instances) else last[op.id]
         else:
-            found[op.id] = Routing.even(wanted or session.sparkContext.defaultParallelism)
+            found[op.id] = Routing.even(wanted or usual)
     return found
 
 
@@ -110,14 +128,12 @@ def _start(
     checkpoint: Checkpoint,
     config: Config,
     session: SparkSession,
-    name: str | None,
-    trigger: dict[str, Any],
-    where: str,
+    manner: Manner,
 ) -> HeadraceQuery:
-    routing = first_routing(flow, config, session, checkpoint.routing())
+    routing = first_routing(flow, config, session, checkpoint.routing(), manner.elastic)
     placement = _placement(flow, checkpoint, config, session)
     facts = {op.id: _facts(op) for op in flow.ops}
-    elastic = Elastic(checkpoint, routing, threading.Lock(), placement, facts, config.handover)
+    elastic = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover)
     holder: list[HeadraceQuery] = []
     streaming = flow.streaming
     loop = BatchLoop(
@@ -127,25 +143,34 @@ def _start(
         config,
         elastic,
         lambda: holder[0]._executed_plan(),
-        lambda p: holder[0]._ours.append(p),
+        lambda p: holder[0]._on_progress(p),
         Backlog(streaming, checkpoint.location),
         lambda: holder[0].isActive,
         str(session.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")),
+        shuffles=manner.elastic is not None,
     )
     caretaker = None if placement is None else Caretaker(str(checkpoint.location), elastic, placement, config.readyExecutors)
-    query = HeadraceQuery(loop, session, caretaker)
+    cores = session.sparkContext.defaultParallelism
+    autoscaler = None if manner.elastic is None else Autoscaler(manner.elastic.on(cores), elastic)
+    query = HeadraceQuery(loop, session, caretaker, autoscaler, _interval_s(session, manner))
     holder.append(query)
     writer = streaming.writeStream.foreachBatch(loop).option("checkpointLocation", str(checkpoint.location))
-    if name:
-        writer = writer.queryName(name)
-    if trigger:
-        writer = writer.trigger(**trigger)
+    if manner.name:
+        writer = writer.queryName(manner.name)
+    if manner.trigger:
+        writer = writer.trigger(**manner.trigger)
     try:
         started = writer.start()
     except Exception as refused:
-        raise QueryError(where=where, found=first_line(refused)) from None
+        raise QueryError(where=manner.where, found=first_line(refused)) from None
     query._attach(started)
     return query
+
+
+def _interval_s(session: SparkSession, manner: Manner) -> float:
+    """At which interval the trigger lets batches begin; 0: one after the other."""
+    interval = manner.trigger.get("processingTime")
+    return 0.0 if interval is None else duration_us(session, str(interval), manner.where) / 1e6
 
 
 def _facts(op: Op) -> Facts:

@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from headrace.compile.catalyst import checked, first_line
+from headrace.control.elastic import Elastic
 from headrace.errors import QueryError, SinkError, UnsupportedError
 from headrace.graph.origin import user_line
 from headrace.graph.stream import Stream, provide_writer
@@ -15,7 +16,7 @@ from headrace.operators.kernel import OutputMode
 from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.sinks import SinkRequest, make_sink
 from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
-from headrace.runtime.start import Output, start_query
+from headrace.runtime.start import Manner, Output, start_query
 
 
 class StreamWriter:
@@ -28,6 +29,7 @@ class StreamWriter:
         self._mode = OutputMode.APPEND
         self._name: str | None = None
         self._trigger: dict[str, Any] = {}
+        self._elastic: Elastic | None = None
         self._partition_by: tuple[str, ...] = ()
         self._foreach_batch: Callable[[DataFrame, int], Any] | None = None
 
@@ -69,6 +71,17 @@ class StreamWriter:
         self._trigger = given
         return self
 
+    def elastic(self, settings: Elastic) -> StreamWriter:
+        """Let instances follow the load: ``elastic(hr.Elastic(policy="elastic-manager", min=1, max=8))``.
+
+        After each batch the policy sees how busy instances were, and its decisions take effect between two batches. ``query.decisions()``
+        and ``headrace ctl CHECKPOINT decisions`` tell them. Whatever is changed by hand is left alone until ``query.elastic_resume()``.
+        """
+        if not isinstance(settings, Elastic):
+            raise QueryError(where=user_line("elastic"), wanted='settings: hr.Elastic(policy="elastic-manager", ...)', found=repr(settings))
+        self._elastic = settings
+        return self
+
     def partitionBy(self, *cols: Any) -> StreamWriter:
         self._partition_by = tuple(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
         return self
@@ -91,7 +104,7 @@ class StreamWriter:
                 found="a stream without an aggregate or dropDuplicates",
                 hint="for a stateless query use Spark's own writeStream",
             )
-        return start_query([self._output(where)], self._options, self._name, self._trigger, where)
+        return start_query([self._output(where)], self._options, Manner(self._name, self._trigger, self._elastic, where))
 
     def _output(self, where: str) -> Output:
         request = SinkRequest(
@@ -135,7 +148,7 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
     """Start one query with several sinks: sources are read once, and every batch is committed to all sinks together.
 
     ``trigger`` is that of the writers' ``trigger``: ``processingTime="1 second"`` or ``availableNow=True``. Output modes, formats and
-    options are each writer's own.
+    options are each writer's own. ``elastic`` of a writer is the query's; several must agree.
     """
     where = user_line("start")
     if not writers or not all(isinstance(w, StreamWriter) for w in writers):
@@ -150,7 +163,11 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
     used = chosen["trigger"] if chosen else (triggers[0] if triggers else {})
     if any(each != used for each in triggers):
         raise QueryError(where=where, wanted="one trigger", found=str(triggers))
-    return start_query([w._output(where) for w in writers], options, queryName, used, where)
+    elastic = list(dict.fromkeys(w._elastic for w in writers if w._elastic is not None))
+    if len(elastic) > 1:
+        raise QueryError(where=where, wanted="one elastic(...) for all writers", found=", ".join(map(repr, elastic)))
+    manner = Manner(queryName, used, elastic[0] if elastic else None, where)
+    return start_query([w._output(where) for w in writers], options, manner)
 
 
 provide_writer(StreamWriter)

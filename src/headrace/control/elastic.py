@@ -1,0 +1,174 @@
+"""``hr.Elastic``: how a query follows its load by itself; the user's settings of a policy, and the policies by name.
+
+Thresholds that are not given are those of the policy, which are the papers' where the papers have any. A threshold that the chosen policy
+does not know is refused, for it would silently do nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from headrace.control import bottleneck, elastic_manager, load_balancer, rates
+from headrace.control.checks import ascending, between
+from headrace.control.decisions import Decision
+from headrace.control.observation import Observation
+from headrace.errors import QueryError
+from headrace.ids import SLOTS
+
+WHERE = "Elastic"
+BALANCING = ("imbalance_max", "gain_min")
+COMMON = ("policy", "min", "max", "cooldown_s", "period_s", "dry_run")
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """Let a policy decide how many instances each operator of a query has, and which slots they own.
+
+    >>> Elastic(policy="elastic-manager", min=1, max=8, target=0.6).thresholds
+    {'target': 0.6}
+    >>> Elastic(policy="elastic")
+    Traceback (most recent call last):
+    ...
+    headrace.errors.QueryError: Elastic: wanted a policy of elastic-manager, bottleneck, rates, load-balancer; found 'elastic'
+    >>> Elastic(policy="bottleneck", slack=0.2)
+    Traceback (most recent call last):
+    ...
+    headrace.errors.QueryError: Elastic: wanted thresholds of bottleneck: threshold, reports, hot_slot_share; found slack
+    """
+
+    policy: str = "elastic-manager"
+    """``elastic-manager`` (StreamCloud), ``bottleneck`` (SEEP; only grows), ``rates`` (as DS2) or ``load-balancer`` (only moves slots)."""
+    min: int = 1
+    max: int | None = None
+    """Instances of an operator, at least and at most; without a number: at most one for each core that Spark has when the query starts."""
+    cooldown_s: float = 10.0
+    """After a change of an operator it is left alone for so long. Twice the period: what is observed next is all of the new routing."""
+    period_s: float = 5.0
+    """What a decision is made from: the batches of so many seconds, or the last one if it took longer. SEEP's r."""
+    dry_run: bool = False
+    """Decide and log, but change nothing."""
+    target: float | None = None
+    """elastic-manager (0.6) and rates (0.8): how busy instances shall be."""
+    lower: float | None = None
+    """elastic-manager: below this average utilisation (0.5) instances are given up."""
+    upper: float | None = None
+    """elastic-manager: above this average utilisation (0.9) there will be more."""
+    provisioning: str | None = None
+    """elastic-manager: ``load-aware`` goes to the target in one step, ``individual`` by one instance at a time."""
+    threshold: float | None = None
+    """bottleneck: an instance above this utilisation (0.7) ..."""
+    reports: int | None = None
+    """... in so many reports in a row (2) is split."""
+    hot_slot_share: float | None = None
+    """bottleneck: an instance is not split if one slot makes more of its load than this (0.9)."""
+    slack: float | None = None
+    """rates: how much more input has to fit into fewer instances (0.1) before the others are given up."""
+    imbalance_max: float | None = None
+    """elastic-manager and load-balancer: slots move when the deviation of utilisation is above this (0.1) ..."""
+    gain_min: float | None = None
+    """... and a step lowers it by at least this share (0.05)."""
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise QueryError(where=WHERE, wanted=f"a policy of {', '.join(POLICIES)}", found=repr(self.policy))
+        for field in fields(self):
+            _check_type(field.name, str(field.type), getattr(self, field.name))
+        known = POLICIES[self.policy].thresholds
+        unknown = [name for name in self.thresholds if name not in known]
+        if unknown:
+            raise QueryError(where=WHERE, wanted=f"thresholds of {self.policy}: {', '.join(known)}", found=", ".join(unknown))
+        between(WHERE, "min", self.min, 1, SLOTS)
+        between(WHERE, "max", self.most(self.min), 1, SLOTS)
+        ascending(WHERE, min=self.min, max=self.most(self.min))
+        between(WHERE, "cooldown_s", self.cooldown_s, 0)
+        between(WHERE, "period_s", self.period_s, 0.1)
+        # The policy checks its own thresholds.
+        POLICIES[self.policy].make(self)
+
+    @property
+    def thresholds(self) -> dict[str, Any]:
+        """Those that were given."""
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in COMMON}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def most(self, cores: int) -> int:
+        """The most instances, where ``max`` may leave it to the cores that there are."""
+        return self.max if self.max is not None else max(self.min, cores)
+
+    def on(self, cores: int) -> Elastic:
+        """The same, for so many cores."""
+        return replace(self, max=min(SLOTS, self.most(cores)))
+
+    def chosen(self) -> Policy:
+        """The policy, ready to decide."""
+        return POLICIES[self.policy].make(self)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What decides: an observation and what it remembered go in, decisions and what to remember come out."""
+
+    decide: Callable[[Observation, Any], tuple[tuple[Decision, ...], Any]]
+    first: Any = None
+    """What it remembers at first."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A policy by its name: which thresholds it has, and how it is made."""
+
+    thresholds: tuple[str, ...]
+    make: Callable[[Elastic], Policy]
+
+
+def _bounds(settings: Elastic) -> dict[str, Any]:
+    return {"instances_min": settings.min, "instances_max": settings.most(SLOTS)}
+
+
+def _elastic_manager(settings: Elastic) -> Policy:
+    given = settings.thresholds
+    balancer = load_balancer.Config(**{name: given.pop(name) for name in BALANCING if name in given})
+    config = elastic_manager.Config(**given, **_bounds(settings), balancer=balancer)
+    return Policy(lambda observation, _: (elastic_manager.decide(observation, config), None))
+
+
+def _bottleneck(settings: Elastic) -> Policy:
+    config = bottleneck.Config(**settings.thresholds, period_s=settings.period_s, instances_max=settings.most(SLOTS))
+    return Policy(lambda observation, memory: bottleneck.decide(observation, config, memory), bottleneck.Memory())
+
+
+def _rates(settings: Elastic) -> Policy:
+    config = rates.Config(**settings.thresholds, **_bounds(settings))
+    return Policy(lambda observation, _: (rates.decide(observation, config), None))
+
+
+def _load_balancer(settings: Elastic) -> Policy:
+    config = load_balancer.Config(**settings.thresholds)
+    return Policy(lambda observation, _: (load_balancer.decide(observation, config), None))
+
+
+POLICIES = {
+    "elastic-manager": Kind(("target", "lower", "upper", "provisioning", *BALANCING), _elastic_manager),
+    "bottleneck": Kind(("threshold", "reports", "hot_slot_share"), _bottleneck),
+    "rates": Kind(("target", "slack"), _rates),
+    "load-balancer": Kind(BALANCING, _load_balancer),
+}
+
+
+def _check_type(name: str, declared: str, value: Any) -> None:
+    """Refuse what is no value of the setting at all; numbers may be whole where parts would do."""
+    kind, _, optional = declared.partition(" | ")
+    if value is None and optional:
+        return
+    right = {
+        "str": isinstance(value, str),
+        "bool": isinstance(value, bool),
+        "int": isinstance(value, int) and not isinstance(value, bool),
+        "float": isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
+    }[kind]
+    if not right:
+        wanted = {"str": "a word", "bool": "True or False", "int": "a whole number", "float": "a number"}[kind]
+        raise QueryError(where=WHERE, wanted=f"{wanted} for {name}", found=repr(value))

@@ -1,0 +1,147 @@
+"""Between a policy and what it decides about: cool-down, dry run, manual override, and a log of every decision with its reason.
+
+    decisions -> judge -> performed, or the reason why not -> log
+
+A change is followed by a cool-down, in which the operator is left alone. An operator that somebody has changed by hand is left alone until
+it is given back. Both are per operator. Decisions that are not performed are logged as well; the same one again and again is one entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from headrace.control.decisions import Decision, MoveSlots, Nothing, Rescale
+from headrace.control.elastic import Elastic
+from headrace.ids import OperatorId
+
+ENTRIES_MAX = 500
+"""Entries that the log keeps."""
+
+
+class Outcome(StrEnum):
+    """What became of a decision."""
+
+    STEADY = "steady"
+    """It was to leave everything as it is."""
+    PERFORMED = "performed"
+    COOLING_DOWN = "cooling down"
+    """Not performed: the operator was changed a moment ago."""
+    OVERRIDDEN = "overridden"
+    """Not performed: somebody has changed the operator by hand."""
+    DRY_RUN = "dry run"
+    UNCHANGED = "unchanged"
+    """Performed, but the routing was as good as that already."""
+    FAILED = "failed"
+    MANUAL = "by hand"
+    """Not the policy's: somebody has changed the operator."""
+    RESUMED = "resumed"
+    """An operator was given back to the policy."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A decision in the log."""
+
+    at_s: float
+    operator: OperatorId | None
+    what: str
+    outcome: Outcome
+    why: str
+    instances_before: int
+    instances: int
+    """As they shall be; as before if only slots move or nothing is done."""
+    times: int = 1
+    """How often it was decided in a row."""
+    last_s: float = 0.0
+    """When it was last decided; the reason is that of then."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "atS": round(self.at_s, 3),
+            "lastS": round(max(self.at_s, self.last_s), 3),
+            "operator": self.operator,
+            "what": self.what,
+            "outcome": str(self.outcome),
+            "instancesBefore": self.instances_before,
+            "instances": self.instances,
+            "why": self.why,
+            "times": self.times,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Entry:
+        name = None if body["operator"] is None else OperatorId(body["operator"])
+        numbers = body["instancesBefore"], body["instances"], body["times"], body["lastS"]
+        return cls(body["atS"], name, body["what"], Outcome(body["outcome"]), body["why"], *numbers)
+
+    def repeats(self, before: Entry) -> bool:
+        """Whether this says what the entry before has said. What was not wanted or not allowed may differ in numbers from time to time."""
+        if (self.operator, self.outcome) != (before.operator, before.outcome):
+            return False
+        if self.outcome in (Outcome.STEADY, Outcome.COOLING_DOWN, Outcome.OVERRIDDEN):
+            return True
+        same = (self.what, self.instances_before, self.instances) == (before.what, before.instances_before, before.instances)
+        return same and self.outcome is not Outcome.PERFORMED
+
+
+@dataclass(frozen=True)
+class Governor:
+    """What is known of earlier changes."""
+
+    settings: Elastic
+    changed_at_s: Mapping[OperatorId, float] = field(default_factory=dict)
+    """When the operator was last changed by a decision."""
+    overridden: frozenset[OperatorId] = frozenset()
+
+    def judge(self, decision: Decision, at_s: float) -> Outcome:
+        """Whether a decision is to be performed now; else why not."""
+        if isinstance(decision, Nothing) or not isinstance(decision, Rescale | MoveSlots):
+            return Outcome.STEADY
+        if decision.operator in self.overridden:
+            return Outcome.OVERRIDDEN
+        if self.settings.dry_run:
+            return Outcome.DRY_RUN
+        changed_at_s = self.changed_at_s.get(decision.operator)
+        if changed_at_s is not None and at_s - changed_at_s < self.settings.cooldown_s:
+            return Outcome.COOLING_DOWN
+        return Outcome.PERFORMED
+
+    def changed(self, operator: OperatorId, at_s: float) -> Governor:
+        return replace(self, changed_at_s={**self.changed_at_s, operator: at_s})
+
+    def override(self, operators: Iterable[OperatorId]) -> Governor:
+        return replace(self, overridden=self.overridden | frozenset(operators))
+
+    def resume(self, operators: Iterable[OperatorId]) -> Governor:
+        return replace(self, overridden=self.overridden - frozenset(operators))
+
+
+def entry_of(decision: Decision, outcome: Outcome, instances: int, at_s: float) -> Entry:
+    """A decision as the log has it, for an operator with so many instances."""
+    operator = getattr(decision, "operator", None)
+    match decision:
+        case Rescale(instances=wanted):
+            what = "scale out" if wanted > instances else "scale in"
+        case MoveSlots(moves=moves):
+            wanted, what = instances, f"move {sum(hi - lo for move in moves for lo, hi in move.slots)} slots"
+        case _:
+            wanted, what = instances, "nothing"
+    return Entry(at_s, operator, what, outcome, decision.why, instances, wanted, last_s=at_s)
+
+
+def logged(log: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
+    """The log with one more entry; what repeats the last one of its operator is counted there.
+
+    >>> quiet = Entry(1.0, OperatorId("sum"), "nothing", Outcome.STEADY, "CPU 0.51", 2, 2)
+    >>> (one,) = logged(logged((), quiet), replace(quiet, at_s=2.0, why="CPU 0.52"))
+    >>> one.at_s, one.last_s, one.times, one.why
+    (1.0, 2.0, 2, 'CPU 0.52')
+    """
+    last = next((at for at in range(len(log) - 1, -1, -1) if log[at].operator == entry.operator), None)
+    if last is None or not entry.repeats(log[last]):
+        return (*log, entry)[-ENTRIES_MAX:]
+    again = replace(entry, at_s=log[last].at_s, times=log[last].times + 1, last_s=entry.at_s)
+    return (*log[:last], again, *log[last + 1 :])

@@ -1,0 +1,149 @@
+"""What a policy would have done: the recorded progress of a real query through another policy, or other thresholds.
+
+Lines of progress JSON (``query.recentProgress``, each ``json``) become batches, observations and decisions, by the very functions that a
+running query uses. The query is observed after each batch, and once a period while none came.
+
+A decision that would have been performed has effects on what is seen afterwards: each slot goes on costing what it was recorded to cost,
+and instances cost what their slots do. That holds as far as utilisation was below 1: what a recorded overload would have cost with more
+instances is not in the record, so that a heavy overload looks smaller than it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from headrace.control.decisions import MoveSlots, Rescale, moved
+from headrace.control.elastic import Elastic
+from headrace.control.governor import Entry, Governor, Outcome, entry_of, logged
+from headrace.control.observation import Observation, OperatorLoad, Owners, loads_of
+from headrace.control.observing import Batch, observe
+from headrace.errors import QueryError
+from headrace.ids import OperatorId
+from headrace.state.routing import Routing
+from headrace.state.slots import ranges_of
+
+IDLE_S_MIN = 0.1
+"""Spark polls its sources more often than that; between two batches with rows there is less."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What was seen at a moment, as it would have been, and how many instances there would have been after it."""
+
+    at_s: float
+    observation: Observation
+    instances: dict[OperatorId, int]
+
+
+@dataclass
+class Replayed:
+    """What would have happened."""
+
+    log: tuple[Entry, ...] = ()
+    moments: list[Moment] = field(default_factory=list)
+
+    @property
+    def performed(self) -> list[Entry]:
+        return [entry for entry in self.log if entry.outcome is Outcome.PERFORMED]
+
+
+def read(lines: Iterable[str]) -> list[Batch]:
+    """Batches from lines of JSON: a query's progress, or Headrace's part of it alone. Batches that were replayed did no work."""
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            progress: dict[str, Any] = json.loads(line)
+            ours = progress.get("headrace", progress)
+            if not ours["replayed"]:
+                found.append(replace(Batch.read(ours), spark_s=_spark_s(progress)))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as wrong:
+            hint = "write json.dumps(progress) of each of query.recentProgress to a line of its own"
+            wanted = "the progress of a Headrace query, as JSON"
+            raise QueryError(where=f"line {number}", wanted=wanted, found=f"{type(wrong).__name__}: {wrong}", hint=hint) from None
+    return sorted(found, key=lambda batch: batch.version)
+
+
+def _spark_s(progress: dict[str, Any]) -> tuple[float, float] | None:
+    """When Spark began with a batch and was done with it, if the record has Spark's part."""
+    took_ms = progress.get("durationMs", {}).get("triggerExecution")
+    if took_ms is None:
+        return None
+    begin_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
+    return begin_s, begin_s + took_ms / 1000
+
+
+def moments(batches: Sequence[Batch], period_s: float) -> Iterator[tuple[int, float]]:
+    """When the query is observed: how many batches have ended by then, and the second."""
+    for count, batch in enumerate(batches, 1):
+        yield count, batch.end_s
+        if count < len(batches):
+            following = batches[count]
+            done_s = batch.spark_s[1] if batch.spark_s else batch.end_s
+            until_s = following.spark_s[0] if following.spark_s else following.begin_s
+            # What Spark does before and after a batch is no idleness.
+            ticks = int((until_s - batch.end_s) // period_s) if until_s - done_s > IDLE_S_MIN else 0
+            yield from ((count, batch.end_s + period_s * tick) for tick in range(1, ticks + 1))
+
+
+def replay(batches: Sequence[Batch], settings: Elastic) -> Replayed:
+    """The decisions of a policy on recorded batches."""
+    most = max((len(each.busy_s) for batch in batches for each in batch.operators), default=1)
+    settings = settings.on(most)
+    policy = settings.chosen()
+    memory, governor, found = policy.first, Governor(settings), Replayed()
+    owners: dict[OperatorId, tuple[Owners, int]] = {}
+    for count, at_s in moments(batches, settings.period_s):
+        recorded = observe(batches[:count], at_s, settings.period_s)
+        if recorded is None:
+            continue
+        seen = replace(
+            recorded, operators=tuple(as_if(load, *owners.get(load.operator, (load.owners, load.instances))) for load in recorded.operators)
+        )
+        decisions, memory = policy.decide(seen, memory)
+        now = {load.operator: load for load in seen.operators}
+        for decision in decisions:
+            outcome = governor.judge(decision, at_s)
+            operator = getattr(decision, "operator", None)
+            before = now[operator].instances if operator in now else 0
+            found.log = logged(found.log, entry_of(decision, outcome, before, at_s))
+            if outcome is Outcome.PERFORMED and isinstance(decision, Rescale | MoveSlots):
+                governor = governor.changed(decision.operator, at_s)
+                owners[decision.operator] = dealt(now[decision.operator], decision)
+        counts = {name: owners.get(name, (None, load.instances))[1] for name, load in now.items()}
+        found.moments.append(Moment(at_s, seen, counts))
+    return found
+
+
+def dealt(load: OperatorLoad, decision: Rescale | MoveSlots) -> tuple[Owners, int]:
+    """Owners and instances after a decision; slots are dealt out evenly by load where it does not say how."""
+    instances = decision.instances if isinstance(decision, Rescale) else load.instances
+    if decision.moves:
+        return moved(load.owners, decision.moves), instances
+    ranges = tuple(ranges_of(np.flatnonzero(load.owners == at)) for at in range(load.instances))
+    return Routing(ranges).rescaled(instances, load.slot_cpu()).table(), instances
+
+
+def as_if(load: OperatorLoad, owners: Owners, instances: int) -> OperatorLoad:
+    """What would have been seen with other owners of the slots.
+
+    >>> load = OperatorLoad(OperatorId("sum"), np.array([0.8]), np.zeros(4096, dtype=np.int64), np.ones(4096))
+    >>> as_if(load, np.arange(4096) % 2, 2).cpu.round(3).tolist()
+    [0.4, 0.4]
+    """
+    if instances == load.instances and bool((owners == load.owners).all()):
+        return load
+    cost = load.slot_cpu()
+    share = loads_of(owners, cost, instances)
+    part = share / max(float(share.sum()), 1e-300) if share.any() else np.full(instances, 1.0 / instances)
+    rows_in, rows_out, queue, state = (
+        part * float(each.sum()) for each in (load.rows_in_per_s, load.rows_out_per_s, load.queue_rows, load.state_bytes)
+    )
+    return OperatorLoad(load.operator, np.minimum(1.0, share), owners, load.rows_per_slot, rows_in, rows_out, queue, state)

@@ -173,6 +173,10 @@ class Stage:
         self.owners, self.hosts = owners, np.array(hosts, dtype=np.int64)
         self._routed()
 
+    def move_to(self, instance: int, machine: int) -> None:
+        """An instance lives elsewhere from now on, with all that is its own."""
+        self.hosts[instance] = machine
+
     def parts_to(self, owners: Owners, instances: int) -> sparse.csr_array:
         """The part of each instance's rows that each of the new ones gets, by the weight of the slots."""
         weights = self.weights + 1e-15
@@ -204,7 +208,9 @@ class Stage:
 
     def _per_slot(self, per_instance: Floats) -> Floats:
         weights = self.weights + 1e-15
-        return np.asarray(weights * (per_instance / np.maximum(loads_of(self.owners, weights, self.instances), 1e-300))[self.owners])
+        per_weight: Floats = per_instance / np.maximum(loads_of(self.owners, weights, self.instances), 1e-300)
+        per_slot: Floats = weights * per_weight[self.owners]
+        return per_slot
 
     # Reports.
 
@@ -233,4 +239,4 @@ class Stage:
 
 
 def _resized(values: Floats, entries: int, fresh: float) -> Floats:
-    return np.r_[values[:entries], np.full(max(0, entries - len(values)), fresh)]
+    return np.concatenate([values[:entries], np.full(max(0, entries - len(values)), fresh)])

@@ -79,7 +79,7 @@ def _switch(sim: Simulator, stage: Stage, after: Owners, instances: int, machine
     stage.reroute(sim.clock.now_s, after, hosts[:instances])
     stage.replay_more(replay)
     if sim.settings.handover == "pause":
-        stage.paused_until_s[np.unique(after[going])] = sim.clock.now_s + transfer_s
+        stage.pause(np.unique(after[going]), sim.clock.now_s + transfer_s)
     stage.changing = False
     sim.machines.release([machine for machine in hosts[instances:] if not sim.is_host(machine)])
     sim.topology_changed()

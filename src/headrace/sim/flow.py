@@ -80,25 +80,27 @@ class Queues:
         self._has_old = False
         self._empty = np.ones(instances, dtype=np.bool_)
         self._ticks = NO_FLOW.ticks
+        # No row that is told apart is older than this tick.
+        self._first = 1
 
     def advance(self, now: int) -> None:
         """The next tick: its place in the ring is cleared."""
         self.now = now
-        self._empty = self.waiting == 0
         self._ticks = NO_FLOW.ticks
+        if now - self._kept < self._first:
+            return
         place = self._rows[now % self._kept]
-        if place.any():
-            self._old += place
-            self._old_born += place * (now - self._kept)
-            self._has_old = True
-            place[:] = 0.0
-        if now >= self._kept:
-            np.maximum(self._oldest, now - self._kept + 1, out=self._oldest)
+        self._old += place
+        self._old_born += place * (now - self._kept)
+        self._has_old = bool(self._old.any())
+        place[:] = 0.0
+        np.maximum(self._oldest, now - self._kept + 1, out=self._oldest)
 
-    def add(self, flow: Flow, shares: Floats) -> None:
-        """Rows arrive, each instance's share of them. Once a tick: an instance that was empty then has rows of just these births."""
+    def add(self, flow: Flow, total: float, shares: Floats) -> None:
+        """Rows arrive, ``total`` in all, each instance's share of them. Once a tick: an instance that was empty then has rows of just these births."""
         require(not len(self._ticks), "rows arrive once a tick")
         self._ticks = flow.ticks
+        self._empty = self.waiting == 0
         if len(flow.ticks) == 1:
             self._rows[int(flow.ticks[0]) % self._kept] += flow.amounts[0] * shares
         elif len(flow.ticks):
@@ -107,9 +109,11 @@ class Queues:
             self._old += flow.old * shares
             self._old_born += flow.old_born * shares
             self._has_old = True
-        self.waiting = self.waiting + flow.total * shares
+        self.waiting = self.waiting + total * shares
         if len(flow.ticks):
-            np.minimum(self._oldest, int(flow.ticks[0]), out=self._oldest)
+            first = int(flow.ticks[0])
+            np.minimum(self._oldest, first, out=self._oldest)
+            self._first = min(self._first, first)
 
     def take(self, able: Floats) -> tuple[Floats, Flow]:
         """The oldest rows, as many as each instance is able to process: how many that are, and all of them as one flow."""
@@ -117,14 +121,35 @@ class Queues:
         full = self.waiting <= able
         left, old, old_born = self._take_old(done) if self._has_old else (done, 0.0, 0.0)
         # Who was empty and takes all of what has just arrived, which is nearly everybody, is done with in a few calls.
-        quick = self._empty & full
+        quick = self._empty & full if len(self._ticks) else full & (self.waiting == 0)
+        if quick.all():
+            ticks, amounts = self._take_everything()
+            self.waiting = np.zeros(len(done))
+            return done, Flow(ticks, amounts, old, old_born)
         ticks, amounts = self._take_new(quick)
         others = np.flatnonzero(~quick & (done > 0))
         if len(others):
             # All means all: what rounding would leave behind is taken along.
             ticks, amounts = self._take_oldest(others, np.where(full[others], np.inf, left[others]), ticks, amounts)
         self.waiting = np.where(full, 0.0, self.waiting - done)
+        self._first = int(self._oldest.min())
         return done, Flow(ticks, amounts, old, old_born)
+
+    def _take_everything(self) -> tuple[Owners, Floats]:
+        """All that has arrived in this tick, from everybody, and nobody has anything else."""
+        self._oldest.fill(self.now + 1)
+        self._first = self.now + 1
+        if not len(self._ticks):
+            return NO_FLOW.ticks, NO_FLOW.amounts
+        if len(self._ticks) == 1:
+            place = self._rows[int(self._ticks[0]) % self._kept]
+            amounts = np.array([place.sum()])
+            place.fill(0.0)
+            return self._ticks, amounts
+        places = self._ticks % self._kept
+        amounts = self._rows[places].sum(axis=1)
+        self._rows[places] = 0.0
+        return self._ticks, amounts
 
     def _take_old(self, done: Floats) -> tuple[Floats, float, float]:
         """What is left to be taken of younger rows, and what was taken."""
@@ -181,4 +206,4 @@ class Queues:
         self._old, self._old_born = parts.T @ self._old, parts.T @ self._old_born
         self.waiting = parts.T @ self.waiting
         self._oldest = np.full(instances, first)
-        self._empty = np.zeros(instances, dtype=np.bool_)
+        self._first = first

@@ -39,7 +39,7 @@ def test_the_oldest_rows_leave_first_as_from_plain_lists(seed: int, instances: i
         flow = Flow(tick - ages, rng.uniform(0, 10, len(ages)))
         shares = rng.dirichlet(np.ones(instances))
         if rng.random() < 0.9:
-            queues.add(flow, shares)
+            queues.add(flow, flow.total, shares)
             for each, share in zip(plain, shares, strict=True):
                 for birth, amount in zip(flow.ticks.tolist(), flow.amounts.tolist(), strict=True):
                     each.rows[birth] = each.rows.get(birth, 0.0) + amount * share
@@ -59,7 +59,7 @@ def test_rows_that_wait_longer_than_the_ring_keep_their_mean_birth_and_none_is_l
     queues = Queues(1, ticks_kept=8)
     for tick in range(1, 21):
         queues.advance(tick)
-        queues.add(born(tick, 1.0), np.ones(1))
+        queues.add(born(tick, 1.0), 1.0, np.ones(1))
     queues.advance(21)
     assert queues.waiting.tolist() == [20.0]
     _, out = queues.take(np.array([100.0]))
@@ -72,7 +72,7 @@ def test_the_oldest_of_all_leave_before_those_still_told_apart() -> None:
     queues = Queues(1, ticks_kept=4)
     for tick in range(1, 9):
         queues.advance(tick)
-        queues.add(born(tick, 1.0), np.ones(1))
+        queues.add(born(tick, 1.0), 1.0, np.ones(1))
     _, out = queues.take(np.array([5.5]))
     assert (out.old, out.ticks.tolist(), out.amounts.tolist()) == (4.0, [5, 6], [1.0, 0.5])
 
@@ -80,7 +80,7 @@ def test_the_oldest_of_all_leave_before_those_still_told_apart() -> None:
 def test_rows_go_where_their_slots_go() -> None:
     queues = Queues(2)
     queues.advance(1)
-    queues.add(born(1, 10.0), np.array([0.4, 0.6]))
+    queues.add(born(1, 10.0), 10.0, np.array([0.4, 0.6]))
     queues.rerouted(sparse.csr_array(np.array([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])), 3)
     assert queues.waiting.tolist() == pytest.approx([2.0, 6.0, 2.0])
     queues.advance(2)

@@ -38,8 +38,8 @@ def simulate(
         return
     chosen = scenarios.named(scenario)
     options = chosen.with_options(_pairs(settings or []))
-    if plot is not None and plot.suffix not in (".html", ".svg"):
-        raise QueryError(where="--plot", wanted="a name that ends in .html or .svg", found=repr(str(plot)))
+    if plot is not None:
+        _check(plot)
     said = " ".join(f"{key}={value}" for key, value in options.items())
     console.print(f"[bold]{chosen.name}[/bold]  {escape(chosen.figure)}: {escape(chosen.claim)}", highlight=False, soft_wrap=True)
     console.print(f"seed {seed}  {escape(said)}", style="dim", highlight=False, soft_wrap=True)
@@ -53,6 +53,14 @@ def simulate(
         console.print(f"plot written to {escape(str(plot))}", style="dim", highlight=False, soft_wrap=True)
     if result.violations:
         raise typer.Exit(EXIT_VIOLATED)
+
+
+def _check(plot: Path) -> None:
+    """Before a long run, not after it."""
+    if plot.suffix not in (".html", ".svg"):
+        raise QueryError(where="--plot", wanted="a name that ends in .html or .svg", found=repr(str(plot)))
+    if not plot.absolute().parent.is_dir():
+        raise QueryError(where="--plot", wanted="a name in a folder that is there", found=repr(str(plot)))
 
 
 def _list(console: Console) -> None:

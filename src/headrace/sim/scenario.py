@@ -89,5 +89,25 @@ def number(options: Options, key: str) -> float:
     return float(options[key])
 
 
+def numbers(options: Options, key: str) -> list[float]:
+    """An option that is a list.
+
+    >>> numbers({"rates": "100/500"}, "rates")
+    [100.0, 500.0]
+    """
+    text = str(options[key])
+    try:
+        return [float(part) for part in text.split("/")]
+    except ValueError:
+        raise QueryError(where=f"--set {key}", wanted="numbers with / between", found=repr(text)) from None
+
+
+def positive(options: Options, *keys: str) -> None:
+    """Refuse options that must be above 0."""
+    for key in keys:
+        if not number(options, key) > 0:
+            raise QueryError(where=f"--set {key}", wanted="a number above 0", found=str(options[key]))
+
+
 def violations_of(*traces: Trace) -> tuple[Violation, ...]:
     return tuple(violation for trace in traces for violation in trace.violations)

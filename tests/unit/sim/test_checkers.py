@@ -16,8 +16,8 @@ def test_a_row_that_vanishes_is_noticed() -> None:
     def steal(sim: Simulator, seen: Observation) -> None:
         sim.stages[SUM].queues.waiting = sim.stages[SUM].queues.waiting * 0.5
 
-    assert violated(steal, rate=6000.0, spare=0) == {"tuples"}
-    assert violated(lambda sim, seen: None, rate=6000.0, spare=0) == set()
+    assert violated(steal, rate=6000.0, spare=0, duration_s=20.0) == {"tuples"}
+    assert violated(lambda sim, seen: None, rate=6000.0, spare=0, duration_s=20.0) == set()
 
 
 def test_a_row_that_is_counted_twice_is_noticed() -> None:
@@ -53,7 +53,7 @@ def test_copies_in_one_zone_are_noticed() -> None:
 
 
 def test_an_overload_beside_a_ready_machine_is_noticed_after_the_grace_period() -> None:
-    overloaded = {"rate": 6000.0, "duration_s": 60.0, "spare": 1}
+    overloaded = {"rate": 6000.0, "duration_s": 60.0, "spare": 1, "tick_s": 0.5}
     assert violated(lambda sim, seen: None, grace_s=30.0, **overloaded) == {"overload"}
     assert violated(lambda sim, seen: None, grace_s=100.0, **overloaded) == set()
     assert violated(lambda sim, seen: None, grace_s=30.0, **overloaded | {"spare": 0}) == set()
@@ -63,5 +63,5 @@ def test_an_overload_beside_an_idle_instance_is_noticed() -> None:
     from headrace.sim import workload
 
     skewed = {"keys": workload.normal(0.2, 0.05)}
-    options = {"rate": 6000.0, "spare": 0, "instances": (1, 2), "sum_keys": skewed, "grace_s": 30.0}
+    options = {"rate": 6000.0, "spare": 0, "instances": (1, 2), "sum_keys": skewed, "grace_s": 30.0, "tick_s": 0.5}
     assert violated(lambda sim, seen: None, **options) == {"overload"}

@@ -10,13 +10,14 @@ from headrace.report.plots import Plot, Series
 from headrace.sim import workload
 from headrace.sim.model import Fault, MachineModel, Operator, Plan, Query, Settings, State
 from headrace.sim.policies import pool_of, seep
-from headrace.sim.scenario import Claim, Options, Result, Scenario, number, violations_of
+from headrace.sim.scenario import Claim, Options, Result, Scenario, number, positive, violations_of
 from headrace.sim.simulator import Simulator
 
 MAP, SUM = OperatorId("map"), OperatorId("sum")
 
 
 def run(options: Options, seed: int) -> Result:
+    positive(options, "nodes", "duration_s", "tick_s")
     nodes, duration_s = int(number(options, "nodes")), number(options, "duration_s")
     state = State(bytes_per_row=10, bytes_max=1e9, checkpoint_cpu_s_per_byte=1e-9)
     operators = (Operator(MAP, {"in": 1.0}, 1e-4), Operator(SUM, {MAP: 1.0}, 2e-4, state=state))

@@ -26,7 +26,7 @@ from headrace.ids import OperatorId
 from headrace.report.plots import Plot, Series
 from headrace.sim import workload
 from headrace.sim.model import Fault, MachineModel, Operator, Plan, Query, Settings, State
-from headrace.sim.scenario import Claim, Options, Result, Scenario, number, violations_of
+from headrace.sim.scenario import Claim, Options, Result, Scenario, number, numbers, positive, violations_of
 from headrace.sim.simulator import Simulator
 from headrace.sim.trace import Trace
 
@@ -80,6 +80,7 @@ def recovery_s(
     options: Options, seed: int, rows_per_s: float, approach: str = R_SM, interval_s: float = 5.0, parts: int = 1
 ) -> tuple[float, list[Trace]]:
     """The mean of so many runs; SEEP averaged over 10. Infinite if one does not recover while it is watched."""
+    positive(options, "runs", "full_rows_per_s", "watch_s", "tick_s")
     traces = [run_once(options, seed + turn, rows_per_s, approach, interval_s, parts) for turn in range(int(number(options, "runs")))]
     times = [trace.values("recovered")[0] if trace.values("recovered") else math.inf for trace in traces]
     return float(np.mean(times)), traces
@@ -87,7 +88,7 @@ def recovery_s(
 
 def approaches(options: Options, seed: int) -> Result:
     """Fig. 11."""
-    rates = _numbers(options, "rates")
+    rates = numbers(options, "rates")
     traces: list[Trace] = []
     times: dict[str, list[float]] = {}
     for approach in (R_SM, SR, UB):
@@ -121,7 +122,7 @@ def approaches(options: Options, seed: int) -> Result:
 
 def intervals(options: Options, seed: int) -> Result:
     """Fig. 12."""
-    rates, each_s = _numbers(options, "rates"), _numbers(options, "intervals_s")
+    rates, each_s = numbers(options, "rates"), numbers(options, "intervals_s")
     traces: list[Trace] = []
     times = np.zeros((len(rates), len(each_s)))
     for at, rate in enumerate(rates):
@@ -145,7 +146,7 @@ def intervals(options: Options, seed: int) -> Result:
 
 def parallel(options: Options, seed: int) -> Result:
     """Fig. 13."""
-    rate, each_s = number(options, "rows_per_s"), _numbers(options, "intervals_s")
+    rate, each_s = number(options, "rows_per_s"), numbers(options, "intervals_s")
     traces: list[Trace] = []
     times: dict[int, list[float]] = {}
     for parts in (1, 2):
@@ -177,10 +178,6 @@ def parallel(options: Options, seed: int) -> Result:
     plots = (Plot("Fig. 13: time to recover", "s", series, x_label="checkpoint interval (s)"),)
     figures = {f"{parts}.{interval_s:g}": times[parts][at] for parts in times for at, interval_s in enumerate(each_s)}
     return _result(traces, claims, plots, columns, rows, figures)
-
-
-def _numbers(options: Options, key: str) -> list[float]:
-    return [float(text) for text in str(options[key]).split("/")]
 
 
 def _span(ratios: Floats) -> str:

@@ -10,7 +10,7 @@ from headrace.report.plots import Plot, Series
 from headrace.sim import workload
 from headrace.sim.model import MachineModel, Operator, Plan, Query, Settings, State
 from headrace.sim.policies import constant_pool, seep
-from headrace.sim.scenario import Claim, Options, Result, Scenario, number, violations_of
+from headrace.sim.scenario import Claim, Options, Result, Scenario, number, positive, violations_of
 from headrace.sim.scenarios import linear_road
 from headrace.sim.simulator import Simulator
 from headrace.sim.trace import Trace
@@ -20,6 +20,7 @@ MAP, REDUCE = OperatorId("map"), OperatorId("reduce")
 
 def closed_loop(options: Options, seed: int) -> Result:
     expressways, duration_s = int(number(options, "expressways")), number(options, "duration_s")
+    positive(options, "expressways", "duration_s", "tick_s")
     threshold, pool = number(options, "threshold"), int(number(options, "pool"))
     trace = linear_road.dynamic(expressways, duration_s, number(options, "tick_s"), threshold, pool, seed)
     machines = linear_road.machines_of(trace)
@@ -64,6 +65,7 @@ def _gaps(values: Floats) -> list[float | None]:
 def open_loop(options: Options, seed: int) -> Result:
     """The top-k query: 550,000 rows a second from the start, one machine for each of map and reduce; what does not fit is discarded."""
     rate, duration_s = number(options, "rows_per_s"), number(options, "duration_s")
+    positive(options, "rows_per_s", "duration_s", "tick_s")
     start_s, pool = number(options, "start_s"), int(number(options, "pool"))
     limit = number(options, "queue_rows")
     counts = State(bytes_per_row=1.0, bytes_max=1e6, checkpoint_cpu_s_per_byte=2e-9)

@@ -100,3 +100,16 @@ def test_impossible_settings_and_observations_are_refused() -> None:
         Config(for_failures=5, ready_max=2)
     with pytest.raises(InvariantError):
         PoolObservation(0.0, working=-1, ready=0)
+
+
+def test_what_is_waited_for_comes_on_top_of_what_shall_be_ready() -> None:
+    # A pool of size 0 starts executors on demand; without being told it would never start any.
+    on_demand = Config(for_failures=0, ready_max=0)
+    (decision,), _ = decide(PoolObservation(0.0, working=3, ready=0, waiting=2), on_demand, Memory())
+    assert isinstance(decision, RequestExecutors)
+    assert decision.total == 5
+    (decision,), _ = decide(PoolObservation(0.0, working=3, ready=0, starting=2, waiting=2), on_demand, Memory())
+    assert isinstance(decision, Nothing)
+    (decision,), _ = decide(PoolObservation(0.0, working=3, ready=1, waiting=2), Config(for_failures=1, ready_max=4), Memory())
+    assert isinstance(decision, RequestExecutors)
+    assert decision.total == 6

@@ -9,9 +9,9 @@ import numpy as np
 
 from headrace.control.decisions import Decision
 from headrace.control.observation import Floats
-from headrace.control.ring import decide
-from headrace.control.ring_messages import Config, Event, Left, Message, Node, Ready, Received, Report, RequestNode, Send, Ship, TakeOver
-from headrace.control.ring_view import NodeId, Peer, RingView
+from headrace.control.ring.messages import Config, Event, Left, Message, Node, Ready, Received, Report, RequestNode, Send, Ship, TakeOver
+from headrace.control.ring.protocol import decide
+from headrace.control.ring.view import NodeId, Peer, RingView
 from headrace.ids import SLOTS
 
 QUEUE_ROWS_OVERLOADED = 5000.0

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.control.decisions import Nothing
-from headrace.control.ring import decide
-from headrace.control.ring_messages import Checkpoint, Config, Help, Left, Node, Received, Refuse, Report, RequestNode, Send, TakeOver
-from headrace.control.ring_view import NodeId, Peer, RingView, even_ring
+from headrace.control.ring.messages import Checkpoint, Config, Help, Left, Node, Received, Refuse, Report, RequestNode, Send, TakeOver
+from headrace.control.ring.protocol import decide
+from headrace.control.ring.view import NodeId, Peer, RingView, even_ring
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from tests.examples import examples
 from tests.unit.control.model import slot_costs
-from tests.unit.control.ring_model import Ring, assert_settled
+from tests.unit.control.ring.model import Ring, assert_settled
 
 
 def costs(*cpus: float) -> np.ndarray:

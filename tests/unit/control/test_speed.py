@@ -8,11 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from headrace.control import bottleneck, elastic_manager, load_balancer, pool, rates, ring, tiers
+from headrace.control import bottleneck, elastic_manager, load_balancer, pool, rates, tiers
 from headrace.control.decisions import MoveSlots, Nothing, ScaleIn, ScaleOut
 from headrace.control.observation import Observation, OperatorLoad
-from headrace.control.ring_messages import Announce, Checkpoint, Node, Received, Report
-from headrace.control.ring_view import NodeId, Peer, RingView, even_ring
+from headrace.control.ring import protocol as ring
+from headrace.control.ring.messages import Announce, Checkpoint, Config, Node, Received, Report
+from headrace.control.ring.view import NodeId, Peer, RingView, even_ring
 from headrace.ids import SLOTS, OperatorId
 
 INSTANCES = 1000
@@ -56,12 +57,12 @@ def tier(cpu: Observation) -> object:
 
 
 def ring_report() -> object:
-    ring.decide(Report(0.0, 5000.0, 0.95, np.ones(SLOTS)), ring.Config(replicas=3), NODE)
+    ring.decide(Report(0.0, 5000.0, 0.95, np.ones(SLOTS)), Config(replicas=3), NODE)
     return ScaleOut
 
 
 def ring_message(message: Announce | Checkpoint) -> object:
-    ring.decide(Received(0.0, NodeId("n7"), message), ring.Config(replicas=3), NODE)
+    ring.decide(Received(0.0, NodeId("n7"), message), Config(replicas=3), NODE)
     return ScaleOut
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from headrace.control.checks import ascending, between
 from headrace.control.decisions import Decision
 from headrace.control.observation import Floats
-from headrace.control.ring_view import Arc, NodeId, Peer, RingView
+from headrace.control.ring.view import Arc, NodeId, Peer, RingView
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 

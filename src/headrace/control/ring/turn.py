@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.control.decisions import Decision
-from headrace.control.ring_messages import Accept, Announce, Config, Deal, Left, Message, Node, Refuse, Send
-from headrace.control.ring_view import NodeId, Peer, RingView
+from headrace.control.ring.messages import Accept, Announce, Config, Deal, Left, Message, Node, Refuse, Send
+from headrace.control.ring.view import NodeId, Peer, RingView
 
 
 class Turn:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 
-from headrace.control.ring_messages import Alive, Announce, Checkpoint, Holding, Probe, Ship, Shipment, TakeOver
-from headrace.control.ring_turn import Turn
-from headrace.control.ring_view import Arc, NodeId, Peer, RingView
+from headrace.control.ring.messages import Alive, Announce, Checkpoint, Holding, Probe, Ship, Shipment, TakeOver
+from headrace.control.ring.turn import Turn
+from headrace.control.ring.view import Arc, NodeId, Peer, RingView
 
 
 def checkpoint(turn: Turn) -> None:

@@ -56,6 +56,7 @@ PURE_MODULES = (
     "headrace.report.plots",
     "headrace.runtime.pool",
     "headrace.state.blocks",
+    "headrace.state.levelling",
     "headrace.state.recreation",
     "headrace.state.working",
 )

@@ -6,10 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.control.assignment import levelled, relieved
+from headrace.control.assignment import relieved
 from headrace.control.decisions import moved, moves_between
 from headrace.control.observation import loads_of
 from headrace.ids import SLOTS
+from headrace.state.levelling import levelled
 from tests.examples import examples
 from tests.unit.control.model import even, slot_costs
 

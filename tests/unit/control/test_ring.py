@@ -8,14 +8,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.control.decisions import Nothing
-from headrace.control.ring.messages import Checkpoint, Config, Help, Left, Node, Received, Refuse, Report, RequestNode, Send, TakeOver
+from headrace.control.ring.messages import (
+    Announce,
+    Checkpoint,
+    Config,
+    Help,
+    Known,
+    Left,
+    Node,
+    Received,
+    Refuse,
+    Report,
+    RequestNode,
+    Send,
+    TakeOver,
+)
 from headrace.control.ring.protocol import decide
 from headrace.control.ring.view import NodeId, Peer, RingView, even_ring
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from tests.examples import examples
 from tests.unit.control.model import slot_costs
-from tests.unit.control.ring.model import Ring, assert_settled
+from tests.unit.control.ring_model import Ring, assert_settled
 
 
 def costs(*cpus: float) -> np.ndarray:
@@ -161,14 +175,50 @@ def test_when_more_neighbours_fail_than_there_are_replicas_the_loss_is_said() ->
     assert [bool(decision.missing) for decision in by] == [False, True]
 
 
-def test_a_node_taken_for_dead_stops_when_it_speaks_again() -> None:
-    view = even_ring("xyz").merged(gone=[NodeId("n0")])
-    said, _ = decide(
-        Received(9.0, NodeId("n0"), Checkpoint(even_ring("xyz"))),
-        Config(),
-        Node(view.peers[0], view),
-    )
-    assert [(each.to, each.message.gone) for each in said if isinstance(each, Send) and hasattr(each.message, "gone")] == [("n0", ("n0",))]
+def test_a_node_taken_for_dead_is_told_so_when_its_checkpoints_come_again() -> None:
+    whole = even_ring("xyz")
+    view = whole.merged(gone=[NodeId("n0")])
+    zombie = Checkpoint(NodeId("n0"), 8.5, whole.digest)
+    said, _ = decide(Report(9.0, 0.0, 0.6, checkpoints=(zombie,)), Config(), Node(view.peers[0], view))
+    told = [each.message for each in said if isinstance(each, Send) and each.to == "n0"]
+    assert told == [Announce(view.peers[0], (NodeId("n0"),))]
+    _, gone = decide(Received(9.1, view.peers[0].node, told[0]), Config(), Node(whole.peers[0], whole))
+    assert not gone.joined
+
+
+def test_who_missed_an_announcement_learns_it_by_its_next_checkpoint() -> None:
+    old = even_ring("xyz")
+    new = old.merged([Peer(NodeId("n1"), 700, "y", version=1)])
+    ahead, behind = Node(new.peers[0], new, learnt_s=0.0), Node(old.peers[2], old)
+    late = Checkpoint(NodeId("n2"), 2.0, old.digest)
+    said, _ = decide(Report(2.5, 0.0, 0.6, checkpoints=(late,)), Config(), ahead)
+    (known,) = [each.message for each in said if isinstance(each, Send) and isinstance(each.message, Known)]
+    _, behind = decide(Received(2.6, NodeId("n0"), known), Config(), behind)
+    assert behind.view == new
+
+
+def test_a_quiet_ring_says_nothing() -> None:
+    ring = ring_of(0.6, 0.6, 0.6, 0.6)
+    ring.run(10)
+    for node in ring.members():
+        came = tuple(ring.checkpoints[node].values())
+        said, _ = decide(Report(ring.now_s, 0.0, 0.6, ring.slot_cost, came), ring.config, ring.nodes[node])
+        assert said == ()
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 50), st.integers(0, 3)), max_size=12), st.sets(st.sampled_from("abc")))
+def test_views_that_know_the_same_have_the_same_digest_however_they_came_to_it(entries: list[tuple[str, int, int]], gone: set[str]) -> None:
+    # A node's entry is determined by its version, as only the node itself changes it.
+    peers = [
+        Peer(NodeId(node), token + 100 * version, "x", version) for node, token, version in {e[0::2]: e for e in entries}.values()
+    ]
+    one = RingView.of(*peers).merged(gone=map(NodeId, gone))
+    other = RingView().merged(gone=map(NodeId, sorted(gone, reverse=True)))
+    for peer in reversed(peers):
+        other = other.merged([peer])
+    assert one == other
+    assert one.digest == other.digest == RingView(one.peers, one.gone).digest
+    assert (one.digest == RingView.of(*peers).digest) == (not gone)
 
 
 def test_a_node_asks_only_when_both_queue_and_cpu_are_high() -> None:

@@ -8,15 +8,44 @@ from __future__ import annotations
 
 import itertools
 
-from headrace.control.ring.messages import Alive, Announce, Checkpoint, Holding, Probe, Ship, Shipment, TakeOver
+from headrace.control.ring.messages import Alive, Announce, Holding, Known, Probe, Ship, Shipment, TakeOver
 from headrace.control.ring.turn import Turn
 from headrace.control.ring.view import Arc, NodeId, Peer, RingView
 
 
-def checkpoint(turn: Turn) -> None:
-    """Tell the holders of copies what changed; they also learn that the node lives."""
-    for holder in turn.node.view.holders(turn.id, turn.config.replicas):
-        turn.send(holder, Checkpoint(turn.node.view))
+def hear_checkpoints(turn: Turn) -> None:
+    """Signs of life of those it watches; and whoever knows another ring is told this one."""
+    node = turn.node
+    came = {each.sender: each for each in node.load.checkpoints}
+    never = float("-inf")
+    heard_s = {
+        # One whom it did not watch before is taken to have spoken just now.
+        peer.node: max(node.heard_s.get(peer.node, turn.at_s), came[peer.node].at_s if peer.node in came else never)
+        for peer in _watched(turn)
+    }
+    if heard_s != node.heard_s:
+        turn.change(heard_s=heard_s)
+    for each in node.load.checkpoints:
+        # One that came just after this node learnt something was sent before its sender could learn it too.
+        if each.digest != node.view.digest and each.at_s > node.learnt_s + turn.config.answer_s:
+            _tell(turn, each.sender)
+
+
+def _watched(turn: Turn) -> list[Peer]:
+    """The nodes before, as many as there are replicas: it holds copies of all of them."""
+    return list(itertools.islice(turn.node.view.counter_clockwise(turn.id), turn.config.replicas))
+
+
+def _tell(turn: Turn, to: NodeId) -> None:
+    """What this node knows; only that it is gone, to one who was taken for dead and does not know it."""
+    view = turn.node.view
+    turn.send(to, Announce(turn.node.me, (to,)) if to in view.gone else Known(view))
+
+
+def on_known(turn: Turn, sender: NodeId, message: Known) -> None:
+    turn.adopt(turn.node.view.merged(message.view.peers, message.view.gone))
+    if turn.node.joined and turn.node.view.digest != message.view.digest:
+        _tell(turn, sender)
 
 
 def repair(turn: Turn) -> None:
@@ -27,6 +56,13 @@ def repair(turn: Turn) -> None:
     holders = node.view.holders(turn.id, turn.config.replicas)
     deal_to = node.deal.to if node.deal else None
     owned = node.owned()
+    if (
+        not node.shipping
+        and deal_to is None
+        and len(node.copies) == len(holders)
+        and all(node.copies.get(each) == owned for each in holders)
+    ):
+        return
     turn.change(
         # Of slots that were given away a copy is out of date, should they ever come back.
         copies={
@@ -85,17 +121,9 @@ def on_holding(turn: Turn, sender: NodeId, message: Holding) -> None:
         turn.change(copies={**node.copies, sender: node.shipping[sender].message.arc}, shipping=rest)
 
 
-def on_checkpoint(turn: Turn, sender: NodeId, message: Checkpoint) -> None:
-    if sender in turn.node.view.gone:
-        # It was taken for dead and does not know it.
-        turn.send(sender, Announce(turn.node.me, (sender,)))
-        return
-    hear(turn, sender)
-    turn.adopt(turn.node.view.merged_with(message.view))
-
-
 def hear(turn: Turn, sender: NodeId) -> None:
-    turn.change(heard_s={**turn.node.heard_s, sender: turn.at_s})
+    if sender in turn.node.heard_s:
+        turn.change(heard_s={**turn.node.heard_s, sender: turn.at_s})
 
 
 def on_probe(turn: Turn, sender: NodeId) -> None:
@@ -105,11 +133,8 @@ def on_probe(turn: Turn, sender: NodeId) -> None:
 def watch(turn: Turn) -> None:
     """Look after the node before; take over when it is dead."""
     node, config = turn.node, turn.config
-    before = list(itertools.islice(node.view.counter_clockwise(turn.id), config.replicas))
+    before = _watched(turn)
     if not before or turn.is_leaving():
-        return
-    if before[0].node not in node.heard_s:
-        hear(turn, before[0].node)
         return
     heard_s = node.heard_s[before[0].node]
     since_s = node.probing_since_s
@@ -122,7 +147,7 @@ def watch(turn: Turn) -> None:
         turn.change(probing_since_s=None)
     elif turn.at_s - since_s >= config.answer_s:
         turn.change(probing_since_s=None)
-        dead = list(itertools.takewhile(lambda peer: node.heard_s.get(peer.node, since_s) <= since_s, before))
+        dead = list(itertools.takewhile(lambda peer: node.heard_s[peer.node] <= since_s, before))
         take_over(turn, dead)
 
 

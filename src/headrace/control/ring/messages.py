@@ -66,8 +66,8 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """A delta of the sender's state, and so a sign of life; with it goes what it knows of the ring."""
+class Known:
+    """What the sender knows of the ring, for one whose checkpoints show that it knows another."""
 
     view: RingView
 
@@ -167,10 +167,24 @@ class Ready:
     zone: str
 
 
-Message = Checkpoint | Help | Leave | Accept | Refuse | Ship | Holding | Grant | Return | Announce | Probe | Alive | Ready
+Message = Known | Help | Leave | Accept | Refuse | Ship | Holding | Grant | Return | Announce | Probe | Alive | Ready
 
 
 # Events.
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The last one that came from a node. Whoever ships checkpoints sends them to `RingView.holders`, with the digest of the view.
+
+    They are no messages of the protocol: a ring of n nodes would have n of them every 2 s to handle, and nearly all say nothing new. What
+    they say is in the report, and only where it is news does a node do anything about it.
+    """
+
+    sender: NodeId
+    at_s: float
+    """When it came."""
+    digest: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +196,8 @@ class Report:
     cpu: float
     rows_per_slot: Floats | None = None
     """For its slots; others are ignored. Without, rows are taken to be spread evenly."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """The last one of each node that sends any."""
 
 
 @dataclass(frozen=True)
@@ -274,6 +290,9 @@ class Node:
     holds: Mapping[NodeId, Ship] = field(default_factory=dict)
     """Whose slots it holds copies of, by the last shipment."""
     heard_s: Mapping[NodeId, float] = field(default_factory=dict)
+    """When a sign of life came from the nodes that it watches."""
+    learnt_s: float = float("-inf")
+    """When it last learnt something of the ring."""
     probing_since_s: float | None = None
     rest_until_s: float = 0.0
     """Until then its reports may show what was before the last change: it neither asks nor helps."""

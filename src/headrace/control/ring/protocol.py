@@ -37,12 +37,12 @@ from headrace.control.ring.messages import (
     Accept,
     Alive,
     Announce,
-    Checkpoint,
     Config,
     Event,
     Grant,
     Help,
     Holding,
+    Known,
     Leave,
     Message,
     Node,
@@ -84,7 +84,7 @@ def _on_report(turn: Turn, report: Report) -> None:
     if not turn.node.joined:
         return
     _expire(turn)
-    copies.checkpoint(turn)
+    copies.hear_checkpoints(turn)
     copies.watch(turn)
     copies.repair(turn)
     handing.go_on(turn, again=True)
@@ -113,8 +113,8 @@ def _expire(turn: Turn) -> None:
 
 def _on_message(turn: Turn, sender: NodeId, message: Message) -> None:
     match message:
-        case Checkpoint():
-            copies.on_checkpoint(turn, sender, message)
+        case Known():
+            copies.on_known(turn, sender, message)
         case Help():
             asking.on_help(turn, sender, message)
         case Leave():

@@ -22,6 +22,8 @@ class Turn:
     # What happens to the node and what it says.
 
     def change(self, **fields: Any) -> None:
+        if "view" in fields:
+            fields["learnt_s"] = self.at_s
         self.node = replace(self.node, **fields)
 
     def send(self, to: NodeId, message: Message) -> None:

@@ -80,9 +80,11 @@ def decide(observation: Observation, config: Config) -> tuple[Decision, ...]:
     able = capabilities(loads)
     wanted = rows_wanted(observation, able)
     exact = np.divide(wanted, able.rows_per_s * config.target, out=np.zeros(len(loads)), where=able.rows_per_s > 0)
-    needed = instances_needed(np.array([load.instances for load in loads]), exact, config)
-    each = zip(loads, wanted.tolist(), able.rows_per_s.tolist(), exact.tolist(), needed.tolist(), strict=True)
-    return tuple(_decided(*one, config.target) for one in each)
+    now = np.array([len(load.cpu) for load in loads])
+    needed = instances_needed(now, exact, config)
+    names = [load.operator for load in loads]
+    columns = zip(names, now.tolist(), needed.tolist(), wanted.tolist(), able.rows_per_s.tolist(), exact.tolist(), strict=True)
+    return tuple(_decided(config.target, *each) for each in columns)
 
 
 def capabilities(loads: Sequence[OperatorLoad]) -> Capabilities:
@@ -147,12 +149,12 @@ def instances_needed(instances: Counts, exact: Floats, config: Config) -> Counts
     return needed.clip(config.instances_min, config.instances_max).astype(np.int64)
 
 
-def _decided(load: OperatorLoad, wanted: float, rate: float, exact: float, needed: int, target: float) -> Decision:
+def _decided(target: float, operator: OperatorId, now: int, needed: int, wanted: float, rate: float, exact: float) -> Decision:
     if not rate and wanted > 0:
-        return Nothing(operator=load.operator, why=f"{wanted:.0f} rows/s wanted, but none seen yet to know the rate of an instance by")
+        return Nothing(operator=operator, why=f"{wanted:.0f} rows/s wanted, but none seen yet to know the rate of an instance by")
     most = f"{rate:.0f} rows/s per instance at most" if rate else "no rows seen"
     why = f"{wanted:.0f} rows/s wanted, {most}: {exact:.2f} instances at {target:g} busy"
-    if needed == load.instances:
-        return Nothing(operator=load.operator, why=why)
-    kind: type[Rescale] = ScaleOut if needed > load.instances else ScaleIn
-    return kind(operator=load.operator, instances=needed, why=why)
+    if needed == now:
+        return Nothing(operator=operator, why=why)
+    kind: type[Rescale] = ScaleOut if needed > now else ScaleIn
+    return kind(operator=operator, instances=needed, why=why)

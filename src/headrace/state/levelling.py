@@ -40,7 +40,7 @@ def levelled(owners: Owners, weights: Weights, instances: int) -> Owners:
     >>> after.tolist()
     [0, 0, 0, 3, 1, 1, 1, 3, 2, 2, 2, 3]
     >>> levelled(after, np.ones(12), 2).tolist()
-    [0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1]
+    [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]
     """
     weights = with_idle(weights)
     share = float(weights.sum()) / instances
@@ -48,7 +48,7 @@ def levelled(owners: Owners, weights: Weights, instances: int) -> Owners:
     after[_given_up(after, weights, share)] = -1
     orphans = np.flatnonzero(after < 0)
     kept = after >= 0
-    loads = np.bincount(after[kept], weights=weights[kept], minlength=instances)
+    loads = np.bincount(after[kept], weights=weights[kept], minlength=instances).astype(np.float64)
     after[orphans] = _dealt_out(orphans, weights[orphans], loads, share)
     return after
 
@@ -69,7 +69,7 @@ def _dealt_out(slots: Owners, weights: Weights, loads: Weights, share: float) ->
     """Who takes each of these slots: neighbours one owner, as long as it has less than its share; then the least loaded."""
     heap = [(load, instance) for instance, load in enumerate(loads.tolist())]
     heapq.heapify(heap)
-    follows = np.r_[False, np.diff(slots) == 1].tolist()
+    follows = (np.diff(slots, prepend=-2) == 1).tolist()
     takers: list[int] = []
     load, instance = heapq.heappop(heap)
     for weight, neighbour in zip(weights.tolist(), follows, strict=True):

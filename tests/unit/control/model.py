@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from headrace.control.decisions import Decision, MoveSlots, Nothing, Rescale, moved
+from headrace.control.decisions import Decision, MoveSlots, Nothing, Rescale, Shed, moved
 from headrace.control.observation import Floats, Observation, OperatorLoad, Owners, loads_of
 from headrace.ids import SLOTS, OperatorId
 
@@ -64,6 +64,33 @@ class Model:
             self.changes.append(decision)
             acted = True
         return acted
+
+
+class Loop(Model):
+    """With zones, and with rows that are shed."""
+
+    keep: np.ndarray
+    zones: str = "x"
+
+    def observe(self, period_s: float = 1.0) -> Observation:
+        self.at_s += period_s
+        keep = np.ones(self.instances) if not hasattr(self, "keep") else np.resize(self.keep, self.instances)
+        keep[len(getattr(self, "keep", ())) :] = 1.0
+        self.keep = keep
+        wanted = self.loads() * keep
+        cpu = wanted.clip(max=1)
+        queue = np.where(wanted > 1, 5000.0, 0.0)
+        zones = tuple(self.zones[i % len(self.zones)] for i in range(self.instances))
+        each = OperatorLoad(NAME, cpu, self.owners, self.slot_cost * 1000, rows_in_per_s=cpu * 1000, queue_rows=queue, zones=zones)
+        return Observation(self.at_s, (each,))
+
+    def perform(self, decisions: tuple[Decision, ...]) -> bool:  # type: ignore[override]
+        for decision in decisions:
+            if isinstance(decision, Shed):
+                self.keep[decision.instance] = decision.keep
+                self.changes.append(decision)
+        rest = [decision for decision in decisions if not isinstance(decision, Shed)]
+        return super().perform(rest) or len(rest) < len(decisions)
 
 
 def assert_moves_are_disjoint(decision: Rescale | MoveSlots) -> None:

@@ -209,9 +209,7 @@ def test_a_quiet_ring_says_nothing() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 50), st.integers(0, 3)), max_size=12), st.sets(st.sampled_from("abc")))
 def test_views_that_know_the_same_have_the_same_digest_however_they_came_to_it(entries: list[tuple[str, int, int]], gone: set[str]) -> None:
     # A node's entry is determined by its version, as only the node itself changes it.
-    peers = [
-        Peer(NodeId(node), token + 100 * version, "x", version) for node, token, version in {e[0::2]: e for e in entries}.values()
-    ]
+    peers = [Peer(NodeId(node), token + 100 * version, "x", version) for node, token, version in {e[0::2]: e for e in entries}.values()]
     one = RingView.of(*peers).merged(gone=map(NodeId, gone))
     other = RingView().merged(gone=map(NodeId, sorted(gone, reverse=True)))
     for peer in reversed(peers):

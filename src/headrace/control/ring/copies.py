@@ -31,9 +31,9 @@ def hear_checkpoints(turn: Turn) -> None:
             _tell(turn, each.sender)
 
 
-def _watched(turn: Turn) -> list[Peer]:
+def _watched(turn: Turn) -> tuple[Peer, ...]:
     """The nodes before, as many as there are replicas: it holds copies of all of them."""
-    return list(itertools.islice(turn.node.view.counter_clockwise(turn.id), turn.config.replicas))
+    return turn.node.view.before(turn.id, turn.config.replicas)
 
 
 def _tell(turn: Turn, to: NodeId) -> None:

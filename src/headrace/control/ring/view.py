@@ -144,10 +144,18 @@ class RingView:
         >>> view.arc(NodeId("a")), view.arc(NodeId("b")), RingView.of(Peer(NodeId("a"), 10)).arc(NodeId("a"))
         (Arc(lo=10, size=40), Arc(lo=50, size=4056), Arc(lo=10, size=4096))
         """
-        token = self.peer(node).token
-        following = next(self.clockwise(node), None)
-        # A node alone has everything. With two at one token, which only a view that is behind can show, the first has nothing.
-        return Arc(token, SLOTS) if following is None else Arc.between(token, following.token)
+        found = self._arcs.get(node)
+        if found is None:
+            token = self.peer(node).token
+            following = next(self.clockwise(node), None)
+            # A node alone has everything. With two at one token, which only a view that is behind can show, the first has nothing.
+            found = self._arcs[node] = Arc(token, SLOTS) if following is None else Arc.between(token, following.token)
+        return found
+
+    def before(self, node: NodeId, count: int) -> tuple[Peer, ...]:
+        """The nodes before, so many or all others, the nearest first."""
+        at = self._position(node)
+        return tuple(self.peers[at - step] for step in range(1, min(count + 1, len(self.peers))))
 
     def holders(self, node: NodeId, replicas: int) -> tuple[NodeId, ...]:
         """Who holds copies of a node's slots: the next ones clockwise, and further ones until the copies lie in enough fault zones.
@@ -186,6 +194,10 @@ class RingView:
     @cached_property
     def _known(self) -> dict[NodeId, Peer]:
         return {peer.node: peer for peer in self.peers}
+
+    @cached_property
+    def _arcs(self) -> dict[NodeId, Arc]:
+        return {}
 
     @cached_property
     def _holders(self) -> dict[tuple[NodeId, int], tuple[NodeId, ...]]:

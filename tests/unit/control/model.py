@@ -37,6 +37,8 @@ class Model:
     owners: Owners = field(init=False)
     at_s: float = 0.0
     changes: list[Decision] = field(default_factory=list)
+    hidden: bool = False
+    """Whether an instance ever used all of its CPU, and so hid how much more it needs."""
 
     def __post_init__(self) -> None:
         self.owners = even(self.instances)
@@ -46,6 +48,7 @@ class Model:
 
     def observe(self, period_s: float = 5.0) -> Observation:
         self.at_s += period_s
+        self.hidden |= bool(self.loads().max() > 1)
         return observed(load(self.loads().clip(max=1), self.owners, self.slot_cost * 1000), at_s=self.at_s)
 
     def perform(self, decisions: Iterable[Decision]) -> bool:
@@ -77,6 +80,7 @@ class Loop(Model):
         keep = np.ones(self.instances) if not hasattr(self, "keep") else np.resize(self.keep, self.instances)
         keep[len(getattr(self, "keep", ())) :] = 1.0
         self.keep = keep
+        self.hidden |= bool(self.loads().max() > 1)
         wanted = self.loads() * keep
         cpu = wanted.clip(max=1)
         queue = np.where(wanted > 1, 5000.0, 0.0)

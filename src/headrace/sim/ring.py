@@ -16,7 +16,7 @@ announcement of the new place at the same time, and tuples in between are in bot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,6 +61,7 @@ class Change:
     giver: NodeId
     taker: NodeId
     slots: int
+    rows_replayed: float = 0.0
 
 
 class Ring:
@@ -244,14 +245,14 @@ class Ring:
         owners = stage.owners.copy()
         owners[slots] = self._members.index(name)
         self.lost_slots += sum(arc.size for each in taken if not each.ask for arc in each.missing)
-        self._reroute(sim, stage, owners)
+        replay = self._reroute(sim, stage, owners)
         for giver in givers:
             died = self._died_s.get(giver)
             at = stage.owners == self._members.index(giver)
             gone = not at.any() and (died is not None or self._left(giver))
             what = "scale in" if gone and died is None else kind
             asked_s = self._asked_s.get(giver, sim.clock.now_s) if died is None else died
-            self._note(sim, stage, Change(asked_s, sim.clock.now_s, 0.0, what, giver, name, len(slots)))
+            self._note(sim, stage, Change(asked_s, sim.clock.now_s, 0.0, what, giver, name, len(slots), replay))
             if died is not None and not at.any():
                 self._drop(sim, giver)
 
@@ -259,14 +260,15 @@ class Ring:
         node = self.nodes.get(name)
         return node is None or not node.owned().size
 
-    def _reroute(self, sim: Simulator, stage: Stage, owners: Owners) -> None:
-        """What the giver processed since its last checkpoint the taker has in its buffer, and processes once more."""
+    def _reroute(self, sim: Simulator, stage: Stage, owners: Owners) -> float:
+        """What the giver processed since its last checkpoint the taker has in its buffer, and processes once more; how much that is."""
         moving = owners != stage.owners
         part: Floats = moving * stage.weights / np.maximum(stage.per_instance(stage.weights), 1e-300)[stage.owners]
         replay = np.bincount(owners, weights=part * stage.since[stage.owners], minlength=len(self._members))
         stage.reroute(sim.clock.now_s, owners, [self._machine[name] for name in self._members])
         stage.replay_more(replay)
         sim.topology_changed()
+        return float(replay.sum())
 
     def _drop(self, sim: Simulator, name: NodeId) -> None:
         """An instance without slots is none any more."""
@@ -285,7 +287,7 @@ class Ring:
                 sim.clock.after(sim.settings.tick_s, look)
                 return
             now_s = sim.clock.now_s
-            self.changes.append(Change(change.asked_s, change.taken_s, now_s, change.kind, change.giver, change.taker, change.slots))
+            self.changes.append(replace(change, ready_s=now_s))
             sim.note(change.kind, stage, now_s - change.asked_s)
 
         sim.clock.after(sim.settings.tick_s, look)

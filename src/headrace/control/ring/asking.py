@@ -77,7 +77,7 @@ def on_help(turn: Turn, sender: NodeId, message: Help) -> None:
     if found and following and goes_on and node.load.cpu - found[1] <= bearable:
         path = (*message.path, turn.id)
         turn.change(deal=Deal("asking", turn.at_s, following.node, path=path, for_s=message.asked_s))
-        turn.send(following.node, Help(path, node.load.cpu, found[1], turn.at_s))
+        turn.send(following.node, Help(path, message.cpu, found[1], turn.at_s))
     else:
         turn.send(sender, Refuse(True, message.asked_s))
 

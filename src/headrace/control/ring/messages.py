@@ -31,7 +31,7 @@ class Config:
     cpu_merged: float = 0.65
     """A node goes only if its neighbour would then be at most so busy: well below high, or the two would part and join for ever."""
     gain_min: float = 0.05
-    """A move must leave the taker at least so much less busy than the giver was."""
+    """A move must leave everybody who takes at least so much less busy than the overloaded one was."""
     replicas: int = 1
     """r: copies beside the owner's."""
     silence_s: float = 5.0
@@ -79,7 +79,9 @@ class Help:
     path: tuple[NodeId, ...]
     """Everybody who asks, the overloaded one first."""
     cpu: float
+    """Of the overloaded one: nobody on the path may end up as busy as it was."""
     moved_cpu: float
+    """What the receiver would take."""
     asked_s: float
     """When, on the sender's clock. The answer repeats it, so that a late one is not taken for the answer to another question."""
 

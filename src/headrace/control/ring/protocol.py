@@ -17,9 +17,9 @@ B's backup. When messages have settled the arcs are a partition, whatever was lo
 Where this departs from the paper:
 - Half of the interval moves only if between a tenth and nine tenths of the load lie in it; else the interval is cut at half of the
   load. The paper suggests such a cut itself. Where one slot makes the load, nothing can be moved and no machine is asked for.
-- The paper's thresholds swing, as it says. Here a taker must end up less busy than the giver was, and a node goes only if the
-  two together stay well below the upper threshold. So under a steady load every move lowers the sum of squares of loads, and every
-  scale in makes nobody who would have to scale out: it comes to rest.
+- The paper's thresholds swing, as it says. Here whoever takes must end up less busy than the overloaded node was, and a node goes
+  only if the two together stay well below the upper threshold. So under a steady load the loads, sorted from the busiest on, fall with
+  every chain of moves, and every scale in makes nobody who would have to scale out: it comes to rest.
 - Of two neighbours who both want to leave the one with the smaller name goes; one who asks for help itself refuses to help.
 - Silent nodes are asked all at once, so that recovery takes the same time for one failure and for r. More than r are taken over step by
   step, and the decision says which slots have no copy there and who may have one.

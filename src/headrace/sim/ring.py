@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.control.decisions import Decision
-from headrace.control.observation import Floats, Observation, OperatorLoad, Owners
+from headrace.control.observation import Floats, Observation, OperatorLoad, Owners, loads_of
 from headrace.control.ring.messages import (
     Checkpoint,
     Config,
@@ -244,7 +244,7 @@ class Ring:
             self._members.append(name)
         owners = stage.owners.copy()
         owners[slots] = self._members.index(name)
-        self.lost_slots += sum(arc.size for each in taken if not each.ask for arc in each.missing)
+        self.lost_slots += sum(arc.size for each in taken for arc in each.missing if not self._held(arc, each.ask))
         replay = self._reroute(sim, stage, owners)
         for giver in givers:
             died = self._died_s.get(giver)
@@ -256,6 +256,11 @@ class Ring:
             if died is not None and not at.any():
                 self._drop(sim, giver)
 
+    def _held(self, arc: Arc, by: Sequence[NodeId]) -> bool:
+        """Whether one of these has a copy of slots that the taker has none of."""
+        asked = [self.nodes[name] for name in by if name in self.nodes]
+        return any(ship.arc.covers(arc) for node in asked for owner, ship in node.holds.items() if owner in self._died_s)
+
     def _left(self, name: NodeId) -> bool:
         node = self.nodes.get(name)
         return node is None or not node.owned().size
@@ -264,7 +269,7 @@ class Ring:
         """What the giver processed since its last checkpoint the taker has in its buffer, and processes once more; how much that is."""
         moving = owners != stage.owners
         part: Floats = moving * stage.weights / np.maximum(stage.per_instance(stage.weights), 1e-300)[stage.owners]
-        replay = np.bincount(owners, weights=part * stage.since[stage.owners], minlength=len(self._members))
+        replay = loads_of(owners, part * stage.since[stage.owners], len(self._members))
         stage.reroute(sim.clock.now_s, owners, [self._machine[name] for name in self._members])
         stage.replay_more(replay)
         sim.topology_changed()

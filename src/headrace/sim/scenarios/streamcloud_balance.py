@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from headrace.control import load_balancer
-from headrace.control.observation import Floats, Observation
+from headrace.control.observation import Floats, Observation, Owners
 from headrace.ids import SLOTS, OperatorId
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, policies, workload
@@ -31,7 +31,7 @@ Shape = tuple[float, float] | None
 """Mean and deviation of a period; None for all numbers alike."""
 
 
-def slot_shares(shape: Shape, slot_of_number: Floats) -> Floats:
+def slot_shares(shape: Shape, slot_of_number: Owners) -> Floats:
     """What part of the rows falls into each slot.
 
     >>> shares = slot_shares((5_000.0, 25.0), np.arange(NUMBERS) % SLOTS)
@@ -40,7 +40,7 @@ def slot_shares(shape: Shape, slot_of_number: Floats) -> Floats:
     """
     numbers = np.arange(NUMBERS)
     calls = np.ones(NUMBERS) if shape is None else np.exp(-0.5 * ((numbers - shape[0]) / shape[1]) ** 2)
-    shares = np.bincount(slot_of_number.astype(np.int64), weights=calls, minlength=SLOTS)
+    shares = np.bincount(slot_of_number, weights=calls, minlength=SLOTS)
     return np.asarray(shares / shares.sum())
 
 

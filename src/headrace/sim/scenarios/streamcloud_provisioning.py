@@ -80,16 +80,15 @@ def simulate(rate: workload.Rate, duration_s: float, first: int, provisioning: s
 
 def run(options: Options, seed: int) -> Result:
     slope, until = number(options, "rows_per_s_per_s"), int(options["instances_until"])
-    most = int(options["instances_max"])
-    first_rows, last_rows = 0.3 * ROWS_PER_INSTANCE, UPPER * until * ROWS_PER_INSTANCE
-    duration_s = (last_rows - first_rows) / slope
-    up = workload.ramp(first_rows, last_rows, duration_s)
-    runs = {way: simulate(up, duration_s, 1, way, options, seed) for way in ("individual", "load-aware")}
-    # The second half: from as many instances as load-aware provisioning had in the end, at the target, down again.
-    top = min(most, 27)
-    down_rows = TARGET * top * ROWS_PER_INSTANCE
-    down_s = (down_rows - first_rows) / slope
-    runs["decommissioning"] = simulate(workload.ramp(down_rows, first_rows, down_s), down_s, top, "load-aware", options, seed)
+    first_rows, top = 0.3 * ROWS_PER_INSTANCE, int(options["instances_top"])
+    runs: dict[str, tuple[Trace, Watch]] = {}
+    durations_s = []
+    for way, last_rows in (("individual", UPPER * until * ROWS_PER_INSTANCE), ("load-aware", TARGET * top * ROWS_PER_INSTANCE)):
+        durations_s.append((last_rows - first_rows) / slope)
+        runs[way] = simulate(workload.ramp(first_rows, last_rows, durations_s[-1]), durations_s[-1], 1, way, options, seed)
+    # The other way, from the paper's 27 instances.
+    down = workload.ramp(TARGET * top * ROWS_PER_INSTANCE, first_rows, durations_s[-1])
+    runs["decommissioning"] = simulate(down, durations_s[-1], top, "load-aware", options, seed)
     figures = _figures({name: watch for name, (_, watch) in runs.items()}, {name: trace for name, (trace, _) in runs.items()})
     traces = [trace for trace, _ in runs.values()]
     rows = [
@@ -98,12 +97,12 @@ def run(options: Options, seed: int) -> Result:
         for step in watch.steps()
     ]
     return Result(
-        _claims(figures, runs["load-aware"][1]),
+        _claims(figures, runs["individual"][1], runs["load-aware"][1]),
         tuple(_plot(name, trace, watch) for name, (trace, watch) in runs.items()),
         ("run", "at s", "from", "to", "CPU before", "after"),
         tuple(rows),
         violations_of(*traces),
-        simulated_s=2 * duration_s + down_s,
+        simulated_s=sum(durations_s) + durations_s[-1],
         nodes=int(max(trace["working"].max() for trace in traces)),
         figures=figures,
     )
@@ -127,9 +126,11 @@ def _figures(watches: dict[str, Watch], traces: dict[str, Trace]) -> dict[str, f
     return figures
 
 
-def _claims(seen: dict[str, float], load_aware: Watch) -> tuple[Claim, ...]:
+def _claims(seen: dict[str, float], individual: Watch, load_aware: Watch) -> tuple[Claim, ...]:
     one, many, down = "individual", "load-aware", "decommissioning"
     sizes = [step.after for step in load_aware.steps()]
+    # As far as both runs go.
+    reached = sum(size <= individual.sizes[-1] for size in sizes) + 1
     return (
         Claim(
             "21a: steps that reach the target",
@@ -150,12 +151,12 @@ def _claims(seen: dict[str, float], load_aware: Watch) -> tuple[Claim, ...]:
             seen[f"{many}.after.worst"] <= TARGET + 0.02,
         ),
         Claim(
-            "21b: steps against 21a",
+            f"21b: steps to {individual.sizes[-1]} instances or more, against 21a",
             "fewer",
-            f"{seen[f'{many}.steps']:.0f} against {seen[f'{one}.steps']:.0f}",
-            seen[f"{many}.steps"] < seen[f"{one}.steps"],
+            f"{reached} against {seen[f'{one}.steps']:.0f}",
+            reached < seen[f"{one}.steps"],
         ),
-        Claim("21b: sizes on the way", "11, then 17 (Table I)", ", ".join(map(str, sizes)), {11, 17} <= set(sizes)),
+        Claim("21b: sizes on the way", "11, 17 (Table I), 27", ", ".join(map(str, sizes)), {11, 17} <= set(sizes)),
         Claim(
             "21a, b: throughput",
             "grows in a straight line with the input",
@@ -189,6 +190,7 @@ def _plot(name: str, trace: Trace, watch: Watch) -> Plot:
 OPTIONS: Options = {
     "rows_per_s_per_s": 75.0,
     "instances_until": 15,
+    "instances_top": 27,
     "instances_max": 40,
     "report_s": 5.0,
 }

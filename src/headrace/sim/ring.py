@@ -120,16 +120,18 @@ class Ring:
         if doubled:
             sim.violate("ring", f"{doubled} slots have two owners")
 
-    def settled(self) -> bool:
-        """Whether every slot has an owner and as many copies as there shall be, and nothing is under way."""
-        nodes = self.nodes.values()
-        whole = sum(node.owned().size for node in nodes) == SLOTS
+    def whole(self) -> bool:
+        """Whether every slot has an owner, and as many copies as there shall be."""
         copied = all(
             node.copies.get(holder, Arc(0, 0)).covers(node.owned())
             for name, node in self.nodes.items()
             for holder in node.view.holders(name, self.config.replicas)
         )
-        return whole and copied and not any(node.deal or node.promised for node in nodes)
+        return copied and sum(node.owned().size for node in self.nodes.values()) == SLOTS
+
+    def settled(self) -> bool:
+        """Whether it is whole, and nothing is under way."""
+        return self.whole() and not any(node.deal or node.promised for node in self.nodes.values())
 
     # Events.
 

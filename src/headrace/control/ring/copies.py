@@ -160,6 +160,8 @@ def take_over(turn: Turn, dead: list[Peer]) -> None:
     ask = _others_with_copies(node.view, turn.id, names, turn.config.replicas) if lacking else ()
     turn.place(dead[-1].token, gone=names)
     turn.settle()
+    # Rows waited for as long as nobody knew of the failure, so that the next reports show a queue whether or not the load is bearable.
+    turn.rest()
     if turn.node.promised and turn.node.promised[0] in names:
         turn.change(promised=None)
     lost = "" if not lacking or ask else "; their state is lost"

@@ -37,7 +37,8 @@ class Recovery:
     replayed_s: float
     """From the take-over until all rows since the last checkpoint were processed again."""
     lost_slots: int
-    settled: bool
+    whole: bool
+    """Whether every slot has an owner and its replicas again."""
     trace: Trace
 
 
@@ -91,7 +92,7 @@ def _recovery(found: Run, failed: int) -> Recovery:
     taken = [change for change in found.ring.changes if change.kind == "take-over"]
     noticed_s = max((change.taken_s - change.asked_s for change in taken), default=float("nan"))
     replayed_s = max((change.ready_s - change.taken_s for change in taken), default=float("nan"))
-    return Recovery(failed, noticed_s, replayed_s, found.ring.lost_slots, found.ring.settled(), found.trace)
+    return Recovery(failed, noticed_s, replayed_s, found.ring.lost_slots, found.ring.whole(), found.trace)
 
 
 def run(options: Options, seed: int) -> Result:
@@ -126,12 +127,12 @@ def _mean(found: list[Recovery], field: str) -> float:
 
 
 def _figures(at_once: dict[int, list[Recovery]], most: dict[int, Recovery], over: dict[int, Recovery], half: Recovery) -> dict[str, float]:
-    figures = {"half.lost": float(half.lost_slots), "half.settled": float(half.settled), "half.replayed_s": half.replayed_s}
+    figures = {"half.lost": float(half.lost_slots), "half.whole": float(half.whole), "half.replayed_s": half.replayed_s}
     for count, found in at_once.items():
         figures |= {f"m{count}.replayed_s": _mean(found, "replayed_s"), f"m{count}.noticed_s": _mean(found, "noticed_s")}
         figures[f"m{count}.lost"] = float(sum(each.lost_slots for each in found))
     for replicas, each in most.items():
-        figures |= {f"most.r{replicas}.lost": float(each.lost_slots), f"most.r{replicas}.settled": float(each.settled)}
+        figures |= {f"most.r{replicas}.lost": float(each.lost_slots), f"most.r{replicas}.whole": float(each.whole)}
     for replicas, each in over.items():
         figures[f"over.r{replicas}.lost"] = float(each.lost_slots)
     return figures
@@ -159,8 +160,8 @@ def _claims(seen: dict[str, float], nodes: int, large: int) -> tuple[Claim, ...]
             Claim(
                 f"VII: {nodes} r / (r + 1) = {len(blocks(nodes, replicas))} failures with r = {replicas}",
                 "no loss",
-                f"{seen[f'most.r{replicas}.lost']:.0f} slots lost, replicas {'' if seen[f'most.r{replicas}.settled'] else 'not '}restored",
-                seen[f"most.r{replicas}.lost"] == 0 and bool(seen[f"most.r{replicas}.settled"]),
+                f"{seen[f'most.r{replicas}.lost']:.0f} slots lost, replicas {'' if seen[f'most.r{replicas}.whole'] else 'not '}restored",
+                seen[f"most.r{replicas}.lost"] == 0 and bool(seen[f"most.r{replicas}.whole"]),
             )
             for replicas in (1, 2, 3)
         ),
@@ -174,7 +175,7 @@ def _claims(seen: dict[str, float], nodes: int, large: int) -> tuple[Claim, ...]
             f"VII: every second of {large} nodes",
             "no loss",
             f"{seen['half.lost']:.0f} slots lost, replayed in {seen['half.replayed_s']:.2f} s",
-            seen["half.lost"] == 0 and bool(seen["half.settled"]),
+            seen["half.lost"] == 0 and bool(seen["half.whole"]),
         ),
     )
 

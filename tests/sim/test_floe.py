@@ -11,8 +11,8 @@ from headrace.sim.scenarios import floe_balance, floe_failures
 from headrace.sim.scenarios.floe_balance import WORDS_PER_S, simulate
 from headrace.sim.scenarios.floe_failures import apart, blocks, fail
 
-SHORT = dict(floe_balance.OPTIONS, shift_s=10.0, after_s=40.0, words_per_s_max=6_000.0, ramp_s=60.0, checkpoints_s="1 5")
-FAILING = dict(floe_failures.OPTIONS, after_s=30.0)
+SHORT = dict(floe_balance.OPTIONS, shift_s=10.0, after_s=30.0, words_per_s_max=9_000.0, ramp_s=40.0, tick_s=0.1, checkpoints_s="1 5")
+FAILING = dict(floe_failures.OPTIONS, after_s=20.0, tick_s=0.1)
 
 
 def test_fig_6_balances_around_the_ring_scales_out_and_replays_less_with_frequent_checkpoints() -> None:
@@ -24,8 +24,8 @@ def test_fig_6_balances_around_the_ring_scales_out_and_replays_less_with_frequen
 
 
 def test_fig_6b_the_ring_shrinks_again_when_the_rate_falls() -> None:
-    rate = workload.steps((0.0, 3_000.0), (10.0, 6_000.0), (40.0, 1_500.0))
-    found = simulate(rate, 160.0, 3, Config(nodes_min=2), seed=1, spare=6)
+    rate = workload.steps((0.0, 3_000.0), (5.0, 7_000.0), (25.0, 1_500.0))
+    found = simulate(rate, 100.0, 3, Config(nodes_min=2), seed=1, spare=6, tick_s=0.1)
     kinds = [change.kind for change in found.ring.changes]
     assert "scale out" in kinds
     assert "scale in" in kinds
@@ -73,7 +73,7 @@ def test_a_failed_node_costs_only_what_came_since_its_last_checkpoint() -> None:
     rows = {}
     for checkpoint_s in (1.0, 4.0):
         config = Config(nodes_min=4, silence_s=2.5 * checkpoint_s)
-        found = simulate(workload.constant(WORDS_PER_S), 60.0, 4, config, 1, checkpoint_s=checkpoint_s, faults=fault)
+        found = simulate(workload.constant(WORDS_PER_S), 50.0, 4, config, 1, checkpoint_s=checkpoint_s, faults=fault, tick_s=0.1)
         (taken,) = [change for change in found.ring.changes if change.kind == "take-over"]
         rows[checkpoint_s] = taken.rows_replayed
         assert taken.rows_replayed <= checkpoint_s * WORDS_PER_S / 4 * 1.05

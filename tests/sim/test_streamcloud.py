@@ -18,7 +18,7 @@ def assert_claims(result: Result) -> None:
 
 @pytest.fixture(scope="module")
 def fig_20() -> Result:
-    return streamcloud_balance.run(dict(streamcloud_balance.OPTIONS, period_s=40.0, report_s=4.0), seed=1)
+    return streamcloud_balance.run(dict(streamcloud_balance.OPTIONS, period_s=20.0, report_s=2.0), seed=1)
 
 
 def test_fig_20_balancing_keeps_the_deviation_below_its_threshold_and_without_it_is_above(fig_20: Result) -> None:

@@ -1,7 +1,7 @@
 """The machines: which are there, whom they work for, and the pool of ready ones (SEEP 5.2).
 
-requested ──start_s──> ready ──taken──> working ──released──> ready ──given back──> gone
-                                           └────────fails────────────────────────────┘
+    requested ──start_s──> ready ──taken──> working ──released──> ready ──given back──> gone
+                                               └────────fails────────────────────────────┘
 """
 
 from __future__ import annotations

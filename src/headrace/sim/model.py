@@ -1,6 +1,6 @@
 """What is simulated, as values: the query, the machines, and how both behave.
 
-source ──> Operator ──> Operator ──> (end)            an operator has instances; each lives on a machine and owns slots
+    source ──> Operator ──> Operator ──> (end)            an operator has instances; each lives on a machine and owns slots
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The policies of `headrace.control` as the simulator asks them: each keeps the memory that its `decide` gives back, and nothing else.
 
-Simulator(plan, [stepper(bottleneck.decide, bottleneck.Config(threshold=0.6), bottleneck.Memory())], ...)
+    Simulator(plan, [stepper(bottleneck.decide, bottleneck.Config(threshold=0.6), bottleneck.Memory())], ...)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a scenario is: a figure of a paper, what the paper claims of it, and a run that shows what we see.
 
-SCENARIOS = (Scenario("seep-fig9", "SEEP Fig. 9", "best threshold between 50 and 70%", {"expressways": 64}, run),)
+    SCENARIOS = (Scenario("seep-fig9", "SEEP Fig. 9", "best threshold between 50 and 70%", {"expressways": 64}, run),)
 
-def run(options: Options, seed: int) -> Result: ...
+    def run(options: Options, seed: int) -> Result: ...
 """
 
 from __future__ import annotations

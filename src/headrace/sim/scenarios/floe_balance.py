@@ -80,6 +80,7 @@ def simulate(
     report_s: float = 1.0,
     spare: int = 0,
     words_per_s: float = WORDS_PER_S,
+    tick_s: float = 0.05,
     faults: tuple[model.Fault, ...] = (),
 ) -> Run:
     """One ring. State is a kilobyte a word, for 50,000 words."""
@@ -95,7 +96,7 @@ def simulate(
         model.Query({"words": rate}, (count,)),
         duration_s=duration_s,
         instances={COUNT: nodes},
-        settings=model.Settings(tick_s=0.05, report_s=report_s, recovery="none", replicas=0, grace_s=60.0),
+        settings=model.Settings(tick_s=tick_s, report_s=report_s, recovery="none", replicas=0, grace_s=60.0),
         faults=faults,
         spare=spare,
     )
@@ -120,13 +121,15 @@ def balance(options: Options, seed: int, checkpoint_s: float = 2.0) -> Run:
     rate = workload.steps((0.0, base), (shift_s, base + hot))
     keys = hot_words(20, hot / (base + hot), shift_s, seed)
     duration_s = shift_s + number(options, "after_s")
-    return simulate(rate, duration_s, 3, Config(), seed, keys=keys, tokens=TOKENS, checkpoint_s=checkpoint_s)
+    return simulate(
+        rate, duration_s, 3, Config(), seed, keys=keys, tokens=TOKENS, checkpoint_s=checkpoint_s, tick_s=number(options, "tick_s")
+    )
 
 
 def grow(options: Options, seed: int) -> Run:
     """Fig. 6b: more and more words a second, and machines that wait."""
     rate = workload.ramp(3_000.0, number(options, "words_per_s_max"), number(options, "ramp_s"))
-    return simulate(rate, number(options, "ramp_s") + 60.0, 3, Config(), seed, spare=40)
+    return simulate(rate, number(options, "ramp_s") + 60.0, 3, Config(), seed, spare=40, tick_s=number(options, "tick_s"))
 
 
 def run(options: Options, seed: int) -> Result:
@@ -257,6 +260,7 @@ OPTIONS: Options = {
     "words_per_s_max": 15_000.0,
     "ramp_s": 600.0,
     "checkpoints_s": "1 2 5 10",
+    "tick_s": 0.05,
 }
 
 SCENARIOS = (

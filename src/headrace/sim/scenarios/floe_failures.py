@@ -24,7 +24,7 @@ from headrace.sim.scenario import Claim, Options, Result, Scenario, number, viol
 from headrace.sim.scenarios.floe_balance import Run, simulate
 from headrace.sim.trace import Trace
 
-FAILS_S = 30.0
+FAILS_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ def fail(places: tuple[int, ...], nodes: int, replicas: int, busy: float, option
         seed,
         tokens=uneven_tokens(nodes, number(options, "uneven"), rng),
         words_per_s=rate / nodes / busy,
+        tick_s=number(options, "tick_s"),
         faults=(model.Fault(at_s, machines=places),),
     )
     return _recovery(found, len(places))
@@ -210,6 +211,7 @@ OPTIONS: Options = {
     "uneven": 0.3,
     "turns": 5,
     "after_s": 60.0,
+    "tick_s": 0.05,
     "nodes_large": 200,
 }
 

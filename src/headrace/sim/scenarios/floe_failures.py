@@ -152,7 +152,7 @@ def _claims(seen: dict[str, float], nodes: int, large: int) -> tuple[Claim, ...]
         ),
         Claim(
             f"8b: 3 to {last} failures",
-            "1.2 to 1.5 s",
+            "about the same (1.2 to 1.5 s)",
             f"{min(middle):.2f} to {max(middle):.2f} s, beside {seen[f'm{last}.noticed_s']:.1f} s to notice",
             max(middle) <= 1.5 * min(middle),
         ),

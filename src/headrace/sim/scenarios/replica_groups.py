@@ -35,6 +35,7 @@ VIOLET_GROWN = 0.45
 ROWS_PER_S = 10_000.0
 """What a machine can do."""
 FAILED, NEW = 0, 4
+NAMES = ("first", "second", "third", "fourth", "new one")
 
 
 def slots_of(colours: int) -> list[np.ndarray]:
@@ -138,7 +139,8 @@ def _claims(seen: dict[str, float], groups: ReplicaGroups) -> tuple[Claim, ...]:
     shipped = {each.change.range for each in groups.done if isinstance(each.change, Ship) and each.change.target == f"m{NEW}"}
     return (
         Claim("yellow, whose host failed", "restored on the second, replicated on the new one", _told(yellow), yellow == (1, [NEW])),
-        Claim("violet, whose host is overloaded", "moved to the fourth, replicated on the second", _told(violet), violet[0] == 3),
+        Claim("violet, whose host is overloaded", "moved to the fourth", _told(violet), violet[0] == 3),
+        Claim("violet's replica", "on the second", f"on the {', '.join(NAMES[each] for each in violet[1])}", violet[1] == [1]),
         Claim("red, whose replica failed", "replicated on the new one", _told(red), red == (1, [NEW])),
         Claim("what the new node gets", "yellow's and red's replicas", ", ".join(sorted(shipped)), shipped == {"yellow", "red"}),
         Claim(
@@ -171,8 +173,7 @@ def _claims(seen: dict[str, float], groups: ReplicaGroups) -> tuple[Claim, ...]:
 
 def _told(where: tuple[int, list[int]]) -> str:
     """Machines are counted from 0, the paper's instances from 1."""
-    names = ["first", "second", "third", "fourth", "new one"]
-    return f"on the {names[where[0]]}, replicated on the {', '.join(names[each] for each in where[1])}"
+    return f"on the {NAMES[where[0]]}, replicated on the {', '.join(NAMES[each] for each in where[1])}"
 
 
 OPTIONS: Options = {

@@ -14,8 +14,8 @@ drive the same functions.
 | `tiers`           | Borealis 2         | which of local, neighbourhood and global remedies is used when       |
 | `replicas`        | replica groups 3.5 | where primaries and replicas are (a folder)                          |
 
-`observation` and `decisions` are what goes in and out; `assignment` moves slots from busy instances to idle ones, `headrace.state.levelling`
-deals them out anew; `checks` refuses impossible settings.
+`observation` and `decisions` are what goes in and out; `assignment` moves slots from busy instances to idle ones, and
+`headrace.state.levelling` deals them out anew; `checks` refuses impossible settings.
 
 ```
 observation ─┐

@@ -76,7 +76,7 @@ def cheapest(ranges: list[KeyRange], hosts: Hosts, config: ReplicaConfig) -> tup
     options = []
     for each in ranges:
         primary = names.index(each.primary)
-        costs = copy_costs(each, hosts, config)[primary]
+        costs = copy_costs(each, hosts, config, primary)
         sets = [s for size in range(config.replicas + 1) for s in itertools.combinations(range(len(names)), size)]
         apart = [s for s in sets if len({zones[primary], *(zones[at] for at in s)}) == len(s) + 1]
         options.append([(s, config.replicas - len(s), sum(costs[at] for at in s)) for s in apart])

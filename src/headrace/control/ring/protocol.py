@@ -26,6 +26,8 @@ Where this departs from the paper:
 - Section V.A's "counter-clockwise" neighbour for a removed node has no copy: the clockwise one takes over, as in VI and VII.
 - Where neighbours share a fault zone, a farther node gets one more copy (`RingView.holders`).
 - A node that is slow for long may be taken for dead; it learns so from anybody it talks to, and stops. Until then both work: at least once.
+- Checkpoints are shipped by whoever has the state and are no messages here: reports say which ones came. With each goes a digest of the
+  ring as its sender knows it, so that who missed an announcement is told. A node rests after a take-over, as it does after any move.
 - The mappers' part, routing tuples by the announcements, is the runtime's.
 """
 

@@ -61,6 +61,14 @@ def test_fig_6a_a_neighbour_without_room_asks_its_own_neighbour_first() -> None:
     assert max(ring.cpu(node) for node in ring.members()) < 0.8
 
 
+def test_a_neighbour_may_hand_on_more_than_makes_it_even_if_all_end_up_below_the_overloaded_one() -> None:
+    ring = ring_of(1.0, 0.55, 0.36)
+    ring.run(40)
+    assert_settled(ring)
+    assert not ring.decisions(RequestNode)
+    assert max(ring.cpu(node) for node in ring.members()) < 0.8
+
+
 def test_fig_11_when_nobody_has_room_a_new_node_comes_half_way_between() -> None:
     ring = ring_of(0.95, 0.7, 0.7, 0.7)
     ring.run(60)
@@ -118,6 +126,17 @@ def test_a_failed_node_is_taken_over_by_the_next_one_that_holds_its_copy() -> No
     assert isinstance(decision, TakeOver)
     assert (taker, decision.arc.lo, decision.arc.size, decision.missing) == ("n1", 0, 1024, ())
     assert decision.why == "n0 sent no checkpoint for 5 s and gave no answer"
+
+
+def test_rows_that_waited_for_a_take_over_are_no_reason_to_ask_for_help_at_once() -> None:
+    view = even_ring("xyz")
+    node = Node(view.peers[1], view, heard_s={NodeId("n0"): 0.0}, probing_since_s=6.0)
+    said, node = decide(Report(7.0, 5000.0, 1.0), Config(), node)
+    assert any(isinstance(each, TakeOver) for each in said)
+    for at_s in (8.0, 16.0, 18.0):
+        said, node = decide(Report(at_s, 5000.0, 1.0), Config(), node)
+        asks = any(isinstance(each, Send) and isinstance(each.message, Help) for each in said)
+        assert asks == (at_s > 17.0)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, pytest.param(3, marks=pytest.mark.extra)])

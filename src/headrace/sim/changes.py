@@ -78,6 +78,8 @@ def _switch(sim: Simulator, stage: Stage, after: Owners, instances: int, machine
     hosts = [*stage.hosts.tolist(), *machines]
     stage.reroute(sim.clock.now_s, after, hosts[:instances])
     stage.replay_more(replay)
+    if sim.settings.switch_s:
+        stage.pause(np.arange(instances), sim.clock.now_s + sim.settings.switch_s)
     if sim.settings.handover == "pause":
         stage.pause(np.unique(after[going]), sim.clock.now_s + transfer_s)
     stage.changing = False

@@ -49,7 +49,7 @@ class Simulator:
         self.plan, self.settings, self.seed = plan, plan.settings, seed
         self.rng = np.random.default_rng(seed)
         self.clock = Clock()
-        self.machines = Machines(plan.machines, self.clock)
+        self.machines = Machines(plan.machines, self.clock, self.rng)
         self.recorder = Recorder()
         self.tick = 0
         self.rows_offered: dict[str, float] = dict.fromkeys(plan.query.sources, 0.0)
@@ -114,13 +114,15 @@ class Simulator:
             return NO_FLOW
         rows = self.plan.query.sources[name](now_s) * self.settings.tick_s
         if self.settings.jitter:
-            rows *= float(self._noise(1)[0])
+            # The source's rows are those of all instances together, and so less uneven.
+            readers = [stage.instances for stage in self.stages.values() if name in stage.operator.inputs]
+            rows *= float(self._noise(1, max(readers, default=1))[0])
         self.rows_offered[name] += rows
         return born(self.tick, rows)
 
-    def _noise(self, entries: int) -> Floats:
-        """Around 1, with the deviation of the settings."""
-        shape = self.settings.jitter**-2.0
+    def _noise(self, entries: int, joined_from: int = 1) -> Floats:
+        """Around 1, with the deviation of the settings, or that of so many together."""
+        shape = joined_from * self.settings.tick_s / self.settings.jitter**2
         return np.asarray(self.rng.standard_gamma(shape, entries) / shape)
 
     def _arrived(self, out: Flow, way_s: float) -> None:
@@ -199,7 +201,7 @@ class Simulator:
         return not stage.changing and bool(self.machines.alive[stage.hosts].all())
 
     def _load(self, stage: Stage, period_s: float) -> OperatorLoad:
-        slice_s = self.machines.model.capacity * period_s / np.maximum(self._sharing[stage.hosts], 1)
+        slice_s = self.machines.speed[stage.hosts] * period_s / np.maximum(self._sharing[stage.hosts], 1)
         return stage.load(period_s, slice_s, self.machines.zone)
 
     def perform(self, decision: Decision) -> None:

@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 
 from headrace.control.decisions import Nothing
 from headrace.control.ring.messages import (
+    Alive,
     Announce,
     Checkpoint,
     Config,
+    Deal,
     Help,
     Known,
     Left,
     Node,
+    Probe,
     Received,
     Refuse,
     Report,
@@ -134,7 +137,8 @@ def test_rows_that_waited_for_a_take_over_are_no_reason_to_ask_for_help_at_once(
     said, node = decide(Report(7.0, 5000.0, 1.0), Config(), node)
     assert any(isinstance(each, TakeOver) for each in said)
     for at_s in (8.0, 16.0, 18.0):
-        said, node = decide(Report(at_s, 5000.0, 1.0), Config(), node)
+        alive = Checkpoint(NodeId("n2"), at_s, node.view.digest)
+        said, node = decide(Report(at_s, 5000.0, 1.0, checkpoints=(alive,)), Config(), node)
         asks = any(isinstance(each, Send) and isinstance(each.message, Help) for each in said)
         assert asks == (at_s > 17.0)
 
@@ -214,6 +218,28 @@ def test_who_missed_an_announcement_learns_it_by_its_next_checkpoint() -> None:
     (known,) = [each.message for each in said if isinstance(each, Send) and isinstance(each.message, Known)]
     _, behind = decide(Received(2.6, NodeId("n0"), known), Config(), behind)
     assert behind.view == new
+
+
+def test_two_who_know_different_rings_and_hear_no_checkpoints_of_each_other_learn_by_asking() -> None:
+    """Each knows of one death, and sends its checkpoints to the other dead one."""
+    whole = even_ring("xyxy")
+    one, other = whole.merged(gone=[NodeId("n1")]), whole.merged(gone=[NodeId("n3")])
+    n0, n2 = Node(whole.peers[0], other), Node(whole.peers[2], one)
+    said, _ = decide(Received(9.0, n2.me.node, Probe(one.digest)), Config(), n0)
+    answers = [each.message for each in said if isinstance(each, Send)]
+    assert answers[:2] == [Alive(), Known(other)]
+    _, n2 = decide(Received(9.1, n0.me.node, Known(other)), Config(), n2)
+    assert [peer.node for peer in n2.view.peers] == ["n0", "n2"]
+
+
+def test_one_who_leaves_asks_others_when_its_taker_says_nothing() -> None:
+    view = even_ring("xyzx")
+    leaving = Node(view.peers[0], view, deal=Deal("ceded", 0.0, NodeId("n1"), token=0, leaving=True))
+    told = set()
+    for at_s in (11.0, 21.0, 31.0):
+        said, leaving = decide(Report(at_s, 0.0, 0.0), Config(), leaving)
+        told |= {each.to for each in said if isinstance(each, Send) and isinstance(each.message, Known)}
+    assert told == {"n1", "n2", "n3"}
 
 
 def test_a_quiet_ring_says_nothing() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.control.ring.messages import Config
 from headrace.sim import model, workload
-from headrace.sim.scenarios import floe_balance, floe_failures
+from headrace.sim.scenarios import floe_balance, floe_failures, floe_hour
 from headrace.sim.scenarios.floe_balance import WORDS_PER_S, simulate
 from headrace.sim.scenarios.floe_failures import apart, blocks, fail
 
@@ -85,3 +85,11 @@ def test_fig_8b_as_printed() -> None:
     result = floe_failures.run(floe_failures.OPTIONS, seed=1)
     assert [(claim.what, claim.seen) for claim in result.claims if claim.holds is False] == []
     assert result.violations == ()
+
+
+def test_a_larger_ring_mends_itself_again_and_again() -> None:
+    options = dict(floe_hour.OPTIONS, nodes=40, duration_s=140.0, every_s=30.0, failing=3)
+    result = floe_hour.run(options, seed=1)
+    assert [claim.what for claim in result.claims if claim.holds is False] == []
+    assert result.violations == ()
+    assert result.figures["taken"] == result.figures["failed"] > 3

@@ -52,7 +52,7 @@ def place_replicas(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConf
 def _solved(costs: Matrix, ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig) -> npt.NDArray[np.bool_]:
     if config.replicas > 1:
         return _transport(costs, ranges, hosts, config)
-    cheapest = (np.arange(costs.shape[1]) == costs.argmin(axis=1)[:, None]) & np.isfinite(costs)
+    cheapest: npt.NDArray[np.bool_] = (np.arange(costs.shape[1]) == costs.argmin(axis=1)[:, None]) & np.isfinite(costs)
     if cheapest.any(axis=1).all() and (cheapest.sum(axis=0) <= [host.replicas_max for host in hosts.hosts]).all():
         # Nobody is in anybody's way.
         return cheapest

@@ -28,7 +28,7 @@ def hear_checkpoints(turn: Turn) -> None:
     for each in node.load.checkpoints:
         # One that came just after this node learnt something was sent before its sender could learn it too.
         if each.digest != node.view.digest and each.at_s > node.learnt_s + turn.config.answer_s:
-            _tell(turn, each.sender)
+            tell(turn, each.sender)
 
 
 def _watched(turn: Turn) -> tuple[Peer, ...]:
@@ -36,7 +36,7 @@ def _watched(turn: Turn) -> tuple[Peer, ...]:
     return turn.node.view.before(turn.id, turn.config.replicas)
 
 
-def _tell(turn: Turn, to: NodeId) -> None:
+def tell(turn: Turn, to: NodeId) -> None:
     """What this node knows; only that it is gone, to one who was taken for dead and does not know it."""
     view = turn.node.view
     turn.send(to, Announce(turn.node.me, (to,)) if to in view.gone else Known(view))
@@ -45,7 +45,7 @@ def _tell(turn: Turn, to: NodeId) -> None:
 def on_known(turn: Turn, sender: NodeId, message: Known) -> None:
     turn.adopt(turn.node.view.merged(message.view.peers, message.view.gone))
     if turn.node.joined and turn.node.view.digest != message.view.digest:
-        _tell(turn, sender)
+        tell(turn, sender)
 
 
 def repair(turn: Turn) -> None:
@@ -126,8 +126,10 @@ def hear(turn: Turn, sender: NodeId) -> None:
         turn.change(heard_s={**turn.node.heard_s, sender: turn.at_s})
 
 
-def on_probe(turn: Turn, sender: NodeId) -> None:
+def on_probe(turn: Turn, sender: NodeId, message: Probe) -> None:
     turn.send(sender, Alive())
+    if message.digest != turn.node.view.digest:
+        tell(turn, sender)
 
 
 def watch(turn: Turn) -> None:
@@ -142,7 +144,7 @@ def watch(turn: Turn) -> None:
         if turn.at_s - heard_s > config.silence_s:
             turn.change(probing_since_s=turn.at_s)
             for peer in before:
-                turn.send(peer.node, Probe())
+                turn.send(peer.node, Probe(node.view.digest))
     elif heard_s > since_s:
         turn.change(probing_since_s=None)
     elif turn.at_s - since_s >= config.answer_s:

@@ -154,7 +154,9 @@ class Announce:
 
 @dataclass(frozen=True)
 class Probe:
-    """Are you there?"""
+    """Are you there? And do you know the same ring: it may be that the checkpoints only go elsewhere."""
+
+    digest: int
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,10 @@ def _expire(turn: Turn) -> None:
             # A new node that does not speak. It must not join later, so it is gone before the slots are taken back.
             turn.learn(gone=(deal.to,))
             turn.announce(gone=(deal.to,))
+        elif waited_s > config.patience_s:
+            # Its taker may be dead and the announcement of that lost; somebody else will know. One after the other is asked.
+            others = list(node.view.clockwise(turn.id))
+            copies.tell(turn, others[int(waited_s // config.patience_s) % len(others)].node)
     elif waited_s > (config.patience_s if deal.stage == "asking" else config.provision_s):
         turn.drop()
 
@@ -155,7 +159,7 @@ def _on_message(turn: Turn, sender: NodeId, message: Message) -> None:
         case Announce():
             _on_announce(turn, sender, message)
         case Probe():
-            copies.on_probe(turn, sender)
+            copies.on_probe(turn, sender, message)
         case Alive():
             copies.hear(turn, sender)
         case Ready():

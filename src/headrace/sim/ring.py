@@ -110,9 +110,6 @@ class Ring:
             if name in self.nodes:
                 self._happen(sim, name, self._report(sim, name, at, load))
 
-    def machine(self, name: NodeId) -> int:
-        return self._machine[name]
-
     def check(self, sim: Simulator) -> None:
         """A checker: no slot has two owners that live, and routing follows the ring."""
         if not self._unchecked:
@@ -142,14 +139,11 @@ class Ring:
 
     def _report(self, sim: Simulator, name: NodeId, at: int, load: OperatorLoad) -> Report:
         came = tuple(self._came.get(name, {}).values())
-        if at >= load.instances:
-            return Report(sim.clock.now_s, 0.0, self.config.cpu_low + 1e-6, load.rows_per_slot, came)
         return Report(sim.clock.now_s, float(load.queue_rows[at]), float(load.cpu[at]), load.rows_per_slot, came)
 
     def _checkpoints(self, sim: Simulator) -> None:
-        """Those sent now; they come a moment later, and the next reports tell of them."""
+        """Those sent now. Of a node that died the last one stays, as nobody knows of its death yet."""
         self._shipped_s = sim.clock.now_s
-        self._came = {}
         for name, node in self.nodes.items():
             if node.joined:
                 mark = Checkpoint(name, sim.clock.now_s, node.view.digest)
@@ -289,6 +283,8 @@ class Ring:
         stage = self._stage(sim)
         at = self._members.index(name)
         self._members.remove(name)
+        for came in self._came.values():
+            came.pop(name, None)
         owners = np.where(stage.owners > at, stage.owners - 1, stage.owners)
         stage.reroute(sim.clock.now_s, owners, [self._machine[each] for each in self._members])
         sim.topology_changed()

@@ -220,6 +220,16 @@ def test_who_missed_an_announcement_learns_it_by_its_next_checkpoint() -> None:
     assert behind.view == new
 
 
+def test_a_node_that_was_calm_for_long_notices_silence_no_sooner_than_others() -> None:
+    ring = ring_of(0.6, 0.6, 0.6, 0.6)
+    ring.run(30)
+    node, view = ring.nodes[NodeId("n1")], ring.nodes[NodeId("n1")].view
+    last = Checkpoint(NodeId("n0"), 30.0, view.digest)
+    for at_s, asks in ((32.0, False), (34.0, False), (36.0, True)):
+        said, node = decide(Report(at_s, 0.0, 0.6, checkpoints=(last,)), ring.config, node)
+        assert any(isinstance(each, Send) and isinstance(each.message, Probe) for each in said) == asks
+
+
 def test_two_who_know_different_rings_and_hear_no_checkpoints_of_each_other_learn_by_asking() -> None:
     """Each knows of one death, and sends its checkpoints to the other dead one."""
     whole = even_ring("xyxy")

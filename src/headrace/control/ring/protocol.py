@@ -104,11 +104,13 @@ def _is_calm(node: Node, config: Config) -> bool:
         return False
     if is_overloaded(load, config) or is_light(load, config):
         return False
+    came = {}
     for each in load.checkpoints:
-        if each.digest != view.digest or load.at_s - each.at_s > config.silence_s:
+        if each.digest != view.digest and each.at_s > node.learnt_s:
             return False
-    senders = [each.sender for each in load.checkpoints]
-    return all(peer.node in senders for peer in view.before(node.me.node, config.replicas))
+        came[each.sender] = each.at_s
+    since_s = load.at_s - config.silence_s
+    return all(came.get(peer.node, since_s) > since_s for peer in view.before(node.me.node, config.replicas))
 
 
 def _expire(turn: Turn) -> None:

@@ -40,8 +40,7 @@ class Run:
 class Rates:
     """Rows that each node processed per second, at every report."""
 
-    def __init__(self, ring: Ring) -> None:
-        self.ring = ring
+    def __init__(self) -> None:
         self.at_s: list[float] = []
         self.rows: list[dict[str, float]] = []
         self.waiting: list[dict[str, float]] = []
@@ -101,7 +100,7 @@ def simulate(
         spare=spare,
     )
     ring = Ring(COUNT, config, tokens)
-    rates = Rates(ring)
+    rates = Rates()
     sim = Simulator(plan, seed=seed, listeners=[ring, rates], checkers=(*CHECKERS, lambda: ring.check))
     ring.attach(sim)
     return Run(sim.run(), ring, rates)

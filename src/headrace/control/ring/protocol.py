@@ -57,7 +57,7 @@ from headrace.control.ring.messages import (
     Send,
     Ship,
 )
-from headrace.control.ring.turn import Turn
+from headrace.control.ring.turn import Turn, changed
 from headrace.control.ring.view import NodeId
 
 
@@ -70,6 +70,8 @@ def decide(event: Event, config: Config, node: Node) -> tuple[tuple[Send | Decis
     >>> [(each.to, each.message) for each in said if isinstance(each, Send) and isinstance(each.message, Help)]
     [('n1', Help(path=('n0',), cpu=0.95, moved_cpu=0.475, asked_s=3.0))]
     """
+    if isinstance(event, Report) and _is_calm(node, event, config):
+        return (), changed(node, {"load": event})
     turn = Turn(node, config, event.at_s)
     if isinstance(event, Report):
         _on_report(turn, event)
@@ -84,7 +86,7 @@ def decide(event: Event, config: Config, node: Node) -> tuple[tuple[Send | Decis
 
 def _on_report(turn: Turn, report: Report) -> None:
     turn.change(load=report)
-    if not turn.node.joined or _is_calm(turn.node, turn.config):
+    if not turn.node.joined:
         return
     _expire(turn)
     copies.hear_checkpoints(turn)
@@ -94,13 +96,13 @@ def _on_report(turn: Turn, report: Report) -> None:
     asking.consider(turn)
 
 
-def _is_calm(node: Node, config: Config) -> bool:
+def _is_calm(node: Node, load: Report, config: Config) -> bool:
     """Whether nothing is under way, everybody it watches speaks and knows the same ring, and the load asks for nothing.
 
     Most reports are such, and all that follows would find nothing to do; an hour of a thousand nodes has nearly two million of them.
     """
-    load, view = node.load, node.view
-    if node.deal or node.promised or node.shipping or not node.copies or node.probing_since_s is not None:
+    view = node.view
+    if node.deal or node.promised or node.shipping or not node.copies or node.probing_since_s is not None or not node.joined:
         return False
     if is_overloaded(load, config) or is_light(load, config):
         return False

@@ -154,8 +154,11 @@ class RingView:
 
     def before(self, node: NodeId, count: int) -> tuple[Peer, ...]:
         """The nodes before, so many or all others, the nearest first."""
-        at = self._position(node)
-        return tuple(self.peers[at - step] for step in range(1, min(count + 1, len(self.peers))))
+        found = self._befores.get((node, count))
+        if found is None:
+            at = self._position(node)
+            found = self._befores[node, count] = tuple(self.peers[at - step] for step in range(1, min(count + 1, len(self.peers))))
+        return found
 
     def holders(self, node: NodeId, replicas: int) -> tuple[NodeId, ...]:
         """Who holds copies of a node's slots: the next ones clockwise, and further ones until the copies lie in enough fault zones.
@@ -197,6 +200,10 @@ class RingView:
 
     @cached_property
     def _arcs(self) -> dict[NodeId, Arc]:
+        return {}
+
+    @cached_property
+    def _befores(self) -> dict[tuple[NodeId, int], tuple[Peer, ...]]:
         return {}
 
     @cached_property

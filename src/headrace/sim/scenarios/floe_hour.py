@@ -73,7 +73,7 @@ OPTIONS: Options = {
     "every_s": 600.0,
     "failing": 10,
     "busy": 0.6,
-    "tick_s": 0.1,
+    "tick_s": 0.2,
 }
 
 SCENARIOS = (Scenario("floe-hour", "Floe VI, VII", "a thousand nodes, an hour, failures now and then: no slot is lost", OPTIONS, run),)

@@ -31,6 +31,8 @@ from headrace.sim.policies import Policy, PoolPolicy
 from headrace.sim.stage import Stage
 from headrace.sim.trace import Event, Recorder, Trace, Violation
 
+_WITHIN, _PARTS = np.array([-0.75, -0.25, 0.25, 0.75]), np.array([0.125, 0.375, 0.375, 0.125])
+
 Listener = Callable[["Simulator", Observation], None]
 
 
@@ -127,7 +129,10 @@ class Simulator:
 
     def _arrived(self, out: Flow, way_s: float) -> None:
         sample, tick_s = self.recorder.sample, self.settings.tick_s
-        sample.add(np.asarray((self.tick - out.ticks) * tick_s + way_s, dtype=np.float64), out.amounts)
+        ages = np.asarray(self.tick - out.ticks, dtype=np.float64)
+        # Rows that waited were born and left at any moment of their ticks: the difference of two moments, as four points.
+        apart = _WITHIN * (ages > 0)[:, None]
+        sample.add(((ages[:, None] + apart) * tick_s + way_s).ravel(), (out.amounts[:, None] * _PARTS).ravel())
         if out.old:
             sample.add(np.array([(self.tick - out.old_born / out.old) * tick_s + way_s]), np.array([out.old]))
 

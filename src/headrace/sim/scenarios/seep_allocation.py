@@ -175,7 +175,7 @@ SCENARIOS = (
         "seep-fig9",
         "SEEP Fig. 9",
         "threshold of the detector: fewer machines as it grows, best trade with latency at 50 to 70%",
-        {"expressways": 64, "duration_s": 1000.0, "thresholds": "0.1/0.2/0.3/0.4/0.5/0.6/0.7/0.8/0.9", "pool": 4, "tick_s": 0.1},
+        {"expressways": 64, "duration_s": 600.0, "thresholds": "0.1/0.2/0.3/0.4/0.5/0.6/0.7/0.8/0.9", "pool": 4, "tick_s": 0.1},
         thresholds,
     ),
     Scenario(
@@ -184,7 +184,7 @@ SCENARIOS = (
         "dynamic scale out takes at most 25% more machines than the best manual allocation",
         {
             "expressways": 115,
-            "duration_s": 1000.0,
+            "duration_s": 600.0,
             "threshold": 0.7,
             "machines_min": 8,
             "machines_max": 26,

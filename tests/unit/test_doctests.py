@@ -55,6 +55,8 @@ PURE_MODULES = (
     "headrace.operators.processor",
     "headrace.report.plots",
     "headrace.runtime.pool",
+    "headrace.sim.scenarios.floe_failures",
+    "headrace.sim.scenarios.streamcloud_balance",
     "headrace.state.blocks",
     "headrace.state.levelling",
     "headrace.state.recreation",

@@ -9,11 +9,13 @@ drive the same functions.
 | `pool`            | SEEP 5.2           | how many executors wait ready                                        |
 | `elastic_manager` | StreamCloud V.B    | how many instances, from their average utilisation                   |
 | `load_balancer`   | StreamCloud V.B    | which slots move, from the deviation of utilisation                  |
-| `ring`            | Floe VI, VII       | the same without a centre: nodes talk to their neighbours            |
+| `ring`            | Floe VI, VII       | the same without a centre: nodes talk to their neighbours (a folder) |
 | `rates`           | DS2                | the instances of all operators in one step, from true rates          |
 | `tiers`           | Borealis 2         | which of local, neighbourhood and global remedies is used when       |
+| `replicas`        | replica groups 3.5 | where primaries and replicas are (a folder)                          |
 
-`observation` and `decisions` are what goes in and out; `assignment` deals slots out; `checks` refuses impossible settings.
+`observation` and `decisions` are what goes in and out; `assignment` moves slots from busy instances to idle ones, and
+`headrace.state.levelling` deals them out anew; `checks` refuses impossible settings.
 For a running query: `elastic` has the user's settings and the policies by name, `observing` makes observations of micro-batches, `governor`
 says which decisions are performed and logs them all, `replay` does all that with recorded progress.
 

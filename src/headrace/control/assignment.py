@@ -1,40 +1,15 @@
-"""Which instance gets which slots: the arithmetic that several policies share, for a thousand instances in milliseconds.
+"""Slots from busy instances to idle ones: the arithmetic of balancing, for a thousand instances in milliseconds.
 
-Slots have a weight, the CPU they cost. Everything here takes a table of owners and gives back another one.
+Slots have a weight, the CPU they cost. A table of owners comes in and another one goes out, as in `headrace.state.levelling`, which deals
+slots out anew when the number of instances changes.
 """
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
 
-from headrace.control.observation import Floats, Owners, loads_of
-
-
-def levelled(owners: Owners, weights: Floats, instances: int) -> Owners:
-    """Owners for another number of instances, all about equally loaded, with few slots moved.
-
-    Who stays gives up what exceeds its share, its lightest slots first. These, and all slots of those who go, are dealt out, the
-    heaviest first, each to the least loaded; slots without work evenly too.
-
-    >>> from headrace.ids import SLOTS
-    >>> after = levelled(np.arange(SLOTS) % 4, np.ones(SLOTS), 3)
-    >>> np.bincount(after).tolist(), int((after != np.arange(SLOTS) % 4).sum())
-    ([1366, 1365, 1365], 1024)
-    """
-    weights = with_idle(weights)
-    share = weights.sum() / instances
-    order, before = _heaviest_first(owners, weights)
-    # A slot stays with its owner if more than half of it lies within the share. Half of a slot heavier than two shares does not, but
-    # the first of an instance stays all the same: elsewhere it would be as much too heavy.
-    stays = (before + weights[order] / 2 <= share) | (before == 0)
-    stays &= owners[order] < instances
-    kept, orphans = order[stays], order[~stays]
-    loads = loads_of(owners[kept], weights[kept], instances)
-    after = owners.copy()
-    after[orphans] = _deal_out(weights[orphans], loads)
-    return after
+from headrace.control.observation import Floats, Owners
+from headrace.state.levelling import running
 
 
 def relieved(owners: Owners, weights: Floats, loads: Floats) -> Owners:
@@ -77,42 +52,7 @@ def _pairs(loads: Floats) -> tuple[Owners, Floats]:
     return taker_of, room
 
 
-def with_idle(weights: Floats) -> Floats:
-    """The same work, with a trifle for idle slots, so that they are dealt out evenly too."""
-    total = weights.sum()
-    return weights + total * 1e-9 if total > 0 else np.ones(len(weights))
-
-
 def _heaviest_first(owners: Owners, weights: Floats) -> tuple[Owners, Floats]:
     """Slots by owner, the heaviest first; and for each the weight of those of its owner before it."""
     order = np.lexsort((-weights, owners))
     return order, running(owners[order], weights[order])
-
-
-def running(groups: Owners, weights: Floats) -> Floats:
-    """For entries sorted by group: what the earlier entries of their group weigh.
-
-    >>> running(np.array([0, 0, 0, 2, 2]), np.array([5.0, 3.0, 1.0, 4.0, 4.0])).tolist()
-    [0.0, 5.0, 8.0, 0.0, 4.0]
-    """
-    if not len(groups):
-        return np.zeros(0)
-    until = np.cumsum(weights) - weights
-    first = np.r_[True, groups[1:] != groups[:-1]]
-    # Sums of floating point numbers lose what is tiny against them; the first of each group must be 0 all the same.
-    return np.where(first, 0.0, until - until[np.maximum.accumulate(np.where(first, np.arange(len(groups)), 0))])
-
-
-def _deal_out(weights: Floats, loads: Floats) -> Owners:
-    """Who takes each orphan: the heaviest first, to the least loaded, ties to the lowest number."""
-    heap = [(load, instance) for instance, load in enumerate(loads.tolist())]
-    heapq.heapify(heap)
-    by_weight = np.argsort(-weights, kind="stable")
-    dealt = []
-    for weight in weights[by_weight].tolist():
-        load, instance = heap[0]
-        dealt.append(instance)
-        heapq.heapreplace(heap, (load + weight, instance))
-    takers = np.empty(len(weights), dtype=np.int64)
-    takers[by_weight] = dealt
-    return takers

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headrace.control.assignment import running, with_idle
 from headrace.control.checks import between
 from headrace.control.decisions import Decision, Nothing, ScaleOut, moves_between
 from headrace.control.observation import Flags, Observation, OperatorLoad, Owners
 from headrace.ids import SLOTS, OperatorId
+from headrace.state.levelling import running, with_idle
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,8 @@ def _hot(load: OperatorLoad, share: float) -> Flags:
     weights = with_idle(load.slot_cpu())
     heaviest = np.zeros(load.instances)
     np.maximum.at(heaviest, load.owners, weights)
-    return heaviest > share * np.maximum(load.per_instance(weights), 1e-300)
+    alone = np.bincount(load.owners, minlength=load.instances) < 2
+    return alone | (heaviest > share * load.per_instance(weights))
 
 
 def _parts(load: OperatorLoad, config: Config, splittable: Flags, room: int) -> Owners:

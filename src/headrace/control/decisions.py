@@ -13,6 +13,7 @@ import numpy as np
 from headrace.control.observation import Owners
 from headrace.errors import require
 from headrace.ids import SLOTS, InstanceId, OperatorId
+from headrace.state.levelling import ranges_by_owner
 from headrace.state.routing import Routing
 from headrace.state.slots import SlotRanges
 
@@ -103,21 +104,8 @@ def moves_between(before: Owners, after: Owners) -> tuple[Move, ...]:
     (Move(slots=((3, 5), (9, 10)), to=1),)
     """
     changed = np.flatnonzero(before != after)
-    return tuple(Move(ranges, InstanceId(taker)) for taker, ranges in _ranges_by_owner(changed, after).items())
-
-
-def _ranges_by_owner(slots: Owners, owners: Owners) -> dict[int, SlotRanges]:
-    """Ascending slots as ranges for each of their owners: by owner, then by slot, cut where the owner changes or a slot is left out."""
-    if not len(slots):
-        return {}
-    slots = slots[np.argsort(owners[slots], kind="stable")]
-    takers = owners[slots]
-    cuts = np.flatnonzero((np.diff(slots) != 1) | (np.diff(takers) != 0)) + 1
-    starts, ends = np.r_[0, cuts], np.r_[cuts, len(slots)]
-    found: dict[int, list[tuple[int, int]]] = {}
-    for taker, lo, hi in zip(takers[starts].tolist(), slots[starts].tolist(), (slots[ends - 1] + 1).tolist(), strict=True):
-        found.setdefault(taker, []).append((lo, hi))
-    return {taker: tuple(ranges) for taker, ranges in found.items()}
+    taken = ranges_by_owner(after, int(after.max()) + 1, changed)
+    return tuple(Move(ranges, InstanceId(taker)) for taker, ranges in enumerate(taken) if ranges)
 
 
 def moved(owners: Owners, moves: Iterable[Move]) -> Owners:
@@ -143,6 +131,6 @@ def routed(routing: Routing, decision: Rescale | MoveSlots) -> Routing:
     instances = decision.instances if isinstance(decision, Rescale) else routing.instances
     if not decision.moves:
         return routing.rescaled(instances)
-    ranges = _ranges_by_owner(np.arange(SLOTS), moved(routing.table(), decision.moves))
-    require(max(ranges) < instances, f"moves go to instances 0 to {instances - 1}, and none that goes keeps slots")
-    return Routing(tuple(ranges.get(instance, ()) for instance in range(instances)), routing.epoch + 1)
+    owners = moved(routing.table(), decision.moves)
+    require(int(owners.max()) < instances, f"moves go to instances 0 to {instances - 1}, and none that goes keeps slots")
+    return Routing(ranges_by_owner(owners, instances), routing.epoch + 1)

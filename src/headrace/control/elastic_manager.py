@@ -16,7 +16,9 @@ Where this departs from the paper:
 - Provisioning moves slots to the new instances in the same decision, levelled by load, where Fig. 12 would leave that to the
   balancing of lines 10-12; so a period either rescales or balances, never both from one and the same measurement.
 - Which instances go is not said there: here those with the highest numbers, since instances stay numbered without gaps. Offload deals
-  their slots out, the heaviest first, to the least loaded.
+  their slots out to the least loaded, neighbours together (`headrace.state.levelling`). The heaviest first would level skewed loads a
+  little better (CPU deviates by 0.00 instead of 0.04 for Zipf's law on 24 instances), but cuts the key space into a hundred times as many
+  ranges, each of which costs something at every batch.
 - A measured utilisation saturates at 1, so that a heavy overload takes several decisions: from n to 5n/3 with TUT 0.6, and again.
 """
 
@@ -26,12 +28,12 @@ import math
 from dataclasses import dataclass, field
 
 from headrace.control import load_balancer
-from headrace.control.assignment import levelled
 from headrace.control.checks import ascending, between
 from headrace.control.decisions import Decision, Nothing, Rescale, ScaleIn, ScaleOut, moves_between
 from headrace.control.observation import Observation, OperatorLoad
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
+from headrace.state.levelling import levelled
 
 PROVISIONING = ("load-aware", "individual")
 

@@ -19,17 +19,19 @@ None of the five papers has this; it stands beside their policies. Where it depa
 from __future__ import annotations
 
 import graphlib
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace.control.checks import ascending, between
 from headrace.control.decisions import Decision, Nothing, Rescale, ScaleIn, ScaleOut
 from headrace.control.observation import Floats, Observation, OperatorLoad
 from headrace.errors import QueryError, require
 from headrace.ids import SLOTS, OperatorId
+
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,13 @@ class Config:
         ascending("rates", instances_min=self.instances_min, instances_max=self.instances_max)
 
 
-@dataclass(frozen=True)
-class Capability:
-    """What an operator can do, whatever it was asked to do."""
+@dataclass(frozen=True, eq=False)
+class Capabilities:
+    """What operators can do, whatever they were asked to do; an entry for each of them."""
 
-    rows_per_s: float | None
-    """The true rate of one instance; None if it is not known."""
-    selectivity: float
+    rows_per_s: Floats
+    """The true rate of one instance; 0 if it is not known."""
+    selectivity: Floats
     """Rows out per row in; 1 as long as no row came in."""
 
 
@@ -74,78 +76,85 @@ def decide(observation: Observation, config: Config) -> tuple[Decision, ...]:
     split: 2: 1000 rows/s wanted, 1000 rows/s per instance at most: 1.25 instances at 0.8 busy
     count: 3: 20000 rows/s wanted, 10000 rows/s per instance at most: 2.50 instances at 0.8 busy
     """
-    able = capabilities(observation)
-    wanted = rows_wanted(observation, able)
-    return tuple(_decide_one(load, wanted[load.operator], able[load.operator].rows_per_s, config) for load in observation.operators)
-
-
-def capabilities(observation: Observation) -> dict[OperatorId, Capability]:
-    """Every operator's true rate and selectivity."""
     loads = observation.operators
+    able = capabilities(loads)
+    wanted = rows_wanted(observation, able)
+    exact = np.divide(wanted, able.rows_per_s * config.target, out=np.zeros(len(loads)), where=able.rows_per_s > 0)
+    now = np.array([len(load.cpu) for load in loads])
+    needed = instances_needed(now, exact, config)
+    names = [load.operator for load in loads]
+    columns = zip(names, now.tolist(), needed.tolist(), wanted.tolist(), able.rows_per_s.tolist(), exact.tolist(), strict=True)
+    return tuple(_decided(config.target, *each) for each in columns)
+
+
+def capabilities(loads: Sequence[OperatorLoad]) -> Capabilities:
+    """Every operator's true rate and selectivity."""
     rows = _totals([load.rows_in_per_s for load in loads])
     busy = _totals([load.cpu for load in loads])
     rows_out = _totals([load.rows_out_per_s for load in loads])
-    return {load.operator: _capability(*each) for load, *each in zip(loads, rows, busy, rows_out, strict=True)}
+    known = (rows > 0) & (busy > 0)
+    rates = np.divide(rows, busy, out=np.zeros(len(rows)), where=known)
+    return Capabilities(rates, np.divide(rows_out, rows, out=np.ones(len(rows)), where=known))
 
 
-def _capability(rows: float, busy: float, rows_out: float) -> Capability:
-    if rows == 0 or busy == 0:
-        return Capability(None, 1.0)
-    return Capability(rows / busy, rows_out / rows)
-
-
-def _totals(per_instance: list[Floats]) -> list[float]:
+def _totals(per_instance: list[Floats]) -> Floats:
     """The sum of each array, all at once: there may be a thousand small ones."""
     if not per_instance:
-        return []
+        return np.zeros(0)
     firsts = np.cumsum([0, *map(len, per_instance[:-1])])
-    totals: list[float] = np.add.reduceat(np.concatenate(per_instance), firsts).tolist()
-    return totals
+    return np.asarray(np.add.reduceat(np.concatenate(per_instance), firsts), dtype=np.float64)
 
 
-def rows_wanted(observation: Observation, able: Mapping[OperatorId, Capability]) -> dict[OperatorId, float]:
+def rows_wanted(observation: Observation, able: Capabilities) -> Floats:
     """Rows per second that would reach each operator if all had enough instances."""
     wanted: dict[OperatorId, float] = {}
-    puts_out: dict[OperatorId, float] = {}
+    puts_out = dict(observation.source_rows_per_s)
+    selectivity = dict(zip((load.operator for load in observation.operators), able.selectivity.tolist(), strict=True))
+    inputs = observation.inputs
     for name in _from_the_sources_on(observation):
-        if name not in able:
-            require(name in observation.source_rows_per_s, f"{name} is an operator, or a source with a rate")
-            puts_out[name] = observation.source_rows_per_s[name]
+        if name not in selectivity:
+            require(name in puts_out, f"{name} is an operator, or a source with a rate")
             continue
-        require(bool(observation.inputs.get(name)), f"operator {name} has an input")
-        wanted[name] = sum(puts_out[each] for each in observation.inputs[name])
-        puts_out[name] = wanted[name] * able[name].selectivity
-    return wanted
+        require(bool(inputs.get(name)), f"operator {name} has an input")
+        wanted[name] = sum([puts_out[each] for each in inputs[name]])
+        puts_out[name] = wanted[name] * selectivity[name]
+    return np.array([wanted[load.operator] for load in observation.operators])
 
 
-def _from_the_sources_on(observation: Observation) -> Iterator[OperatorId]:
+def _from_the_sources_on(observation: Observation) -> Iterable[OperatorId]:
+    """All names, each after its inputs. Most queries list their operators so already, and looking is quicker than sorting."""
     graph = {load.operator: observation.inputs.get(load.operator, ()) for load in observation.operators}
+    before = set(observation.source_rows_per_s) - set(graph)
+    for name, inputs in graph.items():
+        if not before.issuperset(inputs):
+            break
+        before.add(name)
+    else:
+        return graph
     try:
-        yield from graphlib.TopologicalSorter(graph).static_order()
+        return list(graphlib.TopologicalSorter(graph).static_order())
     except graphlib.CycleError as error:
         raise QueryError(where="rates", wanted="operators without a cycle", found=" -> ".join(error.args[1])) from error
 
 
-def _decide_one(load: OperatorLoad, wanted: float, rate: float | None, config: Config) -> Decision:
-    if rate is None and wanted > 0:
-        return Nothing(operator=load.operator, why=f"{wanted:.0f} rows/s wanted, but none seen yet to know the rate of an instance by")
-    exact = wanted / (rate * config.target) if rate else 0.0
-    most = f"{rate:.0f} rows/s per instance at most" if rate else "no rows seen"
-    why = f"{wanted:.0f} rows/s wanted, {most}: {exact:.2f} instances at {config.target:g} busy"
-    needed = instances_needed(load.instances, exact, config)
-    if needed == load.instances:
-        return Nothing(operator=load.operator, why=why)
-    kind: type[Rescale] = ScaleOut if needed > load.instances else ScaleIn
-    return kind(operator=load.operator, instances=needed, why=why)
-
-
-def instances_needed(instances: int, exact: float, config: Config) -> int:
+def instances_needed(instances: Counts, exact: Floats, config: Config) -> Counts:
     """At least as many as needed; fewer than now only if there is slack.
 
-    >>> [instances_needed(4, exact, Config()) for exact in (4.1, 3.9, 2.9, 2.0, 0.0)]
+    >>> instances_needed(np.full(5, 4), np.array([4.1, 3.9, 2.9, 2.0, 0.0]), Config()).tolist()
     [5, 4, 4, 3, 1]
     """
     # Rounded, since floating point makes a little more than a whole number of what is one.
-    least, roomy = (math.ceil(round(each, 9)) for each in (exact, exact * (1 + config.slack)))
-    needed = max(least, min(instances, roomy))
-    return max(config.instances_min, min(config.instances_max, needed))
+    least, roomy = (np.ceil(each.round(9)) for each in (exact, exact * (1 + config.slack)))
+    needed = np.maximum(least, np.minimum(instances, roomy))
+    return needed.clip(config.instances_min, config.instances_max).astype(np.int64)
+
+
+def _decided(target: float, operator: OperatorId, now: int, needed: int, wanted: float, rate: float, exact: float) -> Decision:
+    if not rate and wanted > 0:
+        return Nothing(operator=operator, why=f"{wanted:.0f} rows/s wanted, but none seen yet to know the rate of an instance by")
+    most = f"{rate:.0f} rows/s per instance at most" if rate else "no rows seen"
+    why = f"{wanted:.0f} rows/s wanted, {most}: {exact:.2f} instances at {target:g} busy"
+    if needed == now:
+        return Nothing(operator=operator, why=why)
+    kind: type[Rescale] = ScaleOut if needed > now else ScaleIn
+    return kind(operator=operator, instances=needed, why=why)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from headrace.control.decisions import Decision, MoveSlots, Nothing, Rescale, moved
+from headrace.control.decisions import Decision, MoveSlots, Nothing, Rescale, Shed, moved
 from headrace.control.observation import Floats, Observation, OperatorLoad, Owners, loads_of
 from headrace.ids import SLOTS, OperatorId
 
@@ -37,6 +37,8 @@ class Model:
     owners: Owners = field(init=False)
     at_s: float = 0.0
     changes: list[Decision] = field(default_factory=list)
+    hidden: bool = False
+    """Whether an instance ever used all of its CPU, and so hid how much more it needs."""
 
     def __post_init__(self) -> None:
         self.owners = even(self.instances)
@@ -46,6 +48,7 @@ class Model:
 
     def observe(self, period_s: float = 5.0) -> Observation:
         self.at_s += period_s
+        self.hidden |= bool(self.loads().max() > 1)
         return observed(load(self.loads().clip(max=1), self.owners, self.slot_cost * 1000), at_s=self.at_s)
 
     def perform(self, decisions: Iterable[Decision]) -> bool:
@@ -64,6 +67,34 @@ class Model:
             self.changes.append(decision)
             acted = True
         return acted
+
+
+class Loop(Model):
+    """With zones, and with rows that are shed."""
+
+    keep: np.ndarray
+    zones: str = "x"
+
+    def observe(self, period_s: float = 1.0) -> Observation:
+        self.at_s += period_s
+        keep = np.ones(self.instances) if not hasattr(self, "keep") else np.resize(self.keep, self.instances)
+        keep[len(getattr(self, "keep", ())) :] = 1.0
+        self.keep = keep
+        self.hidden |= bool(self.loads().max() > 1)
+        wanted = self.loads() * keep
+        cpu = wanted.clip(max=1)
+        queue = np.where(wanted > 1, 5000.0, 0.0)
+        zones = tuple(self.zones[i % len(self.zones)] for i in range(self.instances))
+        each = OperatorLoad(NAME, cpu, self.owners, self.slot_cost * 1000, rows_in_per_s=cpu * 1000, queue_rows=queue, zones=zones)
+        return Observation(self.at_s, (each,))
+
+    def perform(self, decisions: tuple[Decision, ...]) -> bool:  # type: ignore[override]
+        for decision in decisions:
+            if isinstance(decision, Shed):
+                self.keep[decision.instance] = decision.keep
+                self.changes.append(decision)
+        rest = [decision for decision in decisions if not isinstance(decision, Shed)]
+        return super().perform(rest) or len(rest) < len(decisions)
 
 
 def assert_moves_are_disjoint(decision: Rescale | MoveSlots) -> None:

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
 from headrace.control.decisions import Decision
 from headrace.control.observation import Floats
-from headrace.control.ring import decide
-from headrace.control.ring_messages import Config, Event, Left, Message, Node, Ready, Received, Report, RequestNode, Send, Ship, TakeOver
-from headrace.control.ring_view import NodeId, Peer, RingView
+from headrace.control.ring.messages import (
+    Checkpoint,
+    Config,
+    Event,
+    Left,
+    Message,
+    Node,
+    Ready,
+    Received,
+    Report,
+    RequestNode,
+    Send,
+    Ship,
+    TakeOver,
+)
+from headrace.control.ring.protocol import decide
+from headrace.control.ring.view import NodeId, Peer, RingView
 from headrace.ids import SLOTS
 
 QUEUE_ROWS_OVERLOADED = 5000.0
@@ -23,7 +38,8 @@ class Ring:
         self.rng = np.random.default_rng(seed)
         self.nodes = {peer.node: Node(peer, view) for peer in view.peers}
         self.now_s, self.lost_share, self.doubled_share = 0.0, 0.0, 0.0
-        self.network: list[tuple[float, int, NodeId, Received]] = []
+        self.network: list[tuple[float, int, NodeId, NodeId, Message | Checkpoint]] = []
+        self.checkpoints: dict[NodeId, dict[NodeId, Checkpoint]] = {node: {} for node in self.nodes}
         self.order, self.names = itertools.count(), itertools.count(len(self.nodes))
         self.decided: list[tuple[NodeId, Decision]] = []
         # Every change of owner makes a slot's older copies worthless; a node needs the newest to take it.
@@ -70,13 +86,20 @@ class Ring:
     def _report(self, node: NodeId) -> None:
         cpu = self.cpu(node)
         queue = QUEUE_ROWS_OVERLOADED if cpu > 0.9 else 0.0
-        self._happen(node, Report(self.now_s, queue, min(cpu, 1.0), self.slot_cost * 1000))
+        came = tuple(self.checkpoints.setdefault(node, {}).values())
+        self._happen(node, Report(self.now_s, queue, min(cpu, 1.0), self.slot_cost * 1000, came))
+        if node in self.nodes and self.nodes[node].joined:
+            view = self.nodes[node].view
+            for holder in view.holders(node, self.config.replicas):
+                self._post(holder, node, Checkpoint(node, 0.0, view.digest))
 
     def _deliver(self, until_s: float) -> None:
         while self.network and self.network[0][0] <= until_s:
-            self.now_s, _, to, event = heapq.heappop(self.network)
-            if to in self.nodes:
-                self._happen(to, Received(self.now_s, event.sender, event.message))
+            self.now_s, _, to, sender, message = heapq.heappop(self.network)
+            if isinstance(message, Checkpoint):
+                self.checkpoints.setdefault(to, {})[sender] = replace(message, at_s=self.now_s)
+            elif to in self.nodes:
+                self._happen(to, Received(self.now_s, sender, message))
         self.now_s = until_s
 
     def _happen(self, name: NodeId, event: Event) -> None:
@@ -117,12 +140,12 @@ class Ring:
             self.data[new] = np.full(SLOTS, -1)
             self._post(name, new, Ready(self.nodes[new].me.zone), delay_s=2.0)
 
-    def _post(self, to: NodeId, sender: NodeId, message: Message, delay_s: float = 0.0) -> None:
+    def _post(self, to: NodeId, sender: NodeId, message: Message | Checkpoint, delay_s: float = 0.0) -> None:
         if self.rng.random() < self.lost_share:
             return
         for _ in range(1 + (self.rng.random() < self.doubled_share)):
             at_s = self.now_s + delay_s + float(self.rng.exponential(0.05))
-            heapq.heappush(self.network, (at_s, next(self.order), to, Received(0.0, sender, message)))
+            heapq.heappush(self.network, (at_s, next(self.order), to, sender, message))
 
 
 def assert_settled(ring: Ring) -> None:

@@ -78,6 +78,12 @@ def test_one_hot_slot_is_not_given_a_machine_for_nothing() -> None:
     assert "one slot makes over 90% of their load" in decision.why
 
 
+def test_an_instance_of_one_slot_is_never_split_whatever_the_settings() -> None:
+    owners = np.where(np.arange(SLOTS) == 9, 1, 0)
+    (decision,), _ = decide(observed(load([0.2, 0.95], owners)), Config(reports=1, hot_slot_share=1.0), Memory())
+    assert isinstance(decision, Nothing)
+
+
 def test_a_skewed_instance_is_cut_by_load_and_not_by_slots() -> None:
     rows = np.ones(SLOTS)
     rows[:100] = 100

@@ -97,6 +97,13 @@ def test_a_steady_load_measured_with_noise_does_not_swing(flow: Dataflow, seed: 
         assert changes == sorted(changes, reverse=True) or changes == sorted(changes), f"3% of noise is within the slack of 10%: {sizes}"
 
 
+def test_the_order_in_which_operators_are_listed_does_not_matter() -> None:
+    flow = Dataflow([100.0, 10.0, 50.0], [1.0, 2.0, 1.0], [[], [0], [1]], source=200.0, sizes=[1, 1, 1])
+    seen = flow.observe()
+    turned = Observation(0.0, seen.operators[::-1], seen.inputs, seen.source_rows_per_s)
+    assert decide(turned, Config()) == decide(seen, Config())[::-1]
+
+
 def test_a_slow_operator_hides_nothing_of_the_fast_ones_before_it() -> None:
     flow = Dataflow([1000.0, 10.0, 500.0], [1.0, 1.0, 4.0], [[], [0], [1]], source=2000.0, sizes=[1, 1, 1])
     flow.step(Config(target=1.0))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.control.network import Node
-from headrace.control.replicas import together
+from headrace.control.replicas import together, transport
 from headrace.control.replicas.model import Arrangement, Drop, HandOver, Host, Hosts, KeyRange, ReplicaConfig, Ship, changes, copy_costs
 from headrace.control.replicas.together import place_together, rearrange
 from headrace.control.replicas.transport import place_replicas
@@ -70,13 +70,26 @@ def test_no_other_places_are_cheaper(seed: int, q: int, count: int, zones: int, 
     assert after.cost == pytest.approx(cost)
 
 
+@pytest.mark.parametrize("places", [1, 2, 100])
+def test_one_replica_costs_the_same_by_each_way_of_placing_it(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each its cheapest place where nobody is in the way, else Hungarian, else the transport problem."""
+    hosts = random_hosts(3, 6, 3, places)
+    ranges = random_ranges(3, 8, hosts)
+    found = place_replicas(ranges, hosts)
+    monkeypatch.setattr(transport, "DENSE_MAX", 0)
+    sparse = place_replicas(ranges, hosts)
+    dense = transport._hungarian(transport._costs(ranges, hosts, ReplicaConfig()), ranges, hosts, ReplicaConfig())
+    assert found.cost == pytest.approx(sparse.cost)
+    assert found.cost == pytest.approx(float(transport._costs(ranges, hosts, ReplicaConfig())[dense].sum()))
+
+
 def cheapest(ranges: list[KeyRange], hosts: Hosts, config: ReplicaConfig) -> tuple[int, float]:
     """By trying all: the fewest missing, then the least cost."""
     names, zones = hosts.names, hosts.zones
     options = []
     for each in ranges:
         primary = names.index(each.primary)
-        costs = copy_costs(each, hosts, config)[primary]
+        costs = copy_costs(each, hosts, config, primary)
         sets = [s for size in range(config.replicas + 1) for s in itertools.combinations(range(len(names)), size)]
         apart = [s for s in sets if len({zones[primary], *(zones[at] for at in s)}) == len(s) + 1]
         options.append([(s, config.replicas - len(s), sum(costs[at] for at in s)) for s in apart])

@@ -8,11 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from headrace.control import bottleneck, elastic_manager, load_balancer, pool, rates, ring, tiers
+from headrace.control import bottleneck, elastic_manager, load_balancer, pool, rates, tiers
 from headrace.control.decisions import MoveSlots, Nothing, ScaleIn, ScaleOut
 from headrace.control.observation import Observation, OperatorLoad
-from headrace.control.ring_messages import Announce, Checkpoint, Node, Received, Report
-from headrace.control.ring_view import NodeId, Peer, RingView, even_ring
+from headrace.control.ring import protocol as ring
+from headrace.control.ring.messages import Announce, Config, Known, Node, Received, Report
+from headrace.control.ring.view import NodeId, Peer, RingView, even_ring
 from headrace.ids import SLOTS, OperatorId
 
 INSTANCES = 1000
@@ -45,6 +46,10 @@ def chain() -> object:
     return rates.decide(CHAIN, rates.Config())[0]
 
 
+def many_small() -> object:
+    return rates.decide(MANY, rates.Config())[0]
+
+
 def many_taken() -> object:
     memory = pool.Memory(tuple((float(i) / 20, 1) for i in range(1000)))
     return pool.decide(pool.PoolObservation(50.0, INSTANCES, 0, taken=1), pool.Config(), memory)[0][0]
@@ -56,12 +61,12 @@ def tier(cpu: Observation) -> object:
 
 
 def ring_report() -> object:
-    ring.decide(Report(0.0, 5000.0, 0.95, np.ones(SLOTS)), ring.Config(replicas=3), NODE)
+    ring.decide(Report(0.0, 5000.0, 0.95, np.ones(SLOTS)), Config(replicas=3), NODE)
     return ScaleOut
 
 
-def ring_message(message: Announce | Checkpoint) -> object:
-    ring.decide(Received(0.0, NodeId("n7"), message), ring.Config(replicas=3), NODE)
+def ring_message(message: Announce | Known) -> object:
+    ring.decide(Received(0.0, NodeId("n7"), message), Config(replicas=3), NODE)
     return ScaleOut
 
 
@@ -70,6 +75,12 @@ CHAIN = Observation(
     0.0,
     tuple(load(np.full(10, 0.5), f"o{i}", 10) for i in range(INSTANCES // 10)),
     {OperatorId(f"o{i}"): (OperatorId(f"o{i - 1}" if i else "source"),) for i in range(INSTANCES // 10)},
+    {OperatorId("source"): 1000.0},
+)
+MANY = Observation(
+    0.0,
+    tuple(load(np.full(1, 0.5), f"o{i}", 1) for i in range(INSTANCES)),
+    {OperatorId(f"o{i}"): (OperatorId(f"o{i - 1}" if i else "source"),) for i in range(INSTANCES)},
     {OperatorId("source"): 1000.0},
 )
 VIEW = even_ring("xyz"[i % 3] for i in range(INSTANCES))
@@ -82,12 +93,13 @@ CASES: dict[str, tuple[Callable[[], object], type]] = {
     "elastic manager, scale in": (lambda: elastic_manager.decide(IDLE, elastic_manager.Config())[0], ScaleIn),
     "load balancer": (lambda: load_balancer.decide(SKEWED, load_balancer.Config())[0], MoveSlots),
     "rates, a hundred operators of ten instances": (chain, ScaleOut),
+    "rates, a thousand operators of one instance": (many_small, ScaleOut),
     "pool, a thousand executors taken": (many_taken, object),
     "tiers, global": (lambda: tier(BUSY), ScaleOut),
     "tiers, neighbourhood and global": (lambda: tier(SKEWED), MoveSlots),
     "ring, a report": (ring_report, object),
     "ring, an announcement": (lambda: ring_message(Announce(Peer(NodeId("n7"), 20, "x", 1))), object),
-    "ring, a view that is all new": (lambda: ring_message(Checkpoint(OTHER)), object),
+    "ring, a view that is all new": (lambda: ring_message(Known(OTHER)), object),
 }
 
 

@@ -9,41 +9,13 @@ from hypothesis import strategies as st
 
 from headrace.control import elastic_manager
 from headrace.control.decisions import Decision, MoveSlots, Nothing, ScaleOut, Shed, moved
-from headrace.control.observation import Observation, OperatorLoad
 from headrace.control.tiers import Config, Memory, decide
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from tests.examples import examples
-from tests.unit.control.model import NAME, Model, even, load, observed, slot_costs
+from tests.unit.control.model import NAME, Loop, even, load, observed, slot_costs
 
 CALM = Config(manager=elastic_manager.Config(lower=0.0))
-
-
-class Loop(Model):
-    """With zones, and with rows that are shed."""
-
-    keep: np.ndarray
-    zones: str = "x"
-
-    def observe(self, period_s: float = 1.0) -> Observation:
-        self.at_s += period_s
-        keep = np.ones(self.instances) if not hasattr(self, "keep") else np.resize(self.keep, self.instances)
-        keep[len(getattr(self, "keep", ())) :] = 1.0
-        self.keep = keep
-        wanted = self.loads() * keep
-        cpu = wanted.clip(max=1)
-        queue = np.where(wanted > 1, 5000.0, 0.0)
-        zones = tuple(self.zones[i % len(self.zones)] for i in range(self.instances))
-        each = OperatorLoad(NAME, cpu, self.owners, self.slot_cost * 1000, rows_in_per_s=cpu * 1000, queue_rows=queue, zones=zones)
-        return Observation(self.at_s, (each,))
-
-    def perform(self, decisions: tuple[Decision, ...]) -> bool:  # type: ignore[override]
-        for decision in decisions:
-            if isinstance(decision, Shed):
-                self.keep[decision.instance] = decision.keep
-                self.changes.append(decision)
-        rest = [decision for decision in decisions if not isinstance(decision, Shed)]
-        return super().perform(rest) or len(rest) < len(decisions)
 
 
 def drive(loop: Loop, config: Config, seconds: int, memory: Memory | None = None) -> tuple[list[tuple[float, Decision]], Memory]:

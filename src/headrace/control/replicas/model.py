@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NewType
 
 import numpy as np
 
-from headrace.control.network import Matrix, Node, NodeId, check_nodes, expect
+from headrace.control.network import Matrix, Node, NodeId, Vector, check_nodes, expect
 
 RangeId = NewType("RangeId", str)
 """A contiguous part of the key space that moves as one."""
@@ -100,11 +101,15 @@ class Hosts:
         zones = np.array([host.node.fault_zone for host in hosts])
         return cls(tuple(hosts), np.where(zones[:, None] == zones, inside, between))
 
-    @property
+    @cached_property
     def names(self) -> list[NodeId]:
         return [host.node.name for host in self.hosts]
 
-    @property
+    @cached_property
+    def index(self) -> dict[NodeId, int]:
+        return {name: at for at, name in enumerate(self.names)}
+
+    @cached_property
     def zones(self) -> list[str]:
         return [host.node.fault_zone for host in self.hosts]
 
@@ -117,10 +122,16 @@ class Hosts:
         return Hosts(tuple(replace(host, load=load) for host, load in zip(self.hosts, rest, strict=True)), self.switches)
 
     def ship(self, config: ReplicaConfig) -> Matrix:
-        """The cost of a byte from host to host."""
-        loads = np.array([host.load for host in self.hosts])
-        costs: Matrix = self.switches + config.load_weight * (loads[:, None] + loads)
-        return costs
+        """The cost of a byte from host to host; the same for every range."""
+        found = self._ships.get(config.load_weight)
+        if found is None:
+            loads = np.array([host.load for host in self.hosts])
+            found = self._ships[config.load_weight] = self.switches + config.load_weight * (loads[:, None] + loads)
+        return found
+
+    @cached_property
+    def _ships(self) -> dict[float, Matrix]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -163,8 +174,7 @@ Change = HandOver | Ship | Drop
 
 def holders(each: KeyRange, hosts: Hosts) -> list[int]:
     """The hosts alive that have a copy of a range, the primary first."""
-    index = {name: at for at, name in enumerate(hosts.names)}
-    return [index[name] for name in (each.primary, *sorted(each.replicas)) if name in index]
+    return [hosts.index[name] for name in (each.primary, *sorted(each.replicas)) if name in hosts.index]
 
 
 def changes(ranges: Sequence[KeyRange], hosts: Hosts, after: Arrangement) -> tuple[Change, ...]:
@@ -177,7 +187,7 @@ def changes(ranges: Sequence[KeyRange], hosts: Hosts, after: Arrangement) -> tup
         have = {names[at] for at in holders(each, hosts)}
         primary, replicas = after.primaries[each.name], after.replicas[each.name]
         if primary != each.primary:
-            hand_overs.append(HandOver(each.name, primary, each.primary if each.primary in names else None, primary in have))
+            hand_overs.append(HandOver(each.name, primary, each.primary if each.primary in hosts.index else None, primary in have))
         for target in sorted(replicas - have):
             ships.append(Ship(each.name, _nearest(have, target, hosts), target))
         drops += [Drop(each.name, node) for node in sorted(have - replicas - {primary})]
@@ -185,8 +195,7 @@ def changes(ranges: Sequence[KeyRange], hosts: Hosts, after: Arrangement) -> tup
 
 
 def _nearest(have: Iterable[NodeId], target: NodeId, hosts: Hosts) -> NodeId | None:
-    names = hosts.names
-    return min(have, key=lambda name: (hosts.switches[names.index(name), names.index(target)], name), default=None)
+    return min(have, key=lambda name: (hosts.switches[hosts.index[name], hosts.index[target]], name), default=None)
 
 
 def check_ranges(ranges: Sequence[KeyRange]) -> None:
@@ -194,13 +203,13 @@ def check_ranges(ranges: Sequence[KeyRange]) -> None:
     expect(len(set(names)) == len(names), "ranges", "every name once", names)
 
 
-def copy_costs(each: KeyRange, hosts: Hosts, config: ReplicaConfig) -> Matrix:
-    """What a replica on host m costs per checkpoint while the primary is on host n; a row per n."""
+def copy_costs(each: KeyRange, hosts: Hosts, config: ReplicaConfig, primary: int) -> Vector:
+    """What a replica on each host costs per checkpoint while the primary is on this one."""
     ship = hosts.ship(config)
     have = holders(each, hosts)
     # From durable storage when no copy is left: as far as the farthest host.
     fetch = ship[have].min(axis=0) if have else np.full(len(hosts.hosts), ship.max())
     fetch = each.state_bytes * fetch / config.horizon + STAY
     fetch[have] = 0.0
-    costs: Matrix = each.delta_bytes * ship + fetch
+    costs: Vector = each.delta_bytes * ship[primary] + fetch
     return costs

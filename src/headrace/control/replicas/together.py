@@ -107,8 +107,8 @@ class _Program:
         return host.node.capacity * self.config.utilisation_max
 
     def _candidates(self, each: KeyRange) -> list[int]:
-        if each.primary in self.hosts.names and each.primary not in self.overloaded:
-            return [self.hosts.names.index(each.primary)]
+        if each.primary in self.hosts.index and each.primary not in self.overloaded:
+            return [self.hosts.index[each.primary]]
         have = holders(each, self.hosts)
         others = sorted(set(range(len(self.hosts.hosts))) - set(have), key=lambda at: (self.hosts.hosts[at].load, at))
         return have + others[: max(self.config.spare_hosts, 0 if have else 1)]
@@ -116,9 +116,9 @@ class _Program:
     @cached_property
     def costs(self) -> Vector:
         """Scaled so that no replica and no hand-over costs more than 1 of its own."""
-        per_range = [copy_costs(each, self.hosts, self.config) for each in self.ranges]
+        per_primary = [copy_costs(self.ranges[g], self.hosts, self.config, n) for g, n in self.y]
         primaries = np.array([self._primary_cost(self.ranges[g], n) for g, n in self.y])
-        replicas = np.array([per_range[self.y[at][0]][self.y[at][1], m] for at, m in self.x])
+        replicas = np.array([per_primary[at][m] for at, m in self.x])
         scale = max(primaries.max(initial=0.0), replicas.max(initial=0.0), 1e-300)
         q, count = self.config.replicas, len(self.ranges)
         # Cheaper replicas, at most q, are not worth a hand-over; a mean range less of overload is, with all its replicas moved; and a

@@ -23,6 +23,9 @@ from headrace.control.network import Matrix, NodeId
 from headrace.control.replicas.model import Arrangement, Hosts, KeyRange, RangeId, ReplicaConfig, check_ranges, copy_costs
 from headrace.errors import QueryError, require
 
+DENSE_MAX = 4_000_000
+"""Entries of a table of costs."""
+
 
 def place_replicas(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig | None = None) -> Arrangement:
     """The cheapest places for q replicas of every range, no two copies of it in one zone.
@@ -35,29 +38,46 @@ def place_replicas(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConf
     """
     check_ranges(ranges)
     config = config or ReplicaConfig()
-    lost = [each.name for each in ranges if each.primary not in hosts.names]
+    lost = [each.name for each in ranges if each.primary not in hosts.index]
     if lost:
         hint = "place primaries too: place_together"
         raise QueryError(where="place_replicas", wanted="primaries on hosts", found=f"none for {lost}", hint=hint)
     if not ranges:
         return Arrangement({}, {}, {}, 0.0)
     costs = _costs(ranges, hosts, config)
-    chosen = (_hungarian if config.replicas == 1 else _transport)(costs, ranges, hosts, config)
+    chosen = _solved(costs, ranges, hosts, config)
     return _arranged(ranges, hosts, chosen, costs, config)
+
+
+def _solved(costs: Matrix, ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig) -> npt.NDArray[np.bool_]:
+    if config.replicas > 1:
+        return _transport(costs, ranges, hosts, config)
+    cheapest: npt.NDArray[np.bool_] = (np.arange(costs.shape[1]) == costs.argmin(axis=1)[:, None]) & np.isfinite(costs)
+    if cheapest.any(axis=1).all() and (cheapest.sum(axis=0) <= [host.replicas_max for host in hosts.hosts]).all():
+        # Nobody is in anybody's way.
+        return cheapest
+    # Hungarian has a dense column for every place; where there are many the same problem is smaller as a sparse program.
+    dense = len(ranges) * sum(_places(ranges, hosts)) <= DENSE_MAX
+    return (_hungarian if dense else _transport)(costs, ranges, hosts, config)
 
 
 def _costs(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig) -> Matrix:
     """Ranges by hosts; infinite in the primary's zone."""
-    names, zones = hosts.names, np.array(hosts.zones)
-    costs = np.zeros((len(ranges), len(names)))
+    _, zones = np.unique(np.array(hosts.zones), return_inverse=True)
+    costs = np.zeros((len(ranges), len(hosts.hosts)))
     for row, each in enumerate(ranges):
-        primary = names.index(each.primary)
-        costs[row] = np.where(zones == zones[primary], np.inf, copy_costs(each, hosts, config)[primary])
+        primary = hosts.index[each.primary]
+        costs[row] = np.where(zones == zones[primary], np.inf, copy_costs(each, hosts, config, primary))
     return costs
 
 
+def _places(ranges: Sequence[KeyRange], hosts: Hosts) -> list[int]:
+    """How many replicas each host can have of use."""
+    return [min(host.replicas_max, len(ranges)) for host in hosts.hosts]
+
+
 def _hungarian(costs: Matrix, ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig) -> npt.NDArray[np.bool_]:
-    places = np.repeat(np.arange(len(hosts.hosts)), [min(host.replicas_max, len(ranges)) for host in hosts.hosts])
+    places = np.repeat(np.arange(len(hosts.hosts)), _places(ranges, hosts))
     # One column more for each range: no place.
     nowhere = np.full((len(ranges), len(ranges)), missing_cost(costs, config.replicas))
     rows, columns = linear_sum_assignment(np.hstack([costs[:, places], nowhere]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from headrace.control.checks import ascending, between
 from headrace.control.decisions import Decision
 from headrace.control.observation import Floats
-from headrace.control.ring_view import Arc, NodeId, Peer, RingView
+from headrace.control.ring.view import Arc, NodeId, Peer, RingView
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 
@@ -31,7 +31,7 @@ class Config:
     cpu_merged: float = 0.65
     """A node goes only if its neighbour would then be at most so busy: well below high, or the two would part and join for ever."""
     gain_min: float = 0.05
-    """A move must leave the taker at least so much less busy than the giver was."""
+    """A move must leave everybody who takes at least so much less busy than the overloaded one was."""
     replicas: int = 1
     """r: copies beside the owner's."""
     silence_s: float = 5.0
@@ -66,8 +66,8 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """A delta of the sender's state, and so a sign of life; with it goes what it knows of the ring."""
+class Known:
+    """What the sender knows of the ring, for one whose checkpoints show that it knows another."""
 
     view: RingView
 
@@ -79,7 +79,9 @@ class Help:
     path: tuple[NodeId, ...]
     """Everybody who asks, the overloaded one first."""
     cpu: float
+    """Of the overloaded one: nobody on the path may end up as busy as it was."""
     moved_cpu: float
+    """What the receiver would take."""
     asked_s: float
     """When, on the sender's clock. The answer repeats it, so that a late one is not taken for the answer to another question."""
 
@@ -152,7 +154,9 @@ class Announce:
 
 @dataclass(frozen=True)
 class Probe:
-    """Are you there?"""
+    """Are you there? And do you know the same ring: it may be that the checkpoints only go elsewhere."""
+
+    digest: int
 
 
 @dataclass(frozen=True)
@@ -167,10 +171,24 @@ class Ready:
     zone: str
 
 
-Message = Checkpoint | Help | Leave | Accept | Refuse | Ship | Holding | Grant | Return | Announce | Probe | Alive | Ready
+Message = Known | Help | Leave | Accept | Refuse | Ship | Holding | Grant | Return | Announce | Probe | Alive | Ready
 
 
 # Events.
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The last one that came from a node. Whoever ships checkpoints sends them to `RingView.holders`, with the digest of the view.
+
+    They are no messages of the protocol: a ring of n nodes would have n of them every 2 s to handle, and nearly all say nothing new. What
+    they say is in the report, and only where it is news does a node do anything about it.
+    """
+
+    sender: NodeId
+    at_s: float
+    """When it came."""
+    digest: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +200,8 @@ class Report:
     cpu: float
     rows_per_slot: Floats | None = None
     """For its slots; others are ignored. Without, rows are taken to be spread evenly."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """The last one of each node that sends any."""
 
 
 @dataclass(frozen=True)
@@ -274,6 +294,9 @@ class Node:
     holds: Mapping[NodeId, Ship] = field(default_factory=dict)
     """Whose slots it holds copies of, by the last shipment."""
     heard_s: Mapping[NodeId, float] = field(default_factory=dict)
+    """When a sign of life came from the nodes that it watches."""
+    learnt_s: float = float("-inf")
+    """When it last learnt something of the ring."""
     probing_since_s: float | None = None
     rest_until_s: float = 0.0
     """Until then its reports may show what was before the last change: it neither asks nor helps."""

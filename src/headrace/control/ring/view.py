@@ -9,10 +9,12 @@ so that a hand-over never cuts one and an arc's load is known as exactly as its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from typing import NewType
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -93,28 +95,37 @@ class RingView:
         >>> [peer.node for peer in view.merged(gone=["a"]).merged([a]).peers]
         ['b']
         """
-        all_gone = self.gone.union(gone)
-        known = {peer.node: peer for peer in self.peers if peer.node not in all_gone}
-        changed = len(known) < len(self.peers)
+        newly_gone = [name for name in dict.fromkeys(gone) if name not in self.gone]
+        all_gone = self.gone.union(newly_gone) if newly_gone else self.gone
+        fresh: dict[NodeId, Peer] = {}
         for peer in peers:
-            old = known.get(peer.node)
+            old = fresh.get(peer.node) or self._known.get(peer.node)
             if peer.node not in all_gone and (old is None or old.version < peer.version):
-                known[peer.node] = peer
-                changed = True
-        if not changed:
-            return self if len(all_gone) == len(self.gone) else RingView(self.peers, all_gone)
-        return RingView(tuple(sorted(known.values(), key=lambda peer: (peer.token, peer.node))), all_gone)
+                fresh[peer.node] = peer
+        if not newly_gone and not fresh:
+            return self
+        replaced = [self._known[name] for name in (*newly_gone, *fresh) if name in self._known]
+        digest = _marks([*fresh.values(), *replaced], newly_gone, self.digest)
+        return _VIEWS.get(digest) or self._with(fresh, all_gone, digest)
 
-    def merged_with(self, other: RingView) -> RingView:
-        # Most views are the same already; comparing them is much quicker than merging.
-        same = other.peers == self.peers and other.gone == self.gone
-        return self if same else self.merged(other.peers, other.gone)
+    def _with(self, fresh: Mapping[NodeId, Peer], gone: frozenset[NodeId], digest: int) -> RingView:
+        peers = [peer for peer in self.peers if peer.node not in gone and peer.node not in fresh]
+        view = RingView(tuple(sorted((*peers, *fresh.values()), key=lambda peer: (peer.token, peer.node))), gone)
+        require(view.__dict__.setdefault("digest", digest) == digest, "a view has one digest")
+        _VIEWS[digest] = view
+        return view
+
+    @cached_property
+    def digest(self) -> int:
+        """A number for what is known, the same on every machine: views with the same one need not be sent to each other."""
+        return _marks(self.peers, self.gone)
 
     def knows(self, node: NodeId) -> bool:
-        return node in self._positions
+        return node in self._known
 
     def peer(self, node: NodeId) -> Peer:
-        return self.peers[self._position(node)]
+        require(node in self._known, f"node {node} is on the ring")
+        return self._known[node]
 
     def clockwise(self, node: NodeId) -> Iterator[Peer]:
         """All other nodes, the next one first."""
@@ -133,10 +144,21 @@ class RingView:
         >>> view.arc(NodeId("a")), view.arc(NodeId("b")), RingView.of(Peer(NodeId("a"), 10)).arc(NodeId("a"))
         (Arc(lo=10, size=40), Arc(lo=50, size=4056), Arc(lo=10, size=4096))
         """
-        token = self.peer(node).token
-        following = next(self.clockwise(node), None)
-        # A node alone has everything. With two at one token, which only a view that is behind can show, the first has nothing.
-        return Arc(token, SLOTS) if following is None else Arc.between(token, following.token)
+        found = self._arcs.get(node)
+        if found is None:
+            token = self.peer(node).token
+            following = next(self.clockwise(node), None)
+            # A node alone has everything. With two at one token, which only a view that is behind can show, the first has nothing.
+            found = self._arcs[node] = Arc(token, SLOTS) if following is None else Arc.between(token, following.token)
+        return found
+
+    def before(self, node: NodeId, count: int) -> tuple[Peer, ...]:
+        """The nodes before, so many or all others, the nearest first."""
+        found = self._befores.get((node, count))
+        if found is None:
+            at = self._position(node)
+            found = self._befores[node, count] = tuple(self.peers[at - step] for step in range(1, min(count + 1, len(self.peers))))
+        return found
 
     def holders(self, node: NodeId, replicas: int) -> tuple[NodeId, ...]:
         """Who holds copies of a node's slots: the next ones clockwise, and further ones until the copies lie in enough fault zones.
@@ -149,6 +171,12 @@ class RingView:
         >>> view.holders(NodeId("a"), 1), view.holders(NodeId("b"), 1)
         (('b', 'c'), ('c',))
         """
+        found = self._holders.get((node, replicas))
+        if found is None:
+            found = self._holders[node, replicas] = self._holders_of(node, replicas)
+        return found
+
+    def _holders_of(self, node: NodeId, replicas: int) -> tuple[NodeId, ...]:
         zones = {self.peer(node).zone}
         wanted = min(replicas + 1, len(self._zones))
         found: list[NodeId] = []
@@ -167,12 +195,41 @@ class RingView:
     # A view changes seldom and is asked at every message.
 
     @cached_property
+    def _known(self) -> dict[NodeId, Peer]:
+        return {peer.node: peer for peer in self.peers}
+
+    @cached_property
+    def _arcs(self) -> dict[NodeId, Arc]:
+        return {}
+
+    @cached_property
+    def _befores(self) -> dict[tuple[NodeId, int], tuple[Peer, ...]]:
+        return {}
+
+    @cached_property
+    def _holders(self) -> dict[tuple[NodeId, int], tuple[NodeId, ...]]:
+        return {}
+
+    @cached_property
     def _positions(self) -> dict[NodeId, int]:
         return {peer.node: at for at, peer in enumerate(self.peers)}
 
     @cached_property
     def _zones(self) -> frozenset[str]:
         return frozenset(peer.zone for peer in self.peers)
+
+
+# Thousands of nodes in one process come to know the same ring by different ways. Views are values, so that one of each is enough, and what
+# follows from it is worked out once. A real node has its own one only.
+_VIEWS: WeakValueDictionary[int, RingView] = WeakValueDictionary()
+
+
+def _marks(peers: Iterable[Peer], gone: Iterable[NodeId], start: int = 0) -> int:
+    """Marks of all of these, by exclusive or: what is marked twice is taken out again, so that a change costs what changed."""
+    texts = [f"{peer.node} {peer.token} {peer.zone} {peer.version}" for peer in peers]
+    for text in (*texts, *(f"{name} is gone" for name in gone)):
+        start ^= int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "big")
+    return start
 
 
 def even_ring(zones: Iterable[str]) -> RingView:

@@ -8,15 +8,44 @@ from __future__ import annotations
 
 import itertools
 
-from headrace.control.ring_messages import Alive, Announce, Checkpoint, Holding, Probe, Ship, Shipment, TakeOver
-from headrace.control.ring_turn import Turn
-from headrace.control.ring_view import Arc, NodeId, Peer, RingView
+from headrace.control.ring.messages import Alive, Announce, Holding, Known, Probe, Ship, Shipment, TakeOver
+from headrace.control.ring.turn import Turn
+from headrace.control.ring.view import Arc, NodeId, Peer, RingView
 
 
-def checkpoint(turn: Turn) -> None:
-    """Tell the holders of copies what changed; they also learn that the node lives."""
-    for holder in turn.node.view.holders(turn.id, turn.config.replicas):
-        turn.send(holder, Checkpoint(turn.node.view))
+def hear_checkpoints(turn: Turn) -> None:
+    """Signs of life of those it watches; and whoever knows another ring is told this one."""
+    node = turn.node
+    came = {each.sender: each for each in node.load.checkpoints}
+    never = float("-inf")
+    heard_s = {
+        # One whom it did not watch before is taken to have spoken just now.
+        peer.node: max(node.heard_s.get(peer.node, turn.at_s), came[peer.node].at_s if peer.node in came else never)
+        for peer in _watched(turn)
+    }
+    if heard_s != node.heard_s:
+        turn.change(heard_s=heard_s)
+    for each in node.load.checkpoints:
+        # One that came just after this node learnt something was sent before its sender could learn it too.
+        if each.digest != node.view.digest and each.at_s > node.learnt_s + turn.config.answer_s:
+            tell(turn, each.sender)
+
+
+def _watched(turn: Turn) -> tuple[Peer, ...]:
+    """The nodes before, as many as there are replicas: it holds copies of all of them."""
+    return turn.node.view.before(turn.id, turn.config.replicas)
+
+
+def tell(turn: Turn, to: NodeId) -> None:
+    """What this node knows; only that it is gone, to one who was taken for dead and does not know it."""
+    view = turn.node.view
+    turn.send(to, Announce(turn.node.me, (to,)) if to in view.gone else Known(view))
+
+
+def on_known(turn: Turn, sender: NodeId, message: Known) -> None:
+    turn.adopt(turn.node.view.merged(message.view.peers, message.view.gone))
+    if turn.node.joined and turn.node.view.digest != message.view.digest:
+        tell(turn, sender)
 
 
 def repair(turn: Turn) -> None:
@@ -27,6 +56,13 @@ def repair(turn: Turn) -> None:
     holders = node.view.holders(turn.id, turn.config.replicas)
     deal_to = node.deal.to if node.deal else None
     owned = node.owned()
+    if (
+        not node.shipping
+        and deal_to is None
+        and len(node.copies) == len(holders)
+        and all(node.copies.get(each) == owned for each in holders)
+    ):
+        return
     turn.change(
         # Of slots that were given away a copy is out of date, should they ever come back.
         copies={
@@ -85,31 +121,22 @@ def on_holding(turn: Turn, sender: NodeId, message: Holding) -> None:
         turn.change(copies={**node.copies, sender: node.shipping[sender].message.arc}, shipping=rest)
 
 
-def on_checkpoint(turn: Turn, sender: NodeId, message: Checkpoint) -> None:
-    if sender in turn.node.view.gone:
-        # It was taken for dead and does not know it.
-        turn.send(sender, Announce(turn.node.me, (sender,)))
-        return
-    hear(turn, sender)
-    turn.adopt(turn.node.view.merged_with(message.view))
-
-
 def hear(turn: Turn, sender: NodeId) -> None:
-    turn.change(heard_s={**turn.node.heard_s, sender: turn.at_s})
+    if sender in turn.node.heard_s:
+        turn.change(heard_s={**turn.node.heard_s, sender: turn.at_s})
 
 
-def on_probe(turn: Turn, sender: NodeId) -> None:
+def on_probe(turn: Turn, sender: NodeId, message: Probe) -> None:
     turn.send(sender, Alive())
+    if message.digest != turn.node.view.digest:
+        tell(turn, sender)
 
 
 def watch(turn: Turn) -> None:
     """Look after the node before; take over when it is dead."""
     node, config = turn.node, turn.config
-    before = list(itertools.islice(node.view.counter_clockwise(turn.id), config.replicas))
+    before = _watched(turn)
     if not before or turn.is_leaving():
-        return
-    if before[0].node not in node.heard_s:
-        hear(turn, before[0].node)
         return
     heard_s = node.heard_s[before[0].node]
     since_s = node.probing_since_s
@@ -117,12 +144,12 @@ def watch(turn: Turn) -> None:
         if turn.at_s - heard_s > config.silence_s:
             turn.change(probing_since_s=turn.at_s)
             for peer in before:
-                turn.send(peer.node, Probe())
+                turn.send(peer.node, Probe(node.view.digest))
     elif heard_s > since_s:
         turn.change(probing_since_s=None)
     elif turn.at_s - since_s >= config.answer_s:
         turn.change(probing_since_s=None)
-        dead = list(itertools.takewhile(lambda peer: node.heard_s.get(peer.node, since_s) <= since_s, before))
+        dead = list(itertools.takewhile(lambda peer: node.heard_s[peer.node] <= since_s, before))
         take_over(turn, dead)
 
 
@@ -135,6 +162,8 @@ def take_over(turn: Turn, dead: list[Peer]) -> None:
     ask = _others_with_copies(node.view, turn.id, names, turn.config.replicas) if lacking else ()
     turn.place(dead[-1].token, gone=names)
     turn.settle()
+    # Rows waited for as long as nobody knew of the failure, so that the next reports show a queue whether or not the load is bearable.
+    turn.rest()
     if turn.node.promised and turn.node.promised[0] in names:
         turn.change(promised=None)
     lost = "" if not lacking or ask else "; their state is lost"

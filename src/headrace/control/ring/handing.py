@@ -1,0 +1,72 @@
+"""A hand-over of the ring from the answer to the announcement: ship what the taker lacks, grant, take the new place.
+
+The owner gives up the slots with the grant, before anybody else takes them, so that no slot ever has two owners.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.control.ring import copies
+from headrace.control.ring.cuts import cut
+from headrace.control.ring.messages import Announce, Deal, Grant, Return
+from headrace.control.ring.turn import Turn
+from headrace.control.ring.view import Arc, NodeId, RingView
+
+
+def hand_over(turn: Turn, deal: Deal) -> None:
+    """Somebody takes slots: which ones follows from the load now."""
+    node = turn.node
+    found = (node.me.token, 0.0) if deal.leaving else cut(node.owned(), node.load, turn.config.gain_min)
+    turn.change(deal=replace(deal, stage="shipping", since_s=turn.at_s, token=found[0] if found else 0))
+    if found:
+        go_on(turn)
+    else:
+        turn.drop()
+
+
+def go_on(turn: Turn, again: bool = False) -> None:
+    """Grant the slots as soon as their copy is with the taker; ``again`` repeats what may have been lost on the way."""
+    node, deal = turn.node, turn.node.deal
+    if deal is None or deal.to is None or deal.stage not in ("shipping", "ceded"):
+        return
+    if deal.stage == "shipping":
+        going = node.owned() if deal.leaving else Arc.between(deal.token, node.owned().hi)
+        if deal.leaving and deal.token != node.me.token:
+            # Its arc grew meanwhile, by the failure of a neighbour; it is not light any more.
+            turn.drop()
+            return
+        if not node.copies.get(deal.to, Arc(0, 0)).covers(going):
+            copies.ship(turn, deal.to, going)
+            return
+        turn.change(deal=replace(deal, stage="ceded", since_s=turn.at_s))
+    elif not again:
+        return
+    # Only one who is new needs to be told the ring.
+    view = RingView() if node.view.knows(deal.to) else node.view
+    turn.send(deal.to, Grant(deal.token, deal.leaving, view))
+
+
+def on_grant(turn: Turn, sender: NodeId, message: Grant) -> None:
+    node = turn.node
+    if not node.joined:
+        me = replace(node.me, token=message.token, version=node.me.version + 1)
+        turn.change(me=me, view=message.view.merged([me]))
+        turn.announce(by=sender)
+        turn.rest()
+        return
+    if turn.is_leaving():
+        turn.send(sender, Return(message.token))
+    elif sender in node.view.gone or message.token == node.me.token:
+        turn.send(sender, Announce(node.me, (sender,) if sender in node.view.gone else ()))
+    elif node.view.knows(sender) and Arc.between(node.view.peer(sender).token, node.me.token).has(message.token):
+        turn.change(promised=None)
+        turn.place(message.token, gone=(sender,) if message.leaving else ())
+        turn.settle()
+        turn.rest()
+
+
+def on_return(turn: Turn, sender: NodeId, message: Return) -> None:
+    deal = turn.node.deal
+    if deal and deal.stage == "ceded" and (deal.to, deal.token) == (sender, message.token):
+        turn.drop()

@@ -1,0 +1,226 @@
+"""Floe Fig. 8b and section VII: nodes of the ring that fail at the same moment.
+
+8b: 12 nodes, one replica, 15,000 words a second; m nodes of which no two are neighbours fail at once. All takers recover side by side, so
+that the time hardly depends on m. VII: up to n r / (r + 1) nodes may fail at once, as long as no more than r of them are neighbours;
+one neighbour more, and state is lost.
+
+Nodes own arcs of different lengths, as tokens of a real ring do; times vary with the load of those who fail. The time to notice a failure,
+by missing checkpoints and a question without an answer, is told apart: the paper's 1.2 to 1.5 s cannot hold it, as checkpoints, which are
+its heartbeats, come every 2 s.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.control.ring.messages import Config
+from headrace.ids import SLOTS
+from headrace.report.plots import Plot, Series
+from headrace.sim import model, workload
+from headrace.sim.scenario import Claim, Options, Result, Scenario, number, violations_of
+from headrace.sim.scenarios.floe_balance import Run, simulate
+from headrace.sim.trace import Trace
+
+FAILS_S = 20.0
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Of all that failed at once: the longest times, as the paper takes them."""
+
+    failed: int
+    noticed_s: float
+    """From the failure to the take-over."""
+    replayed_s: float
+    """From the take-over until all rows since the last checkpoint were processed again."""
+    lost_slots: int
+    whole: bool
+    """Whether every slot has an owner and its replicas again."""
+    trace: Trace
+
+
+def uneven_tokens(nodes: int, spread: float, rng: np.random.Generator) -> list[int]:
+    """Tokens whose arcs differ by up to this part of their mean.
+
+    >>> uneven_tokens(4, 0.0, np.random.default_rng(1))
+    [0, 1024, 2048, 3072]
+    """
+    sizes = 1.0 + rng.uniform(-spread, spread, nodes)
+    return [int(each) for each in np.r_[0.0, np.cumsum(sizes)[:-1]] / sizes.sum() * SLOTS]
+
+
+def apart(nodes: int, count: int, rng: np.random.Generator) -> tuple[int, ...]:
+    """So many of the ring's places, no two of them neighbours."""
+    # Gaps of one between those chosen are put back afterwards; the first place is turned by chance.
+    chosen = np.sort(rng.choice(nodes - count, count, replace=False)) + np.arange(count)
+    return tuple(sorted(int(each) for each in (chosen + rng.integers(nodes)) % nodes))
+
+
+def blocks(nodes: int, replicas: int) -> tuple[int, ...]:
+    """As many places as may fail at once: of each r + 1 neighbours all but the last.
+
+    >>> blocks(6, 2)
+    (0, 1, 3, 4)
+    """
+    return tuple(at for at in range(nodes - nodes % (replicas + 1)) if (at + 1) % (replicas + 1))
+
+
+def fail(places: tuple[int, ...], nodes: int, replicas: int, busy: float, options: Options, seed: int) -> Recovery:
+    """Let the nodes at these places of the ring fail, at any moment between two checkpoints."""
+    rng = np.random.default_rng([seed, len(places), nodes, replicas])
+    rate = number(options, "words_per_s") * nodes / 12
+    at_s = FAILS_S + float(rng.uniform(0, 2.0))
+    # Nodes stay as many as there are, but for those that fail: it is recovery that is looked at.
+    config = Config(replicas=replicas, nodes_min=nodes)
+    found = simulate(
+        workload.constant(rate),
+        at_s + number(options, "after_s"),
+        nodes,
+        config,
+        seed,
+        tokens=uneven_tokens(nodes, number(options, "uneven"), rng),
+        words_per_s=rate / nodes / busy,
+        tick_s=number(options, "tick_s"),
+        faults=(model.Fault(at_s, machines=places),),
+    )
+    return _recovery(found, len(places))
+
+
+def _recovery(found: Run, failed: int) -> Recovery:
+    taken = [change for change in found.ring.changes if change.kind == "take-over"]
+    noticed_s = max((change.taken_s - change.asked_s for change in taken), default=float("nan"))
+    replayed_s = max((change.ready_s - change.taken_s for change in taken), default=float("nan"))
+    return Recovery(failed, noticed_s, replayed_s, found.ring.lost_slots, found.ring.whole(), found.trace)
+
+
+def run(options: Options, seed: int) -> Result:
+    nodes, busy = int(options["nodes"]), number(options, "busy")
+    rng = np.random.default_rng(seed)
+    at_once = {
+        count: [fail(apart(nodes, count, rng), nodes, 1, busy, options, seed + turn) for turn in range(int(options["turns"]))]
+        for count in range(1, nodes // 2 + 1)
+    }
+    # Less busy, since a node may have to do the work of four.
+    most = {replicas: fail(blocks(nodes, replicas), nodes, replicas, busy / 2, options, seed) for replicas in (1, 2, 3)}
+    over = {replicas: fail(tuple(range(replicas + 1)), nodes, replicas, busy / 2, options, seed) for replicas in (1, 2)}
+    large = int(options["nodes_large"])
+    half = fail(blocks(large, 1), large, 1, busy / 2, options, seed)
+    every = [*itertools.chain.from_iterable(at_once.values()), *most.values(), *over.values(), half]
+    figures = _figures(at_once, most, over, half)
+    return Result(
+        _claims(figures, nodes, large),
+        (_plot(at_once),),
+        ("failed at once", "nodes", "replicas", "until noticed", "until replayed", "slots lost"),
+        tuple(_rows(nodes, large, at_once, most, over, half)),
+        violations_of(*(each.trace for each in every)),
+        simulated_s=float(sum(each.trace["at_s"][-1] for each in every)),
+        nodes=max(nodes, large),
+        figures=figures,
+        note="the longest of all that failed at once; 8b's are means of several such runs",
+    )
+
+
+def _mean(found: list[Recovery], field: str) -> float:
+    return float(np.mean([getattr(each, field) for each in found]))
+
+
+def _figures(at_once: dict[int, list[Recovery]], most: dict[int, Recovery], over: dict[int, Recovery], half: Recovery) -> dict[str, float]:
+    figures = {"half.lost": float(half.lost_slots), "half.whole": float(half.whole), "half.replayed_s": half.replayed_s}
+    for count, found in at_once.items():
+        figures |= {f"m{count}.replayed_s": _mean(found, "replayed_s"), f"m{count}.noticed_s": _mean(found, "noticed_s")}
+        figures[f"m{count}.lost"] = float(sum(each.lost_slots for each in found))
+    for replicas, each in most.items():
+        figures |= {f"most.r{replicas}.lost": float(each.lost_slots), f"most.r{replicas}.whole": float(each.whole)}
+    for replicas, each in over.items():
+        figures[f"over.r{replicas}.lost"] = float(each.lost_slots)
+    return figures
+
+
+def _claims(seen: dict[str, float], nodes: int, large: int) -> tuple[Claim, ...]:
+    last = nodes // 2
+    one, all_at_once = seen["m1.replayed_s"], seen[f"m{last}.replayed_s"]
+    middle = [seen[f"m{count}.replayed_s"] for count in range(min(3, last), last + 1)]
+    return (
+        Claim(
+            f"8b: recovery of {last} failures against 1",
+            "does not grow linearly",
+            f"{all_at_once:.2f} s against {one:.2f} s, {all_at_once / one:.1f} times",
+            all_at_once < one * (1 + last) / 2,
+        ),
+        Claim(
+            f"8b: 3 to {last} failures",
+            "about the same (1.2 to 1.5 s)",
+            f"{min(middle):.2f} to {max(middle):.2f} s, beside {seen[f'm{last}.noticed_s']:.1f} s to notice",
+            max(middle) <= 1.5 * min(middle),
+        ),
+        Claim("8b: slots lost", "none", f"{sum(seen[f'm{count}.lost'] for count in range(1, last + 1)):.0f}", seen[f"m{last}.lost"] == 0),
+        *(
+            Claim(
+                f"VII: {nodes} r / (r + 1) = {len(blocks(nodes, replicas))} failures with r = {replicas}",
+                "no loss",
+                f"{seen[f'most.r{replicas}.lost']:.0f} slots lost, replicas {'' if seen[f'most.r{replicas}.whole'] else 'not '}restored",
+                seen[f"most.r{replicas}.lost"] == 0 and bool(seen[f"most.r{replicas}.whole"]),
+            )
+            for replicas in (1, 2, 3)
+        ),
+        Claim(
+            "VII: r + 1 neighbours at once",
+            "not tolerated",
+            f"{seen['over.r1.lost']:.0f} slots lost with r = 1, {seen['over.r2.lost']:.0f} with r = 2",
+            seen["over.r1.lost"] > 0 and seen["over.r2.lost"] > 0,
+        ),
+        Claim(
+            f"VII: every second of {large} nodes",
+            "no loss",
+            f"{seen['half.lost']:.0f} slots lost, replayed in {seen['half.replayed_s']:.2f} s",
+            seen["half.lost"] == 0 and bool(seen["half.whole"]),
+        ),
+    )
+
+
+def _rows(
+    nodes: int, large: int, at_once: dict[int, list[Recovery]], most: dict[int, Recovery], over: dict[int, Recovery], half: Recovery
+) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, str, str, float, float, int]] = [
+        (f"{count}, apart", str(nodes), "1", _mean(found, "noticed_s"), _mean(found, "replayed_s"), sum(each.lost_slots for each in found))
+        for count, found in at_once.items()
+    ]
+    for what, which in (("as many as may", most), ("r + 1 neighbours", over)):
+        for r, each in which.items():
+            rows.append((f"{each.failed}, {what}", str(nodes), str(r), each.noticed_s, each.replayed_s, each.lost_slots))
+    rows.append((f"{half.failed}, every second", str(large), "1", half.noticed_s, half.replayed_s, half.lost_slots))
+    return [(what, of, r, f"{noticed:.1f} s", f"{1000 * replayed:.0f} ms", str(lost)) for what, of, r, noticed, replayed, lost in rows]
+
+
+def _plot(at_once: dict[int, list[Recovery]]) -> Plot:
+    counts = [float(count) for count in at_once]
+    series = (
+        Series("until replayed", counts, [1000 * _mean(found, "replayed_s") for found in at_once.values()]),
+        Series("until noticed", counts, [1000 * _mean(found, "noticed_s") for found in at_once.values()]),
+    )
+    return Plot("Floe Fig. 8b: recovery from simultaneous failures", "ms", series, x_label="nodes that fail at once")
+
+
+OPTIONS: Options = {
+    "nodes": 12,
+    "words_per_s": 15_000.0,
+    "busy": 0.4,
+    "uneven": 0.3,
+    "turns": 5,
+    "after_s": 60.0,
+    "tick_s": 0.05,
+    "nodes_large": 200,
+}
+
+SCENARIOS = (
+    Scenario(
+        "floe-fig8b",
+        "Floe Fig. 8b, VII",
+        "recovery takes about as long for six failures as for three; up to n r / (r + 1) nodes may fail at once",
+        OPTIONS,
+        run,
+    ),
+)

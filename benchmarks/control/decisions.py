@@ -154,8 +154,13 @@ def _of_borealis(world: World) -> dict[str, Case]:
     planner = plan_by_tables(networks.chains([[0.01, 0.02]] * max(world.instances // 2, 1)), (200.0, 200.0))
 
     def rebalanced(method: str) -> Case:
-        config = correlation.CorrelationConfig(method=method)
-        return Case(lambda: correlation.rebalance(world.history, servers, placement, config), bool)
+        config, known = correlation.CorrelationConfig(method=method), world.history
+
+        def call() -> object:
+            # Every decision has a history of its own, whose means and deviations it has to find first.
+            return correlation.rebalance(correlation.LoadHistory(known.operators, known.series), servers, placement, config)
+
+        return Case(call, bool)
 
     return {
         "correlation, one-way": rebalanced("one-way"),

@@ -9,7 +9,8 @@ the duty of a server all that it would have to recover for anybody, and the load
 
     unevenness = sum over servers of duty^2 / capacity + sum over pairs of load^2 / capacity of the backup
 
-must fall by `gain_min` with every change, and the longest recovery time must not rise. So a steady load comes to rest. A new backup is
+must fall with every change, by `gain_min` of what the worst server has part in (of the whole, one change among a hundred servers would
+never be worth it), and the longest recovery time must not rise. So a steady load comes to rest. A new backup is
 never the primary nor in its zone. The paper only moves units between the worst and the best; relieving the slowest backup of the worst is
 ours, for the case that the worst backs up nothing.
 
@@ -28,7 +29,7 @@ from headrace.control.network import Node, NodeId, expect
 @dataclass(frozen=True)
 class BackupConfig:
     gain_min: float = 0.02
-    """By which share the unevenness must fall for a change to be worth shipping a unit's whole state."""
+    """By which share of the worst server's part the unevenness must fall for a change to be worth shipping a unit's whole state."""
     changes_max: int = 4
     """In one run."""
 
@@ -94,6 +95,11 @@ class Burden:
         of_servers = sum(duty_s**2 / self.capacity[name] for name, duty_s in self.duties_s.items())
         return of_servers + sum(load_s**2 / self.capacity[backup] for (_, backup), load_s in self.pairs_s.items())
 
+    def part(self, server: NodeId) -> float:
+        """What a server's duty and its own pairs have of the unevenness."""
+        pairs = sum(load_s**2 / self.capacity[backup] for (primary, backup), load_s in self.pairs_s.items() if primary == server)
+        return self.duties_s[server] ** 2 / self.capacity[server] + pairs
+
     def gain(self, unit: HaUnit, target: NodeId) -> float:
         """By how much the unevenness falls with another backup of this unit."""
         x = unit.recovery_s
@@ -113,7 +119,7 @@ def _best_change(units: Sequence[HaUnit], nodes: Sequence[Node], config: BackupC
     # Ties go to the least duty, then to the first name, so that the answer does not depend on the order of nodes.
     worst = min(times_s, key=lambda name: (-times_s[name], name))
     best = min(times_s, key=lambda name: (times_s[name], burden.duties_s[name] / burden.capacity[name], name))
-    wanted = config.gain_min * burden.unevenness
+    wanted = config.gain_min * burden.part(worst)
     possible = [
         (burden.gain(unit, target), unit, target)
         for unit, target in _candidates(units, nodes, worst, best)

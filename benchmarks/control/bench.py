@@ -8,13 +8,14 @@ from benchmarks.control import decisions
 from headrace.bench.direct import median_s
 from headrace.bench.model import Benchmark, Figure, Measured, Options
 from headrace.control import correlation, resilient
-from headrace.control.network import Deployment, Node, Operator, Query
+from headrace.control.network import Deployment, Node
 from headrace.control.shedding import plan
 from headrace.control.shedding.fit import FitConfig
 from headrace.control.shedding.groups import plan_by_tables
 from headrace.control.shedding.networks import IMBALANCES, growing_imbalance
 from headrace.control.shedding.program import Program
 from headrace.control.shedding.quadtree import SolverConfig, plan_ahead
+from headrace.control.trees import random_trees
 
 PLACEMENT_S_MAX = 2.0
 LOOKUP_US_MAX = 100.0
@@ -22,21 +23,10 @@ DECISION_MS_MAX = 10.0
 LOOKUPS = 300
 
 
-def trees(sources: int, each: int) -> Query:
-    """For every source a random tree of operators."""
-    rng = np.random.default_rng(0)
-    operators = []
-    for source in range(sources):
-        for at in range(each):
-            parent = f"s{source}" if at == 0 else f"o{source}.{int(rng.integers(max(0, at - 3), at))}"
-            cost, selectivity = rng.uniform(0.1, 1), rng.uniform(0.5, 1)
-            operators.append(Operator(f"o{source}.{at}", (parent,), cost=float(cost), selectivity=float(selectivity)))
-    return Query(tuple(f"s{at}" for at in range(sources)), tuple(operators))
-
-
 def placements(operators: int, nodes: int, repeats: int) -> list[Figure]:
     places = tuple(Node(f"n{at}") for at in range(nodes))
-    query = trees(max(operators // 100, 2), operators // max(operators // 100, 2))
+    sources = max(operators // 100, 2)
+    query = random_trees(0, sources, operators // sources)
     history = decisions.history(operators, streams=max(operators // 20, 2))
     calls = {"ROD": lambda: resilient.place(query, places), "correlation": lambda: correlation.place(history, places)}
     title = f"{operators:,} operators on {nodes} nodes"

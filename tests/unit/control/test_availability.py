@@ -217,6 +217,18 @@ def test_a_server_that_backs_up_too_much_is_relieved() -> None:
     assert "a would take 9 s" in changes[0].reason
 
 
+@pytest.mark.parametrize("servers", [5, 100])
+def test_the_worst_point_of_failure_is_relieved_however_many_other_servers_there_are(servers: int) -> None:
+    nodes = [Node(f"s{at}") for at in range(servers)]
+    others = [
+        HaUnit(f"o{at}.{number}", f"s{at}", f"s{(at + 1 + number) % servers}", redo_s=1) for at in range(1, servers) for number in range(3)
+    ]
+    worst = [HaUnit(f"w{number}", "s0", "s1", redo_s=1) for number in range(8)]
+    changes = reassign(worst + others, nodes)
+    assert changes
+    assert {change.unit[0] for change in changes} == {"w"}
+
+
 @pytest.mark.parametrize("wrong", [{"method": "best"}, {"interval_s": 0}, {"paste_factor": -1}, {"gain_min_s": -1}])
 def test_a_wrong_setting_is_refused_by_name(wrong: dict[str, float]) -> None:
     with pytest.raises(QueryError, match=next(iter(wrong))):

@@ -21,9 +21,10 @@ from headrace.bench.model import Benchmark, Figure, Measured, Options
 
 
 def median_s(call: Callable[[], object], repeats: int, calls: int = 1) -> float:
-    """Seconds of a call: the median of some repeats, each the mean of `calls`, after one that does not count.
+    """CPU seconds of a call: the median of some repeats, each the mean of `calls`, after one that does not count.
 
-    The garbage collector waits meanwhile: what it does in one call's time is mostly the doing of others.
+    CPU rather than the clock, so that what else the machine does counts little. The garbage collector waits meanwhile: what it does in one
+    call's time is mostly the doing of others.
     """
     call()
     took = []
@@ -31,10 +32,10 @@ def median_s(call: Callable[[], object], repeats: int, calls: int = 1) -> float:
     gc.disable()
     try:
         for _ in range(repeats):
-            start_s = time.perf_counter()
+            start_s = time.process_time()
             for _ in range(calls):
                 call()
-            took.append((time.perf_counter() - start_s) / calls)
+            took.append((time.process_time() - start_s) / calls)
     finally:
         if collects:
             gc.enable()

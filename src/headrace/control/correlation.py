@@ -24,14 +24,14 @@ Where it departs from the paper:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from headrace.control.correlation_pairs import Indices, Mapping, Pair, best, exchange, one_way, two_way
+from headrace.control.correlation_pairs import Indices, Mapping, Pairs, best, exchanged, one_way, two_way
 from headrace.control.network import Matrix, Node, NodeId, Placement, Vector, check_nodes, check_placement, expect, node_sums, owners
 from headrace.ids import OperatorId
 
@@ -118,21 +118,33 @@ def rebalance(
     capacities = np.array([node.capacity for node in nodes])
     at = owners(placement, history.operators, nodes)
     used = np.bincount(at, weights=history.means, minlength=len(nodes)) / capacities
-    order = np.argsort(-used, kind="stable")
-    moves: list[Move] = []
-    for full, empty in zip(order[: len(order) // 2].tolist(), order[::-1].tolist(), strict=False):
-        if used[full] - used[empty] > config.gap_max:
-            # In order of the nodes, not of their loads, so that doing it again gives the same.
-            ends = sorted((full, empty))
-            mine = np.flatnonzero((at == full) | (at == empty))
-            pair = Pair(history.centred[mine], history.means[mine], (float(capacities[ends[0]]), float(capacities[ends[1]])))
-            before = (at[mine] == ends[1]).astype(np.int64)
-            after = _rebalanced(pair, before, config)
-            reason = f"{nodes[full].name} is used {used[full]:.2f}, {nodes[empty].name} {used[empty]:.2f}"
-            for each in np.flatnonzero(after != before).tolist():
-                source, target = nodes[ends[before[each]]].name, nodes[ends[after[each]]].name
-                moves.append(Move(history.operators[mine[each]], source, target, reason))
-    return tuple(moves)
+    order = np.argsort(-used, kind="stable").tolist()
+    ends = [
+        (full, empty)
+        for full, empty in zip(order[: len(order) // 2], order[::-1], strict=False)
+        if used[full] - used[empty] > config.gap_max
+    ]
+    # Within a pair in order of the nodes, not of their loads, so that doing it again gives the same.
+    ends = [(min(pair), max(pair)) for pair in ends]
+    members = [np.flatnonzero((at == first) | (at == second)) for first, second in ends]
+    after = at.copy()
+    for some in _by_size(members):
+        pairs = Pairs.gathered([members[each] for each in some], history.centred, history.means, capacities[[ends[each] for each in some]])
+        second = np.array([ends[each][1] for each in some])
+        before = (np.append(at, -1)[pairs.places] == second[:, None]).astype(np.int64)
+        for row, each in zip(_rebalanced(pairs, before, config), some, strict=True):
+            after[members[each]] = np.array(ends[each])[row[: len(members[each])]]
+    return _moves(history.operators, nodes, at, after, used)
+
+
+def _moves(operators: Sequence[OperatorId], nodes: Sequence[Node], at: Indices, after: Indices, used: Vector) -> tuple[Move, ...]:
+    said = [f"{node.name} is used {share:.2f}" for node, share in zip(nodes, used.tolist(), strict=True)]
+    found = []
+    for each in np.flatnonzero(after != at).tolist():
+        source, target = int(at[each]), int(after[each])
+        full, empty = (source, target) if used[source] >= used[target] else (target, source)
+        found.append(Move(operators[each], nodes[source].name, nodes[target].name, f"{said[full]}, {said[empty]}"))
+    return tuple(found)
 
 
 def moved(placement: Placement, moves: Iterable[Move]) -> Placement:
@@ -184,7 +196,7 @@ def _spread(history: LoadHistory, pool: Indices, capacities: Vector, band: float
     for _ in range(len(pool)):
         target = int(np.argmin(used))
         scores = total_rho / len(capacities) - rho[:, target]
-        chosen = best(scores, means, free & (means >= band * means[free].max()))
+        chosen = int(best(scores, means, free & (means >= band * means[free].max())))
         at[chosen], free[chosen] = target, False
         used[target] += means[chosen] / capacities[target]
         totals[target] += series[chosen]
@@ -195,14 +207,21 @@ def _spread(history: LoadHistory, pool: Indices, capacities: Vector, band: float
     return at
 
 
-def _rebalanced(pair: Pair, at: Indices, config: CorrelationConfig) -> Indices:
-    """A mapping of the pair that is more even by `gain_min`, or the one there is."""
-    mapping = Mapping(pair, at)
-    before = mapping.gap
+def _rebalanced(pairs: Pairs, at: Indices, config: CorrelationConfig) -> Indices:
+    """For every pair a mapping that is more even by `gain_min`, or the one there is."""
+    mapping = Mapping(pairs, at)
+    before = mapping.gaps
     if config.method == "two-way":
-        mapping = two_way(pair, config.band)
+        mapping = two_way(pairs, config.band)
     else:
         one_way(mapping)
-        if config.method == "selective":
-            exchange(mapping, config.score_min)
-    return mapping.at if mapping.gap <= before - config.gain_min else at
+    after, gaps = exchanged(mapping, config.score_min) if config.method == "selective" else (mapping.at, mapping.gaps)
+    return np.where((gaps <= before - config.gain_min)[:, None], after, at)
+
+
+def _by_size(members: Sequence[Indices]) -> Iterator[list[int]]:
+    """Pairs that are handled together: those of about as many operators, so that few places stay empty."""
+    found: dict[int, list[int]] = {}
+    for at, each in enumerate(members):
+        found.setdefault(len(each).bit_length(), []).append(at)
+    yield from found.values()

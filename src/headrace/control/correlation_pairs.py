@@ -1,12 +1,18 @@
-"""A pair of nodes exchanges operators (Borealis 3.1): one-way, two-way, and one-way with selective exchange.
+"""Pairs of nodes exchange operators (Borealis 3.1): one-way, two-way, and one-way with selective exchange, many pairs at a time.
 
-A mapping says for each operator of the pair whether it is on node 0 or 1. Series are centred, that is without their means: products of
-them are covariances, and a node's series is the sum of its operators'. Both sums are kept up move by move, so that all scores together
-are one small matrix product. Everything here is about one pair; `correlation.py` says which pairs there are.
+A mapping says for each operator of a pair whether it is on node 0 or 1. Series are centred, that is without their means: products of
+them are covariances, and a node's series is the sum of its operators'. Both sums are kept up move by move, so that all scores are one
+product of matrices. Pairs have nothing to do with each other, but a step of each costs a few numpy calls, whether for one pair or for
+fifty: so all take their steps together, and those that are done stand still.
+
+    centred      pair x operator x period         rows beyond a pair's own operators are 0 and never chosen
+    at           pair x operator
+    totals       pair x node x period
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,149 +22,176 @@ import numpy.typing as npt
 from headrace.control.network import Matrix, Vector
 
 Indices = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
-    centred: Matrix
-    """Of each operator; all 0 where its load is constant."""
-    means: Vector
-    capacities: tuple[float, float]
+class Pairs:
+    places: Indices
+    """The operators of each pair, as numbers of whatever `gathered` was given; their count where there is none."""
+    real: Flags
+    centred: Floats
+    means: Matrix
+    capacities: Matrix
+    """Of both nodes of each pair."""
+
+    @classmethod
+    def gathered(cls, members: Sequence[Indices], centred: Matrix, means: Vector, capacities: Matrix) -> Pairs:
+        places = np.full((len(members), max(len(each) for each in members)), len(means))
+        for at, each in enumerate(members):
+            places[at, : len(each)] = each
+        nobody = np.zeros((1, centred.shape[1]))
+        return cls(places, places < len(means), np.concatenate([centred, nobody])[places], np.append(means, 0.0)[places], capacities)
 
     @cached_property
-    def deviations(self) -> Vector:
-        lengths: Vector = np.sqrt(self.squares)
+    def squares(self) -> Matrix:
+        lengths: Matrix = np.einsum("pkt,pkt->pk", self.centred, self.centred)
         return lengths
 
     @cached_property
-    def squares(self) -> Vector:
-        lengths: Vector = np.einsum("ij,ij->i", self.centred, self.centred)
-        return lengths
-
-    @cached_property
-    def inverse(self) -> Vector:
+    def inverse(self) -> Matrix:
         """Of the deviations; 0 where there is none, so that what is constant correlates with nothing."""
-        return np.divide(1.0, self.deviations, out=np.zeros(len(self.means)), where=self.deviations > 0)
+        return np.divide(1.0, np.sqrt(self.squares), out=np.zeros_like(self.means), where=self.squares > 0)
 
     @cached_property
-    def tolerance(self) -> float:
+    def tolerance(self) -> Vector:
         """Squared deviations of a sum below this are the rounding of series that cancel each other."""
-        return float(1e-12 * self.deviations.sum() ** 2)
+        least: Vector = 1e-12 * np.sqrt(self.squares).sum(axis=1) ** 2
+        return least
+
+    @cached_property
+    def rows(self) -> Indices:
+        return np.arange(len(self.places))
+
+    def covariances(self, series: Matrix) -> Matrix:
+        """Of each operator with its pair's series."""
+        found: Matrix = np.matmul(self.centred, series[:, :, None])[:, :, 0]
+        return found
 
 
 class Mapping:
-    """Who is on which of the two nodes, and what follows from that."""
+    """Who is on which node of its pair, and what follows from that."""
 
-    def __init__(self, pair: Pair, at: Indices) -> None:
-        self.pair = pair
-        self.at = at.copy()
-        share = np.empty((2, len(at)))
-        share[1] = at
-        share[0] = 1 - share[1]
-        self.totals: Matrix = share @ pair.centred
-        self.used: list[float] = (share @ pair.means / pair.capacities).tolist()
+    def __init__(self, pairs: Pairs, at: Indices) -> None:
+        self.pairs, self.at = pairs, at.copy()
+        share = np.stack([1.0 - at, at.astype(np.float64)], axis=1)
+        self.totals: Floats = share @ pairs.centred
+        self.used: Matrix = (share @ pairs.means[:, :, None])[:, :, 0] / pairs.capacities
 
-    def move(self, operator: int) -> None:
-        """To the other node."""
-        source = int(self.at[operator])
-        self.at[operator] = 1 - source
+    def move(self, rows: Indices, operators: Indices) -> None:
+        """One operator of each of some pairs, to the other node."""
+        source = self.at[rows, operators]
+        self.at[rows, operators] = 1 - source
+        series, means = self.pairs.centred[rows, operators], self.pairs.means[rows, operators]
         for node, sign in ((source, -1.0), (1 - source, 1.0)):
-            self.totals[node] += sign * self.pair.centred[operator]
-            self.used[node] += sign * float(self.pair.means[operator]) / self.pair.capacities[node]
+            self.totals[rows, node] += sign * series
+            self.used[rows, node] += sign * means / self.pairs.capacities[rows, node]
 
     @property
-    def fuller(self) -> int:
-        return 0 if self.used[0] >= self.used[1] else 1
+    def fuller(self) -> Indices:
+        return (self.used[:, 1] > self.used[:, 0]).astype(np.int64)
 
     @property
-    def gap(self) -> float:
-        return abs(self.used[0] - self.used[1])
+    def gaps(self) -> Vector:
+        gaps: Vector = np.abs(self.used[:, 0] - self.used[:, 1])
+        return gaps
 
     @property
-    def variance(self) -> float:
+    def variances(self) -> Vector:
         """Of both nodes together, up to a factor."""
-        return float(np.vdot(self.totals, self.totals))
+        squares: Vector = np.einsum("pnt,pnt->p", self.totals, self.totals)
+        return squares
 
-    def scores(self, giver: int) -> Vector:
-        """How much better each operator of the giver fits to the other node: rho(o, rest of its node) - rho(o, the other)."""
-        pair = self.pair
-        own, there = self.totals[giver], self.totals[1 - giver]
-        covariance = pair.centred @ own
+    def scores(self, givers: Indices) -> Matrix:
+        """How much better each operator of a giver fits to the other node: rho(o, rest of its node) - rho(o, the other)."""
+        pairs = self.pairs
+        own, there = self.totals[pairs.rows, givers], self.totals[pairs.rows, 1 - givers]
+        covariance = pairs.covariances(own)
         # Those of the rest of its node: |s - o|^2 = |s|^2 - 2 s.o + |o|^2, and (s - o).o.
-        rest = np.vdot(own, own) - 2 * covariance + pair.squares
-        known = rest > pair.tolerance
-        found: Vector = (covariance - pair.squares) * known / np.sqrt(np.where(known, rest, 1.0))
-        other = float(np.vdot(there, there))
-        if other > pair.tolerance:
-            found = found - (pair.centred @ there) / other**0.5
-        return found * pair.inverse
+        rest = np.einsum("pt,pt->p", own, own)[:, None] - 2 * covariance + pairs.squares
+        found = (covariance - pairs.squares) * _inverse_root(rest, pairs.tolerance[:, None])
+        other = _inverse_root(np.einsum("pt,pt->p", there, there), pairs.tolerance)
+        scores: Matrix = (found - pairs.covariances(there) * other[:, None]) * pairs.inverse
+        return scores
 
 
 def one_way(mapping: Mapping) -> None:
     """The fuller node gives operators, best score first, as long as that narrows the gap."""
-    pair, giver = mapping.pair, mapping.fuller
+    pairs, givers = mapping.pairs, mapping.fuller
     # A move of load x changes the difference by x/c1 + x/c2; below twice the difference, the gap narrows.
-    shift = pair.means * (1 / pair.capacities[0] + 1 / pair.capacities[1])
-    while True:
-        difference = mapping.used[giver] - mapping.used[1 - giver]
-        mine = (mapping.at == giver) & (shift > 0)
+    shift = pairs.means * (1 / pairs.capacities).sum(axis=1)[:, None]
+    active = np.ones(len(givers), dtype=bool)
+    while active.any():
+        difference = (mapping.used[pairs.rows, givers] - mapping.used[pairs.rows, 1 - givers])[:, None]
+        mine = (mapping.at == givers[:, None]) & (shift > 0) & active[:, None]
         fits = mine & (shift <= difference)
-        if not fits.any():
-            # What remains is larger than the difference: one more may still leave less of it.
-            fits = mine & (shift < 2 * difference - 1e-12)
-            if fits.any():
-                mapping.move(best(-shift, pair.means, fits))
-            return
-        mapping.move(best(mapping.scores(giver), pair.means, fits))
+        going = fits.any(axis=1)
+        # Where what remains is larger than the difference, one more may still leave less of it.
+        last = mine & (shift < 2 * difference - 1e-12) & ~going[:, None]
+        scores = np.where(going[:, None], mapping.scores(givers), -shift)
+        rows = np.flatnonzero(going | last.any(axis=1))
+        mapping.move(rows, best(scores, pairs.means, fits | last)[rows])
+        active = going
 
 
-def exchange(mapping: Mapping, score_min: float) -> None:
-    """The fuller node gives its best operator, again and again, until the fuller one has none above the threshold; then back to the best
-    mapping on the way."""
-    pair, gap, variance = mapping.pair, mapping.gap + 1e-12, mapping.variance
-    since: list[int] = []
-    still = np.ones(len(pair.means), dtype=bool)
+def exchanged(mapping: Mapping, score_min: float) -> tuple[Indices, Vector]:
+    """The fuller node gives its best operator, again and again, until the fuller one has none above the threshold. The mapping on the way
+    with the least variance among those as even as the first, and its gaps."""
+    pairs = mapping.pairs
+    gaps, variances, found = mapping.gaps, mapping.variances, mapping.at.copy()
+    first = gaps + 1e-12
+    still = pairs.real.copy()
     while True:
-        giver = mapping.fuller
-        scores = mapping.scores(giver)
-        wanted = still & (mapping.at == giver) & (scores > score_min)
-        if not wanted.any():
-            break
-        chosen = best(scores, pair.means, wanted)
-        mapping.move(chosen)
-        still[chosen] = False
-        since.append(chosen)
-        if mapping.gap <= gap and mapping.variance < variance * (1 - 1e-12):
-            variance, since = mapping.variance, []
-    for operator in since:
-        mapping.move(operator)
+        givers = mapping.fuller
+        scores = mapping.scores(givers)
+        wanted = still & (mapping.at == givers[:, None]) & (scores > score_min)
+        rows = np.flatnonzero(wanted.any(axis=1))
+        if not len(rows):
+            return found, gaps
+        chosen = best(scores, pairs.means, wanted)[rows]
+        mapping.move(rows, chosen)
+        still[rows, chosen] = False
+        better = (mapping.gaps <= first) & (mapping.variances < variances * (1 - 1e-12))
+        found[better] = mapping.at[better]
+        gaps, variances = np.where(better, mapping.gaps, gaps), np.where(better, mapping.variances, variances)
 
 
-def two_way(pair: Pair, band: float) -> Mapping:
-    """Both nodes as if empty: always to the emptier one, the operator that fits best to it rather than to the other."""
-    count = len(pair.means)
-    at = np.zeros(count, dtype=np.int64)
-    free = np.ones(count, dtype=bool)
-    used = [0.0, 0.0]
-    totals = np.zeros((2, pair.centred.shape[1]))
-    rho = np.zeros((2, count))
-    # The largest load left, by a pointer into the operators in order of their loads.
-    order = np.argsort(-pair.means, kind="stable").tolist()
-    for _ in range(count):
-        while not free[order[0]]:
-            order.pop(0)
-        target = 0 if used[0] <= used[1] else 1
-        chosen = best(rho[1 - target] - rho[target], pair.means, free & (pair.means >= band * pair.means[order[0]]))
-        at[chosen], free[chosen] = target, False
-        used[target] += float(pair.means[chosen]) / pair.capacities[target]
-        totals[target] += pair.centred[chosen]
+def two_way(pairs: Pairs, band: float) -> Mapping:
+    """All nodes as if empty: always to the emptier one, the operator that fits best to it rather than to the other."""
+    rows, free = pairs.rows, pairs.real.copy()
+    at = np.zeros(pairs.means.shape, dtype=np.int64)
+    used = np.zeros((len(rows), 2))
+    totals = np.zeros((len(rows), 2, pairs.centred.shape[2]))
+    rho = np.zeros((len(rows), 2, pairs.means.shape[1]))
+    for _ in range(pairs.means.shape[1]):
+        target = (used[:, 1] < used[:, 0]).astype(np.int64)
+        largest = np.where(free, pairs.means, 0.0).max(axis=1)
+        allowed = free & (pairs.means >= band * largest[:, None])
+        chosen = best(rho[rows, 1 - target] - rho[rows, target], pairs.means, allowed)
+        # A pair that is done has nobody left: its choice is an operator that is placed already, and adds nothing.
+        new = free[rows, chosen]
+        at[rows, chosen] = np.where(new, target, at[rows, chosen])
+        free[rows, chosen] = False
+        used[rows, target] += new * pairs.means[rows, chosen] / pairs.capacities[rows, target]
+        totals[rows, target] += new[:, None] * pairs.centred[rows, chosen]
         # Only the target's correlations have changed.
-        length = float(np.vdot(totals[target], totals[target]))
-        rho[target] = (pair.centred @ totals[target]) * (pair.inverse / length**0.5) if length > pair.tolerance else 0.0
-    return Mapping(pair, at)
+        series = totals[rows, target]
+        length = _inverse_root(np.einsum("pt,pt->p", series, series), pairs.tolerance)
+        rho[rows, target] = pairs.covariances(series) * (pairs.inverse * length[:, None])
+    return Mapping(pairs, at)
 
 
-def best(scores: Vector, loads: Vector, allowed: npt.NDArray[np.bool_]) -> int:
-    """The highest score; among equals (but for rounding) the largest load, then the first."""
+def _inverse_root(squares: Floats, tolerance: Floats) -> Floats:
+    """1 / sqrt(x), and 0 for what is no more than rounding."""
+    known = squares > tolerance
+    found: Floats = known / np.sqrt(np.where(known, squares, 1.0))
+    return found
+
+
+def best(scores: Matrix, loads: Matrix, allowed: Flags) -> Indices:
+    """In every row the highest score; among equals (but for rounding) the largest load, then the first."""
     scores = np.where(allowed, scores, -np.inf)
-    return int(np.where(scores >= scores.max() - 1e-9, loads, -1.0).argmax())
+    top = scores >= scores.max(axis=-1, keepdims=True) - 1e-9
+    chosen: Indices = np.where(top, loads, -1.0).argmax(axis=-1)
+    return chosen

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.control.availability.units import HaUnit, UnitId, check_units, pair_loads_s, recovery_times_s
+from headrace.control.availability.units import HaUnit, UnitId, check_units, pair_loads_s, slowest_s
 from headrace.control.network import Node, NodeId, expect
 
 
@@ -91,6 +91,11 @@ class Burden:
         return cls({node.name: node.capacity for node in nodes}, pairs_s, duties_s)
 
     @property
+    def times_s(self) -> dict[NodeId, float]:
+        """How long the recovery of each server would take."""
+        return slowest_s(self.pairs_s, self.capacity)
+
+    @property
     def unevenness(self) -> float:
         of_servers = sum(duty_s**2 / self.capacity[name] for name, duty_s in self.duties_s.items())
         return of_servers + sum(load_s**2 / self.capacity[backup] for (_, backup), load_s in self.pairs_s.items())
@@ -114,15 +119,15 @@ class Burden:
 
 
 def _best_change(units: Sequence[HaUnit], nodes: Sequence[Node], config: BackupConfig) -> Reassignment | None:
-    times_s = recovery_times_s(units, nodes)
     burden = Burden.of(units, nodes)
+    times_s = burden.times_s
     # Ties go to the least duty, then to the first name, so that the answer does not depend on the order of nodes.
     worst = min(times_s, key=lambda name: (-times_s[name], name))
     best = min(times_s, key=lambda name: (times_s[name], burden.duties_s[name] / burden.capacity[name], name))
     wanted = config.gain_min * burden.part(worst)
     possible = [
         (burden.gain(unit, target), unit, target)
-        for unit, target in _candidates(units, nodes, worst, best)
+        for unit, target in _candidates(units, nodes, burden, worst, best)
         if burden.wait_s(unit, target) <= times_s[worst]
     ]
     useful = [each for each in possible if each[0] >= wanted > 0]
@@ -132,11 +137,12 @@ def _best_change(units: Sequence[HaUnit], nodes: Sequence[Node], config: BackupC
     return Reassignment(unit.name, unit.backup, target, f"{worst} would take {times_s[worst]:.3g} s to recover")
 
 
-def _candidates(units: Sequence[HaUnit], nodes: Sequence[Node], worst: NodeId, best: NodeId) -> Iterator[tuple[HaUnit, NodeId]]:
+def _candidates(
+    units: Sequence[HaUnit], nodes: Sequence[Node], burden: Burden, worst: NodeId, best: NodeId
+) -> Iterator[tuple[HaUnit, NodeId]]:
     """Units that the worst backs up, to the best; and those of the worst at its slowest backup, to anybody."""
     zone = {node.name: node.fault_zone for node in nodes}
-    capacity = {node.name: node.capacity for node in nodes}
-    waits_s = {backup: load_s / capacity[backup] for (primary, backup), load_s in pair_loads_s(units).items() if primary == worst}
+    waits_s = {backup: load_s / burden.capacity[backup] for (primary, backup), load_s in burden.pairs_s.items() if primary == worst}
     slowest = max(waits_s, key=lambda name: waits_s[name], default=None)
     for unit in units:
         if unit.backup == worst:

@@ -188,7 +188,7 @@ def test_an_unknown_baseline_is_refused() -> None:
 
 
 def test_an_unknown_benchmark_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(HeadraceError, match="aggregate, elastic"):
+    with pytest.raises(HeadraceError, match="aggregate, control, elastic"):
         discover.load("nothing")
 
 

@@ -30,9 +30,11 @@ class PoolObservation:
     """Executors that were requested and are not there yet."""
     taken: int = 0
     """How many were taken from the pool since the last observation, for more instances or in place of failed ones."""
+    waiting: int = 0
+    """How many are asked for that the pool does not have; they come on top of what shall be ready."""
 
     def __post_init__(self) -> None:
-        counts = (self.working, self.ready, self.starting, self.taken)
+        counts = (self.working, self.ready, self.starting, self.taken, self.waiting)
         require(min(counts) >= 0, f"numbers of executors are not negative, unlike {counts}")
 
 
@@ -77,10 +79,11 @@ def decide(observation: PoolObservation, config: Config, memory: Memory) -> tupl
     memory = _remembered(observation, config, memory)
     burst = burst_max(memory.taken, config.start_s)
     room = max(0, config.total_max - observation.working)
-    wanted = min(config.for_failures + burst, config.ready_max, room)
+    wanted = min(min(config.for_failures + burst, config.ready_max) + observation.waiting, room)
+    waiting = f", {observation.waiting} are waited for" if observation.waiting else ""
     why = (
-        f"{wanted} ready executors wanted, for {burst} were taken within {config.start_s:g} s and {config.for_failures} are for failures; "
-        f"there are {observation.ready}, and {observation.starting} start"
+        f"{wanted} ready executors wanted, for {burst} were taken within {config.start_s:g} s{waiting} and {config.for_failures} are for "
+        f"failures; there are {observation.ready}, and {observation.starting} start"
     )
     if observation.ready + observation.starting < wanted:
         return (RequestExecutors(total=observation.working + wanted, why=why),), memory

@@ -1,0 +1,58 @@
+"""Simulated time: events in a heap, the earliest first, those of one moment in the order they were asked for.
+
+Nothing here knows the real clock, so two runs with one seed are the same event by event.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+from headrace.errors import require
+
+Action = Callable[[], None]
+
+
+class Clock:
+    """What is to happen, and when.
+
+    >>> clock, heard = Clock(), []
+    >>> clock.at(2.0, lambda: heard.append("second"))
+    >>> clock.after(1.0, lambda: clock.after(0.5, lambda: heard.append("first")))
+    >>> clock.run(until_s=3.0)
+    >>> heard, clock.now_s
+    (['first', 'second'], 3.0)
+    """
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.events = 0
+        self._heap: list[tuple[float, int, Action]] = []
+        self._order = itertools.count()
+
+    def at(self, at_s: float, action: Action) -> None:
+        require(at_s >= self.now_s, f"an event at {at_s:g} s lies ahead of {self.now_s:g} s")
+        heapq.heappush(self._heap, (at_s, next(self._order), action))
+
+    def after(self, delay_s: float, action: Action) -> None:
+        self.at(self.now_s + delay_s, action)
+
+    def every(self, period_s: float, action: Action, first_s: float | None = None) -> None:
+        """Again and again. Moments are multiples of the period, so that rounding does not add up."""
+        require(period_s > 0, f"a period is above 0, not {period_s:g}")
+        start_s = self.now_s + (period_s if first_s is None else first_s)
+
+        def again(turn: int) -> None:
+            action()
+            self.at(start_s + (turn + 1) * period_s, lambda: again(turn + 1))
+
+        self.at(start_s, lambda: again(0))
+
+    def run(self, until_s: float) -> None:
+        """Everything up to and at this moment."""
+        while self._heap and self._heap[0][0] <= until_s:
+            self.now_s, _, action = heapq.heappop(self._heap)
+            self.events += 1
+            action()
+        self.now_s = max(self.now_s, until_s)

@@ -1,0 +1,189 @@
+"""Queues as flows: for each instance of an operator, how many rows wait of each tick that rows were born in at the source.
+
+A row keeps the tick of its birth through the whole query, so that what leaves the last operator says how long it was under way. The oldest
+are taken first, as an input merger would (StreamCloud, Fig. 3). Amounts are real numbers: half a row may wait.
+
+    tick of birth     ... 41   42   43  (now)
+    instance 0         0    0    0   12          caught up: takes all it has in one numpy call for all such instances
+    instance 1         3   20   21   19          behind: takes from the left, 16 ticks at a look
+    instance 2         0    0    0    0
+
+The table is a ring of so many ticks. What waits for longer is kept as one heap of rows with the mean of their births: percentiles beyond
+that are a little off, sums and means are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from headrace.control.observation import Flags, Floats, Owners
+
+TICKS_KEPT = 1024
+_LOOK = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Rows on their way, by tick of birth; ``old`` are those whose tick is no longer told apart, ``old_born`` the sum of their ticks."""
+
+    ticks: Owners
+    amounts: Floats
+    old: float = 0.0
+    old_born: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return float(self.amounts.sum()) + self.old
+
+    def times(self, factor: float) -> Flow:
+        return self if factor == 1.0 else Flow(self.ticks, self.amounts * factor, self.old * factor, self.old_born * factor)
+
+
+NO_FLOW = Flow(np.zeros(0, dtype=np.int64), np.zeros(0))
+
+
+def born(tick: int, amount: float) -> Flow:
+    return Flow(np.array([tick]), np.array([amount]))
+
+
+def joined(flows: list[Flow]) -> Flow:
+    """Several inputs as one.
+
+    >>> both = joined([Flow(np.array([3, 5]), np.array([1.0, 2.0])), Flow(np.array([4, 5]), np.array([1.0, 1.0]))])
+    >>> both.ticks.tolist(), both.amounts.tolist()
+    ([3, 4, 5], [1.0, 1.0, 3.0])
+    """
+    if len(flows) == 1:
+        return flows[0]
+    ticks, index = np.unique(np.concatenate([flow.ticks for flow in flows]), return_inverse=True)
+    amounts: Floats = np.zeros(len(ticks))
+    np.add.at(amounts, index, np.concatenate([flow.amounts for flow in flows]))
+    return Flow(ticks, amounts, sum(flow.old for flow in flows), sum(flow.old_born for flow in flows))
+
+
+class Queues:
+    """The rows that wait at the instances of one operator."""
+
+    def __init__(self, instances: int, ticks_kept: int = TICKS_KEPT) -> None:
+        self.now = 0
+        self.waiting = np.zeros(instances)
+        self._kept = ticks_kept
+        self._rows = np.zeros((ticks_kept, instances))
+        # Per instance: no row that waits is older than this tick, but for those in `_old`.
+        self._oldest = np.zeros(instances, dtype=np.int64)
+        self._old = np.zeros(instances)
+        self._old_born = np.zeros(instances)
+        self._has_old = False
+
+    def advance(self, now: int) -> None:
+        """The next tick: its place in the ring is cleared."""
+        self.now = now
+        place = self._rows[now % self._kept]
+        if place.any():
+            self._old += place
+            self._old_born += place * (now - self._kept)
+            self._has_old = True
+            place[:] = 0.0
+        if now >= self._kept:
+            np.maximum(self._oldest, now - self._kept + 1, out=self._oldest)
+
+    def add(self, flow: Flow, shares: Floats) -> None:
+        """Rows arrive, each instance's share of them."""
+        if len(flow.ticks) == 1:
+            first = int(flow.ticks[0])
+            self._rows[first % self._kept] += flow.amounts[0] * shares
+        elif len(flow.ticks):
+            first = int(flow.ticks[0])
+            self._rows[flow.ticks % self._kept] += flow.amounts[:, None] * shares
+        else:
+            first = self.now
+        if flow.old:
+            self._old += flow.old * shares
+            self._old_born += flow.old_born * shares
+            self._has_old = True
+        self.waiting += flow.total * shares
+        np.minimum(self._oldest, first, out=self._oldest)
+
+    def take(self, able: Floats) -> tuple[Floats, Flow]:
+        """The oldest rows, as many as each instance is able to process: how many that are, and all of them as one flow."""
+        done = np.minimum(self.waiting, able)
+        full = self.waiting <= able
+        left, old, old_born = self._take_old(done) if self._has_old else (done, 0.0, 0.0)
+        if full.all():
+            ticks, amounts = self._take_all()
+        else:
+            ticks, amounts = self._take_both(left, full)
+        self.waiting = np.where(full, 0.0, self.waiting - done)
+        some = amounts > 0
+        if not some.all():
+            ticks, amounts = ticks[some], amounts[some]
+        return done, Flow(ticks, amounts, old, old_born)
+
+    def _take_old(self, done: Floats) -> tuple[Floats, float, float]:
+        """What is left to be taken of younger rows, and what was taken."""
+        taken = np.minimum(self._old, done)
+        births = taken * self._old_born / np.maximum(self._old, 1e-300)
+        self._old = self._old - taken
+        self._old_born = np.where(self._old > 0, self._old_born - births, 0.0)
+        self._has_old = bool(self._old.any())
+        return done - taken, float(taken.sum()), float(births.sum())
+
+    def _take_all(self) -> tuple[Owners, Floats]:
+        first = min(int(self._oldest.min()), self.now) if len(self._oldest) else self.now
+        self._oldest[:] = self.now + 1
+        if first == self.now:
+            place = self._rows[self.now % self._kept]
+            amounts = np.array([place.sum()])
+            place[:] = 0.0
+            return np.array([self.now]), amounts
+        ticks = np.arange(first, self.now + 1)
+        places = ticks % self._kept
+        amounts = self._rows[places].sum(axis=1)
+        self._rows[places] = 0.0
+        return ticks, amounts
+
+    def _take_both(self, able: Floats, full: Flags) -> tuple[Owners, Floats]:
+        """All from those who catch up, as much as they are able from those who are behind."""
+        first = min(int(self._oldest.min()), self.now)
+        amounts = np.zeros(self.now - first + 1)
+        if full.any():
+            lo = min(int(self._oldest[full].min()), self.now)
+            places = np.arange(lo, self.now + 1) % self._kept
+            block = self._rows[places]
+            amounts[lo - first :] += block @ full
+            self._rows[places] = block * ~full
+            self._oldest[full] = self.now + 1
+        behind = np.flatnonzero(~full)
+        left = able[behind]
+        while len(behind):
+            ticks = self._oldest[behind] + np.arange(_LOOK)[:, None]
+            inside = ticks <= self.now
+            places = ticks % self._kept
+            block = self._rows[places, behind] * inside
+            before = np.cumsum(block, axis=0) - block
+            taken = np.minimum(np.maximum(left - before, 0.0), block)
+            rest = block - taken
+            # Only what is inside may be written back: beyond now the ring comes round to its oldest.
+            self._rows[places[inside], np.broadcast_to(behind, places.shape)[inside]] = rest[inside]
+            amounts += np.bincount((ticks - first)[inside], weights=taken[inside], minlength=len(amounts))
+            left = left - taken.sum(axis=0)
+            some = rest > 0
+            found = some.any(axis=0)
+            self._oldest[behind] = np.where(found, self._oldest[behind] + some.argmax(axis=0), self._oldest[behind] + _LOOK)
+            more = ~found & (self._oldest[behind] <= self.now)
+            behind, left = behind[more], left[more]
+        return np.arange(first, self.now + 1), amounts
+
+    def rerouted(self, parts: sparse.csr_array, instances: int) -> None:
+        """Rows go where their slots go: ``parts[a, b]`` is the part of a's rows that b gets."""
+        first = min(int(self._oldest.min()), self.now) if len(self._oldest) else self.now
+        places = np.arange(first, self.now + 1) % self._kept
+        rows = np.zeros((self._kept, instances))
+        rows[places] = (parts.T @ self._rows[places].T).T
+        self._rows = rows
+        self._old, self._old_born = parts.T @ self._old, parts.T @ self._old_born
+        self.waiting = parts.T @ self.waiting
+        self._oldest = np.full(instances, first)

@@ -1,0 +1,63 @@
+"""The policies of `headrace.control` as the simulator asks them: each keeps the memory that its `decide` gives back, and nothing else.
+
+    Simulator(plan, [stepper(bottleneck.decide, bottleneck.Config(threshold=0.6), bottleneck.Memory())], ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from headrace.control import bottleneck, elastic_manager, load_balancer, pool, rates, tiers
+from headrace.control.decisions import Decision
+from headrace.control.observation import Observation
+
+Policy = Callable[[Observation], tuple[Decision, ...]]
+PoolPolicy = Callable[[pool.PoolObservation], tuple[Decision, ...]]
+
+Seen = TypeVar("Seen")
+Config = TypeVar("Config")
+Memory = TypeVar("Memory")
+
+
+def stepper(
+    decide: Callable[[Seen, Config, Memory], tuple[tuple[Decision, ...], Memory]], config: Config, memory: Memory
+) -> Callable[[Seen], tuple[Decision, ...]]:
+    """A policy that remembers."""
+    remembered = memory
+
+    def step(observation: Seen) -> tuple[Decision, ...]:
+        nonlocal remembered
+        decisions, remembered = decide(observation, config, remembered)
+        return decisions
+
+    return step
+
+
+def seep(config: bottleneck.Config | None = None) -> Policy:
+    return stepper(bottleneck.decide, config or bottleneck.Config(), bottleneck.Memory())
+
+
+def streamcloud(config: elastic_manager.Config | None = None) -> Policy:
+    return lambda observation: elastic_manager.decide(observation, config or elastic_manager.Config())
+
+
+def balancer(config: load_balancer.Config | None = None) -> Policy:
+    return lambda observation: load_balancer.decide(observation, config or load_balancer.Config())
+
+
+def rate_based(config: rates.Config | None = None) -> Policy:
+    return lambda observation: rates.decide(observation, config or rates.Config())
+
+
+def three_tiers(config: tiers.Config | None = None) -> Policy:
+    return stepper(tiers.decide, config or tiers.Config(), tiers.Memory())
+
+
+def pool_of(config: pool.Config | None = None) -> PoolPolicy:
+    return stepper(pool.decide, config or pool.Config(), pool.Memory())
+
+
+def constant_pool(size: int, start_s: float) -> PoolPolicy:
+    """SEEP's experiments keep the size p constant (5.2)."""
+    return pool_of(pool.Config(for_failures=size, ready_max=size, start_s=start_s, window_s=max(60.0, start_s)))

@@ -39,6 +39,8 @@ class Aggregates:
     """Of every server: the part of its CPU that tuples take."""
     capture_s: tuple[float, float] = (0.02, 0.06)
     """What it takes to capture a whole unit, from the smallest to the largest."""
+    overhead_s: float = 0.005
+    """What any capture takes, however little has changed: a message, and its acknowledgement."""
     dirty_per_s: float = 3.0
     """How quickly groups get dirty: after a second of processing 1 - exp(-3) of them are."""
     skew: float = 0.7
@@ -124,7 +126,7 @@ class Cluster:
 
     def _seen(self, unit: _Unit) -> HaUnit:
         # Groups get dirty one by one, and more and more of those that a tuple falls into are dirty already.
-        capture_s = unit.size_s * -math.expm1(-self.about.dirty_per_s * unit.redo_s)
+        capture_s = self.about.overhead_s + unit.size_s * -math.expm1(-self.about.dirty_per_s * unit.redo_s)
         return HaUnit(unit.name, unit.primary, unit.backup, unit.redo_s, capture_s, unit.paste_s, self.clock.now_s - unit.captured_s)
 
     def _grow(self) -> None:
@@ -159,11 +161,11 @@ class Cluster:
                 # What was processed meanwhile is not in the message.
                 unit.redo_s = max(unit.redo_s - before.redo_s, 0.0)
                 unit.captured_s = self.clock.now_s
-                unit.paste_s = min(unit.size_s, unit.paste_s + before.capture_s)
+                unit.paste_s = min(self.about.overhead_s + unit.size_s, unit.paste_s + before.capture_s)
 
     def _reassign(self) -> None:
         """A new backup begins with nothing: the whole state has to be pasted."""
         for change in reassign(self.units(), self.nodes, self.backups):
             unit = self._units[change.unit]
-            unit.backup, unit.paste_s = change.target, unit.size_s
+            unit.backup, unit.paste_s = change.target, self.about.overhead_s + unit.size_s
             self._reassigned += 1

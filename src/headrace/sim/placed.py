@@ -15,7 +15,9 @@ import numpy as np
 
 from headrace.control.correlation import LoadHistory
 from headrace.control.network import Deployment, Matrix, Node, Placement, Query, StreamId, expect
+from headrace.errors import QueryError
 from headrace.sim import model
+from headrace.sim.scenario import Value
 from headrace.sim.simulator import Simulator
 from headrace.sim.trace import Trace
 from headrace.sim.workload import Rate
@@ -99,3 +101,33 @@ def simulated(
 def latency_mean_s(trace: Trace) -> float:
     """From the percentiles, as the trace keeps no sums. Rows that never came out are not in it."""
     return float(np.mean([trace.latencies.percentile(q) for q in np.arange(0.5, 100, 1.0)]))
+
+
+def latencies_s(
+    query: Query,
+    nodes: Sequence[Node],
+    placements: Mapping[str, Placement],
+    sources: Sources,
+    duration_s: float,
+    cpus: Sequence[float],
+    settings: model.Settings,
+) -> dict[str, list[float]]:
+    """The mean latency of every placement, with rates multiplied so that the nodes are so much used."""
+    found: dict[str, list[float]] = {name: [] for name in placements}
+    for cpu in cpus:
+        scaled = sources.times(load_factor(query, nodes, sources, duration_s, cpu))
+        for name, placement in placements.items():
+            found[name].append(latency_mean_s(simulated(query, nodes, placement, scaled, duration_s, settings)))
+    return found
+
+
+def floats(text: Value) -> list[float]:
+    """An option that is several numbers.
+
+    >>> floats("0.3,0.5")
+    [0.3, 0.5]
+    """
+    try:
+        return [float(part) for part in str(text).split(",")]
+    except ValueError:
+        raise QueryError(where="--set", wanted="numbers separated by commas", found=repr(text)) from None

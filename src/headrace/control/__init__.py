@@ -12,8 +12,14 @@ drive the same functions.
 | `ring`            | Floe VI, VII       | the same without a centre: nodes talk to their neighbours            |
 | `rates`           | DS2                | the instances of all operators in one step, from true rates          |
 | `tiers`           | Borealis 2         | which of local, neighbourhood and global remedies is used when       |
+| `correlation`     | Borealis 3.1       | which operators go to which nodes, so that each one's load varies little |
+| `resilient`       | Borealis 3.2       | the same once for all, so that many combinations of rates are borne  |
+| `shedding`        | Borealis 4         | which tuples to drop where, by plans made in advance                 |
+| `availability`    | Borealis 5.2       | which checkpoint task is next, and who backs up whom                 |
+| `replicas`        | replica groups 3.5 | where primaries and replicas go                                      |
 
-`observation` and `decisions` are what goes in and out; `assignment` deals slots out; `checks` refuses impossible settings.
+`observation` and `decisions` are what goes in and out; `assignment` deals slots out; `checks` refuses impossible settings. Placement and
+shedding see a query as a graph instead (`network`), and have alternatives to be compared with (`baselines`) and queries to try (`trees`).
 
 ```
 observation ─┐

@@ -177,7 +177,7 @@ def _shape(series: Matrix) -> Matrix:
 def _centred(series: Matrix) -> tuple[Matrix, Matrix]:
     """Without the mean, and the length of that; both 0 where constant."""
     centred = series - series.mean(axis=-1, keepdims=True)
-    length = np.linalg.norm(centred, axis=-1, keepdims=True)
+    length = np.sqrt(np.einsum("...t,...t->...", centred, centred))[..., None]
     # Rounding leaves a constant series with a tiny rest that would correlate with anything.
     level = np.abs(series).max(axis=-1, keepdims=True, initial=0.0)
     varies = length > 1e-9 * np.maximum(level, 1e-300)

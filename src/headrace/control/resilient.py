@@ -23,6 +23,7 @@ Where it departs from the paper:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -123,8 +124,9 @@ def axis_distances(weights: Matrix) -> Vector:
 
 
 def plane_distance(weights: Matrix) -> float:
-    """The distance from the origin of the nearest plane; 1 / sqrt(sources) is ideal."""
-    return float(1 / np.linalg.norm(weights, axis=1).max())
+    """The distance from the origin of the nearest plane; 1 / sqrt(sources) is ideal, and without any load there is no plane."""
+    longest = float(np.linalg.norm(weights, axis=1).max())
+    return 1 / longest if longest else math.inf
 
 
 def feasible_share(deployment: Deployment, samples_log2: int = 12, seed: int = 0) -> float:

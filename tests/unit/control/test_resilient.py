@@ -179,7 +179,9 @@ def test_a_source_without_load_is_no_dimension() -> None:
     nodes = nodes_of(2)
     assert R.weights_of(Deployment(query, nodes, R.place(query, nodes))).shape == (2, 1)
     nothing = Query(("free",), (Operator("g", ("free",), cost=0),))
-    assert R.feasible_share(Deployment(nothing, nodes, R.place(nothing, nodes))) == 1
+    idle = Deployment(nothing, nodes, R.place(nothing, nodes))
+    assert R.feasible_share(idle) == 1
+    assert R.plane_distance(R.weights_of(idle)) == np.inf
 
 
 def test_a_wrong_setting_is_refused_by_name() -> None:

@@ -69,7 +69,7 @@ def reassign(units: Sequence[HaUnit], nodes: Sequence[Node], config: BackupConfi
 def reassigned(units: Iterable[HaUnit], changes: Iterable[Reassignment]) -> tuple[HaUnit, ...]:
     """The units after these changes."""
     target = {change.unit: change.target for change in changes}
-    return tuple(replace(unit, backup=target.get(unit.name, unit.backup)) for unit in units)
+    return tuple(replace(unit, backup=target[unit.name]) if unit.name in target else unit for unit in units)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from headrace.cli import bench, cluster, ctl, demo, plan, state, version
+from headrace.cli import bench, cluster, ctl, demo, plan, simulate, state, version
 from headrace.errors import HeadraceError
 
 EXIT_ERROR = 2
@@ -39,6 +39,7 @@ app.command("version")(version.version)
 app.command("bench", context_settings=bench.CONTEXT)(bench.bench)
 app.command("demo")(demo.demo)
 app.command("plan")(plan.plan)
+app.command("simulate")(simulate.simulate)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(ctl.app, name="ctl")
 app.add_typer(state.app, name="state")

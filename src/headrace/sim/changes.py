@@ -79,7 +79,7 @@ def _switch(sim: Simulator, stage: Stage, after: Owners, instances: int, machine
     stage.reroute(sim.clock.now_s, after, hosts[:instances])
     stage.replay_more(replay)
     if sim.settings.handover == "pause":
-        stage.paused_until_s[np.unique(after[going])] = sim.clock.now_s + transfer_s
+        stage.pause(np.unique(after[going]), sim.clock.now_s + transfer_s)
     stage.changing = False
     sim.machines.release([machine for machine in hosts[instances:] if not sim.is_host(machine)])
     sim.topology_changed()
@@ -125,12 +125,13 @@ def _later(sim: Simulator, delay_s: float, stage: Stage, instance: int, failed_s
 def _recover(sim: Simulator, stage: Stage, instance: int, failed_s: float) -> None:
     if instance >= stage.instances or sim.machines.alive[stage.hosts[instance]]:
         return
-    if stage.changing:
-        # Two changes of one routing do not go together.
-        _later(sim, sim.settings.tick_s, stage, instance, failed_s)
-        return
-    stage.changing = True
     parts = min(sim.settings.recovery_parts, int((stage.owners == instance).sum()))
+    if parts > 1:
+        if stage.changing:
+            # Two changes of one routing do not go together.
+            _later(sim, 1.0, stage, instance, failed_s)
+            return
+        stage.changing = True
     sim.machines.take(parts, lambda machines: _restore(sim, stage, instance, machines, failed_s))
 
 
@@ -144,27 +145,24 @@ def _restore(sim: Simulator, stage: Stage, instance: int, machines: list[int], f
 def _restored(sim: Simulator, stage: Stage, instance: int, machines: list[int], failed_s: float) -> None:
     if not sim.machines.alive[machines].all():
         sim.machines.release(machines)
-        stage.changing = False
+        stage.changing = stage.changing and len(machines) == 1
         _recover(sim, stage, instance, failed_s)
         return
     rows = _rows_to_replay(sim, stage, instance)
-    hosts = stage.hosts.tolist()
-    hosts[instance] = machines[0]
-    instances = [instance, *range(len(hosts), len(hosts) + len(machines) - 1)]
-    owners = _split(stage, instance, len(machines))
-    stage.reroute(sim.clock.now_s, owners, [*hosts, *machines[1:]])
+    instances = [instance, *range(stage.instances, stage.instances + len(machines) - 1)]
+    stage.move_to(instance, machines[0])
+    if len(machines) > 1:
+        stage.reroute(sim.clock.now_s, _split(stage, instance, len(machines)), [*stage.hosts.tolist(), *machines[1:]])
+        stage.changing = False
     weights = stage.per_instance(stage.weights)
     replay = np.zeros(stage.instances)
     replay[instances] = rows * weights[instances] / max(weights[instances].sum(), 1e-300)
-    stage.changing = False
     _replay(sim, stage, instance, replay)
     sim.topology_changed()
     _watch(sim, stage, instances, failed_s)
 
 
 def _split(stage: Stage, instance: int, parts: int) -> Owners:
-    if parts == 1:
-        return stage.owners
     load = OperatorLoad(stage.operator.name, np.ones(stage.instances), stage.owners, stage.weights)
     each = np.ones(stage.instances, dtype=np.int64)
     each[instance] = parts

@@ -1,4 +1,4 @@
-"""Simulated time: events in a heap, the earliest first, those of one moment in the order they were asked for.
+"""Simulated time: events in a heap, the earliest first, those of one moment by rank, and then in the order they were asked for.
 
 Nothing here knows the real clock, so two runs with one seed are the same event by event.
 """
@@ -28,31 +28,31 @@ class Clock:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.events = 0
-        self._heap: list[tuple[float, int, Action]] = []
+        self._heap: list[tuple[float, int, int, Action]] = []
         self._order = itertools.count()
 
-    def at(self, at_s: float, action: Action) -> None:
+    def at(self, at_s: float, action: Action, rank: int = 0) -> None:
         require(at_s >= self.now_s, f"an event at {at_s:g} s lies ahead of {self.now_s:g} s")
-        heapq.heappush(self._heap, (at_s, next(self._order), action))
+        heapq.heappush(self._heap, (at_s, rank, next(self._order), action))
 
     def after(self, delay_s: float, action: Action) -> None:
         self.at(self.now_s + delay_s, action)
 
-    def every(self, period_s: float, action: Action, first_s: float | None = None) -> None:
-        """Again and again. Moments are multiples of the period, so that rounding does not add up."""
+    def every(self, period_s: float, action: Action, rank: int = 0) -> None:
+        """Again and again. Moments are multiples of the period, rounded, so that 500 times 0.1 s and 10 times 5 s are one moment."""
         require(period_s > 0, f"a period is above 0, not {period_s:g}")
-        start_s = self.now_s + (period_s if first_s is None else first_s)
+        start_s = self.now_s
 
         def again(turn: int) -> None:
             action()
-            self.at(start_s + (turn + 1) * period_s, lambda: again(turn + 1))
+            self.at(round(start_s + (turn + 1) * period_s, 9), lambda: again(turn + 1), rank)
 
-        self.at(start_s, lambda: again(0))
+        self.at(round(start_s + period_s, 9), lambda: again(1), rank)
 
     def run(self, until_s: float) -> None:
         """Everything up to and at this moment."""
         while self._heap and self._heap[0][0] <= until_s:
-            self.now_s, _, action = heapq.heappop(self._heap)
+            self.now_s, _, _, action = heapq.heappop(self._heap)
             self.events += 1
             action()
         self.now_s = max(self.now_s, until_s)

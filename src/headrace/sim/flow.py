@@ -4,8 +4,8 @@ A row keeps the tick of its birth through the whole query, so that what leaves t
 are taken first, as an input merger would (StreamCloud, Fig. 3). Amounts are real numbers: half a row may wait.
 
     tick of birth     ... 41   42   43  (now)
-    instance 0         0    0    0   12          caught up: takes all it has in one numpy call for all such instances
-    instance 1         3   20   21   19          behind: takes from the left, 16 ticks at a look
+    instance 0         0    0    0   12          was empty: takes all that came, in one numpy call for all such instances
+    instance 1         3   20   21   19          behind: takes from the left, some ticks at a look
     instance 2         0    0    0    0
 
 The table is a ring of so many ticks. What waits for longer is kept as one heap of rows with the mean of their births: percentiles beyond
@@ -20,6 +20,7 @@ import numpy as np
 from scipy import sparse
 
 from headrace.control.observation import Flags, Floats, Owners
+from headrace.errors import require
 
 TICKS_KEPT = 1024
 _LOOK = 16
@@ -77,50 +78,78 @@ class Queues:
         self._old = np.zeros(instances)
         self._old_born = np.zeros(instances)
         self._has_old = False
+        self._empty = np.ones(instances, dtype=np.bool_)
+        self._ticks = NO_FLOW.ticks
+        # No row that is told apart is older than this tick.
+        self._first = 1
 
     def advance(self, now: int) -> None:
         """The next tick: its place in the ring is cleared."""
         self.now = now
+        self._ticks = NO_FLOW.ticks
+        if now - self._kept < self._first:
+            return
         place = self._rows[now % self._kept]
-        if place.any():
-            self._old += place
-            self._old_born += place * (now - self._kept)
-            self._has_old = True
-            place[:] = 0.0
-        if now >= self._kept:
-            np.maximum(self._oldest, now - self._kept + 1, out=self._oldest)
+        self._old += place
+        self._old_born += place * (now - self._kept)
+        self._has_old = bool(self._old.any())
+        place[:] = 0.0
+        np.maximum(self._oldest, now - self._kept + 1, out=self._oldest)
 
-    def add(self, flow: Flow, shares: Floats) -> None:
-        """Rows arrive, each instance's share of them."""
+    def add(self, flow: Flow, total: float, shares: Floats) -> None:
+        """Rows arrive, ``total`` in all, each instance's share of them. Once a tick: an instance that was empty then has rows of just these births."""
+        require(not len(self._ticks), "rows arrive once a tick")
+        self._ticks = flow.ticks
+        self._empty = self.waiting == 0
         if len(flow.ticks) == 1:
-            first = int(flow.ticks[0])
-            self._rows[first % self._kept] += flow.amounts[0] * shares
+            self._rows[int(flow.ticks[0]) % self._kept] += flow.amounts[0] * shares
         elif len(flow.ticks):
-            first = int(flow.ticks[0])
             self._rows[flow.ticks % self._kept] += flow.amounts[:, None] * shares
-        else:
-            first = self.now
         if flow.old:
             self._old += flow.old * shares
             self._old_born += flow.old_born * shares
             self._has_old = True
-        self.waiting += flow.total * shares
-        np.minimum(self._oldest, first, out=self._oldest)
+        self.waiting = self.waiting + total * shares
+        if len(flow.ticks):
+            first = int(flow.ticks[0])
+            np.minimum(self._oldest, first, out=self._oldest)
+            self._first = min(self._first, first)
 
     def take(self, able: Floats) -> tuple[Floats, Flow]:
         """The oldest rows, as many as each instance is able to process: how many that are, and all of them as one flow."""
         done = np.minimum(self.waiting, able)
         full = self.waiting <= able
         left, old, old_born = self._take_old(done) if self._has_old else (done, 0.0, 0.0)
-        if full.all():
-            ticks, amounts = self._take_all()
-        else:
-            ticks, amounts = self._take_both(left, full)
+        # Who was empty and takes all of what has just arrived, which is nearly everybody, is done with in a few calls.
+        quick = self._empty & full if len(self._ticks) else full & (self.waiting == 0)
+        if quick.all():
+            ticks, amounts = self._take_everything()
+            self.waiting = np.zeros(len(done))
+            return done, Flow(ticks, amounts, old, old_born)
+        ticks, amounts = self._take_new(quick)
+        others = np.flatnonzero(~quick & (done > 0))
+        if len(others):
+            # All means all: what rounding would leave behind is taken along.
+            ticks, amounts = self._take_oldest(others, np.where(full[others], np.inf, left[others]), ticks, amounts)
         self.waiting = np.where(full, 0.0, self.waiting - done)
-        some = amounts > 0
-        if not some.all():
-            ticks, amounts = ticks[some], amounts[some]
+        self._first = int(self._oldest.min())
         return done, Flow(ticks, amounts, old, old_born)
+
+    def _take_everything(self) -> tuple[Owners, Floats]:
+        """All that has arrived in this tick, from everybody, and nobody has anything else."""
+        self._oldest.fill(self.now + 1)
+        self._first = self.now + 1
+        if not len(self._ticks):
+            return NO_FLOW.ticks, NO_FLOW.amounts
+        if len(self._ticks) == 1:
+            place = self._rows[int(self._ticks[0]) % self._kept]
+            amounts = np.array([place.sum()])
+            place.fill(0.0)
+            return self._ticks, amounts
+        places = self._ticks % self._kept
+        amounts = self._rows[places].sum(axis=1)
+        self._rows[places] = 0.0
+        return self._ticks, amounts
 
     def _take_old(self, done: Floats) -> tuple[Floats, float, float]:
         """What is left to be taken of younger rows, and what was taken."""
@@ -131,51 +160,41 @@ class Queues:
         self._has_old = bool(self._old.any())
         return done - taken, float(taken.sum()), float(births.sum())
 
-    def _take_all(self) -> tuple[Owners, Floats]:
-        first = min(int(self._oldest.min()), self.now) if len(self._oldest) else self.now
-        self._oldest[:] = self.now + 1
-        if first == self.now:
-            place = self._rows[self.now % self._kept]
-            amounts = np.array([place.sum()])
-            place[:] = 0.0
-            return np.array([self.now]), amounts
-        ticks = np.arange(first, self.now + 1)
-        places = ticks % self._kept
-        amounts = self._rows[places].sum(axis=1)
-        self._rows[places] = 0.0
-        return ticks, amounts
+    def _take_new(self, who: Flags) -> tuple[Owners, Floats]:
+        """All that has arrived in this tick, from these."""
+        self._oldest[who] = self.now + 1
+        if not len(self._ticks):
+            return NO_FLOW.ticks, NO_FLOW.amounts
+        places = self._ticks % self._kept
+        block = self._rows[places]
+        self._rows[places] = block * ~who
+        return self._ticks, np.asarray(block @ who.astype(np.float64))
 
-    def _take_both(self, able: Floats, full: Flags) -> tuple[Owners, Floats]:
-        """All from those who catch up, as much as they are able from those who are behind."""
-        first = min(int(self._oldest.min()), self.now)
+    def _take_oldest(self, who: Owners, able: Floats, ticks_before: Owners, amounts_before: Floats) -> tuple[Owners, Floats]:
+        """From these as much as they are able to, a few ticks of each at a look."""
+        first = min(int(self._oldest[who].min()), int(ticks_before[0]) if len(ticks_before) else self.now)
         amounts = np.zeros(self.now - first + 1)
-        if full.any():
-            lo = min(int(self._oldest[full].min()), self.now)
-            places = np.arange(lo, self.now + 1) % self._kept
-            block = self._rows[places]
-            amounts[lo - first :] += block @ full
-            self._rows[places] = block * ~full
-            self._oldest[full] = self.now + 1
-        behind = np.flatnonzero(~full)
-        left = able[behind]
-        while len(behind):
-            ticks = self._oldest[behind] + np.arange(_LOOK)[:, None]
+        amounts[ticks_before - first] = amounts_before
+        while len(who):
+            look = min(_LOOK, self.now - int(self._oldest[who].min()) + 1)
+            ticks = self._oldest[who] + np.arange(look)[:, None]
             inside = ticks <= self.now
             places = ticks % self._kept
-            block = self._rows[places, behind] * inside
+            block = self._rows[places, who] * inside
             before = np.cumsum(block, axis=0) - block
-            taken = np.minimum(np.maximum(left - before, 0.0), block)
+            taken = np.minimum(np.maximum(able - before, 0.0), block)
             rest = block - taken
             # Only what is inside may be written back: beyond now the ring comes round to its oldest.
-            self._rows[places[inside], np.broadcast_to(behind, places.shape)[inside]] = rest[inside]
+            self._rows[places[inside], np.broadcast_to(who, places.shape)[inside]] = rest[inside]
             amounts += np.bincount((ticks - first)[inside], weights=taken[inside], minlength=len(amounts))
-            left = left - taken.sum(axis=0)
+            able = able - taken.sum(axis=0)
             some = rest > 0
             found = some.any(axis=0)
-            self._oldest[behind] = np.where(found, self._oldest[behind] + some.argmax(axis=0), self._oldest[behind] + _LOOK)
-            more = ~found & (self._oldest[behind] <= self.now)
-            behind, left = behind[more], left[more]
-        return np.arange(first, self.now + 1), amounts
+            self._oldest[who] += np.where(found, some.argmax(axis=0), look)
+            more = ~found & (self._oldest[who] <= self.now)
+            who, able = who[more], able[more]
+        some = amounts > 0
+        return np.flatnonzero(some) + first, amounts[some]
 
     def rerouted(self, parts: sparse.csr_array, instances: int) -> None:
         """Rows go where their slots go: ``parts[a, b]`` is the part of a's rows that b gets."""
@@ -187,3 +206,4 @@ class Queues:
         self._old, self._old_born = parts.T @ self._old, parts.T @ self._old_born
         self.waiting = parts.T @ self.waiting
         self._oldest = np.full(instances, first)
+        self._first = first

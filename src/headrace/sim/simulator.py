@@ -80,10 +80,10 @@ class Simulator:
 
     def run(self) -> Trace:
         settings = self.settings
-        # Whatever falls on one moment happens in this order.
-        self.clock.every(settings.tick_s, self._tick)
-        self.clock.every(settings.sample_s, self._sample)
-        self.clock.every(settings.report_s, self._report)
+        # On one moment rows flow first, then comes what was waited for, then all is looked at.
+        self.clock.every(settings.tick_s, self._tick, rank=-1)
+        self.clock.every(settings.sample_s, self._sample, rank=1)
+        self.clock.every(settings.report_s, self._report, rank=2)
         for fault in self.plan.faults:
             self.clock.at(fault.at_s, lambda fault=fault: self.fail(fault))  # type: ignore[misc]
         self.clock.run(self.plan.duration_s)
@@ -186,14 +186,17 @@ class Simulator:
         self._check()
 
     def observe(self) -> Observation:
-        """The period since the last report. Operators whose routing is being changed are left out: what they show is soon over."""
+        """The period since the last report. Operators that are being changed or recovered are left out: what they show is soon over."""
         period_s = self.settings.report_s
         loads = [self._load(stage, period_s) for stage in self.stages.values() if stage.operator.elastic]
         self.loads = {load.operator: load for load in loads}
-        shown = tuple(load for load in loads if not self.stages[load.operator].changing)
+        shown = tuple(load for load in loads if self._settled(self.stages[load.operator]))
         inputs = {operator.name: tuple(OperatorId(name) for name in operator.inputs) for operator in self._operators}
         rates = {OperatorId(name): rate(self.clock.now_s) for name, rate in self.plan.query.sources.items()}
         return Observation(self.clock.now_s, shown, inputs, rates)
+
+    def _settled(self, stage: Stage) -> bool:
+        return not stage.changing and bool(self.machines.alive[stage.hosts].all())
 
     def _load(self, stage: Stage, period_s: float) -> OperatorLoad:
         slice_s = self.machines.model.capacity * period_s / np.maximum(self._sharing[stage.hosts], 1)

@@ -62,7 +62,9 @@ class Stage:
     def step(self, now_s: float, flow: Flow, cpu_s: Floats, network_rows: float, noise: Floats | None) -> Flow:
         """One tick: rows arrive, rows are processed; what comes out."""
         self._arrive(flow, noise)
-        cpu_s = np.where(self.paused_until_s <= now_s, cpu_s, 0.0)
+        if self._paused:
+            cpu_s = np.where(self.paused_until_s <= now_s, cpu_s, 0.0)
+            self._paused = bool((self.paused_until_s > now_s).any())
         offered_s = cpu_s
         if self._indebted:
             cpu_s = self._pay(cpu_s)
@@ -71,7 +73,7 @@ class Stage:
         done, taken = self.queues.take(np.minimum(cpu_s / self.operator.cost_s, network_rows))
         self._done += done
         self.since += done
-        self._used_s += (offered_s - cpu_s) + done * self.operator.cost_s
+        self._used_s += done * self.operator.cost_s if cpu_s is offered_s else (offered_s - cpu_s) + done * self.operator.cost_s
         total = float(done.sum())
         self.rows_done += total
         self.rows_out += total * self.operator.selectivity
@@ -95,7 +97,7 @@ class Stage:
             kept = np.minimum(kept, room / total)
             self.rows_discarded += total * float(shares.sum() - kept.sum())
             shares = kept
-        self.queues.add(flow, shares)
+        self.queues.add(flow, total, shares)
 
     def _pay(self, cpu_s: Floats) -> Floats:
         paid = np.minimum(self.debt_s, cpu_s)
@@ -113,6 +115,10 @@ class Stage:
     def replay_more(self, rows: Floats) -> None:
         self.replay = self.replay + rows
         self._replaying = bool(self.replay.any())
+
+    def pause(self, instances: Owners, until_s: float) -> None:
+        self.paused_until_s[instances] = until_s
+        self._paused = True
 
     def owe(self, cpu_s: Floats) -> None:
         self.debt_s = self.debt_s + cpu_s
@@ -135,7 +141,7 @@ class Stage:
     def checkpoint_due(self, now_s: float, alive: Flags) -> None:
         """Checkpoints of instances whose time has come and who are at work: the buffers upstream are trimmed."""
         state = self.operator.state
-        if state is None or not math.isfinite(state.checkpoint_s):
+        if now_s < self._due_s or state is None:
             return
         due = (now_s - self._checkpointed_s >= state.checkpoint_s) & (self.replay == 0) & alive[self.hosts]
         if due.any():
@@ -143,6 +149,7 @@ class Stage:
             self.owe(due * self.per_instance(self.state_bytes) * state.checkpoint_cpu_s_per_byte)
             self.since = np.where(due, 0.0, self.since)
             self._checkpointed_s = np.where(due, now_s, self._checkpointed_s)
+        self._due_s = float(self._checkpointed_s.min()) + state.checkpoint_s
 
     def forget_second(self, second: int) -> None:
         """A new second of what was processed lately begins."""
@@ -173,6 +180,10 @@ class Stage:
         self.owners, self.hosts = owners, np.array(hosts, dtype=np.int64)
         self._routed()
 
+    def move_to(self, instance: int, machine: int) -> None:
+        """An instance lives elsewhere from now on, with all that is its own."""
+        self.hosts[instance] = machine
+
     def parts_to(self, owners: Owners, instances: int) -> sparse.csr_array:
         """The part of each instance's rows that each of the new ones gets, by the weight of the slots."""
         weights = self.weights + 1e-15
@@ -187,6 +198,9 @@ class Stage:
     def _routed(self) -> None:
         self._shares = self.per_instance(self.weights)
         self._replaying, self._indebted = bool(self.replay.any()), bool(self.debt_s.any())
+        self._paused = True
+        state = self.operator.state
+        self._due_s = math.inf if state is None else float(self._checkpointed_s.min()) + state.checkpoint_s
         self.limit()
 
     def limit(self) -> None:
@@ -204,7 +218,9 @@ class Stage:
 
     def _per_slot(self, per_instance: Floats) -> Floats:
         weights = self.weights + 1e-15
-        return np.asarray(weights * (per_instance / np.maximum(loads_of(self.owners, weights, self.instances), 1e-300))[self.owners])
+        per_weight: Floats = per_instance / np.maximum(loads_of(self.owners, weights, self.instances), 1e-300)
+        per_slot: Floats = weights * per_weight[self.owners]
+        return per_slot
 
     # Reports.
 
@@ -233,4 +249,4 @@ class Stage:
 
 
 def _resized(values: Floats, entries: int, fresh: float) -> Floats:
-    return np.r_[values[:entries], np.full(max(0, entries - len(values)), fresh)]
+    return np.concatenate([values[:entries], np.full(max(0, entries - len(values)), fresh)])

@@ -81,8 +81,13 @@ def test_figure_8_fit_is_quicker_than_the_solver_and_plans_keep_to_the_bound() -
 
 def test_figure_9_min_max_recovers_fastest_and_holds_tuples_back_less_than_whole_checkpoints() -> None:
     result = seen("borealis-fig9")
-    assert all(claim.holds for claim in result.claims)
-    assert result.figures["recovery min-max before"] < result.figures["recovery min-max after"], "idle time is scarce"
+    _, after, waits, longest = result.claims
+    assert after.holds
+    assert waits.holds
+    assert longest.holds
+    # Before, idle time is plenty: whoever uses it has everything captured.
+    assert result.figures["recovery min-max before"] < 0.2 * result.figures["recovery whole before"]
+    assert result.figures["recovery min-max before"] < result.figures["recovery min-max after"]
 
 
 def test_two_runs_of_a_seed_are_the_same_and_of_another_are_not() -> None:

@@ -152,7 +152,7 @@ SCENARIOS = (
             "operators": "25,50,100,150,200",
             "queries": 5,
             "loads": "0.26,0.44,0.61,0.79",
-            "latency_operators": 100,
+            "latency_operators": 50,
             "latency_queries": 2,
             "seen_s": 120.0,
             "duration_s": 30.0,

@@ -10,7 +10,7 @@ from headrace.sim.scenario import Result
 from headrace.sim.scenarios import named
 
 SMALL = {
-    "borealis-fig3": {"loads": "0.5,0.8", "duration_s": "40"},
+    "borealis-fig3": {"loads": "0.5,0.8", "burst_s": "5", "duration_s": "20"},
     "borealis-fig4": {
         "nodes": "3",
         "operators": "12",
@@ -26,12 +26,12 @@ SMALL = {
         "operators": "12,24",
         "queries": "2",
         "loads": "0.79",
-        "latency_operators": "24",
+        "latency_operators": "12",
         "latency_queries": "1",
         "duration_s": "10",
     },
-    "borealis-fig8": {"epsilon": "0.25", "repeats": "1"},
-    "borealis-fig9": {"servers": "4", "aggregates": "8", "raised_s": "30", "duration_s": "60"},
+    "borealis-fig8": {"epsilon": "0.3", "repeats": "1"},
+    "borealis-fig9": {"servers": "4", "aggregates": "8", "raised_s": "15", "duration_s": "30"},
 }
 
 
@@ -55,16 +55,18 @@ def test_figure_4_latency_and_variance_are_below_the_others_and_close_to_the_opt
     assert all(claim.holds for claim in result.claims)
     figures = result.figures
     assert figures["variance correlation"] < 0.9 * min(figures["variance random"], figures["variance largest first"])
-    assert 1 - 1e-9 <= figures["of the optimum"] < 1.15 < figures["largest first of the optimum"]
+    assert 1 - 1e-9 <= figures["of the optimum"] < 1.1
+    assert figures["of the optimum"] < figures["largest first of the optimum"]
     assert figures["correlation 0.5"] < figures["correlation 0.8"]
 
 
 def test_figure_5_the_feasible_set_of_rod_is_the_largest_and_grows() -> None:
     result = seen("borealis-fig5")
-    largest, grows, _ = result.claims
+    largest, grows, *_ = result.claims
     assert largest.holds
     assert grows.holds
     assert result.figures["latency ROD 0.79"] < result.figures["latency random 0.79"]
+    assert result.figures["changed ROD 0.79"] < result.figures["changed random 0.79"]
 
 
 def test_figure_8_fit_is_quicker_than_the_solver_and_plans_keep_to_the_bound() -> None:
@@ -76,7 +78,7 @@ def test_figure_8_fit_is_quicker_than_the_solver_and_plans_keep_to_the_bound() -
         assert result.figures[f"Solver-W solves {imbalance:g}"] < result.figures[f"Solver solves {imbalance:g}"]
     for name, figure in result.figures.items():
         if "loss" in name:
-            assert -1e-9 <= figure <= 0.25 + 1e-9, name
+            assert -1e-9 <= figure <= 0.3 + 1e-9, name
 
 
 def test_figure_9_min_max_recovers_fastest_and_holds_tuples_back_less_than_whole_checkpoints() -> None:

@@ -47,7 +47,7 @@ def test_without_checkpoints_recovery_grows_with_all_that_was_processed() -> Non
 
 
 def test_backups_that_are_reassigned_shorten_the_worst_recovery() -> None:
-    about = Aggregates(4, 8, constant(0.85), one_backup=True)
+    about = Aggregates(4, 5, constant(0.85), one_backup=True)
     fixed, moving = (
         Cluster(about, ScheduleConfig(method="whole", interval_s=30), seed=2, backups=each).run(60.0) for each in (None, BackupConfig())
     )

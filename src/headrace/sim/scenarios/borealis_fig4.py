@@ -21,7 +21,7 @@ from headrace.sim.placed import Sources, floats, history, latencies_s
 from headrace.sim.scenario import Claim, Options, Result, Scenario, number
 
 OURS, RANDOM, LARGEST = "correlation", "random", "largest first"
-SMALL_NODES, SMALL_SOURCES, SMALL_EACH = 2, 4, 2
+SMALL_NODES, SMALL_SOURCES, SMALL_EACH = 2, 3, 3
 """So few that all placements can be tried."""
 
 

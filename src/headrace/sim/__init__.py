@@ -36,7 +36,7 @@ say). It may use ``sim.clock.after(delay_s, action)``, ``sim.perform(decision)``
 recovery to it.
 
 Rows are flows, amounts per tick, and no single tuples. It would change a decision where
-- what counts is below a tick: a queue that comes and goes within one is not seen, and all latencies are multiples of it and of ``hop_s``;
+- what counts is below a tick: a queue that comes and goes within one is not seen, and latencies are known to about a tick;
 - an operator gets a few rows a second: half a row is processed, where a real one waits for a whole row;
 - one key is heavier than its slot's share: a slot is split evenly over time, and never within itself;
 - rows differ in cost: all rows of an operator cost the same, and arrive smoothly but for ``jitter``, so that below full load queues are

@@ -19,6 +19,7 @@ from headrace.control import bottleneck
 from headrace.control.decisions import MoveSlots, Rescale, moved
 from headrace.control.observation import Floats, OperatorLoad, Owners, loads_of
 from headrace.errors import require
+from headrace.ids import OperatorId
 from headrace.sim.stage import Stage
 from headrace.state.routing import Routing
 from headrace.state.slots import ranges_of
@@ -78,6 +79,8 @@ def _switch(sim: Simulator, stage: Stage, after: Owners, instances: int, machine
     hosts = [*stage.hosts.tolist(), *machines]
     stage.reroute(sim.clock.now_s, after, hosts[:instances])
     stage.replay_more(replay)
+    if sim.settings.switch_s:
+        stage.pause(np.arange(instances), sim.clock.now_s + sim.settings.switch_s)
     if sim.settings.handover == "pause":
         stage.pause(np.unique(after[going]), sim.clock.now_s + transfer_s)
     stage.changing = False
@@ -181,8 +184,9 @@ def _rows_to_replay(sim: Simulator, stage: Stage, instance: int) -> float:
 def _replay(sim: Simulator, stage: Stage, instance: int, replay: Floats) -> None:
     """Rows to be processed again come from the buffers upstream, or all the way from the source."""
     if sim.settings.recovery == "upstream backup":
-        # Upstream goes on with new rows while it replays old ones, so that these get what those leave.
-        stage.interleave = min(0.95, sim.expected_load(stage))
+        # Upstream goes on with new rows while it replays old ones, as quickly as its own CPU allows: the two arrive mixed.
+        before = [sim.stages[OperatorId(name)] for name in stage.operator.inputs if name in sim.stages]
+        stage.interleave = min(0.95, max((sim.expected_load(each) for each in before), default=0.0))
     stage.replay_more(replay)
     if sim.settings.recovery == "source replay":
         sim.hold_sources(stage)

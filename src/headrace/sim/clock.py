@@ -30,6 +30,7 @@ class Clock:
         self.events = 0
         self._heap: list[tuple[float, int, int, Action]] = []
         self._order = itertools.count()
+        self._stopped = False
 
     def at(self, at_s: float, action: Action, rank: int = 0) -> None:
         require(at_s >= self.now_s, f"an event at {at_s:g} s lies ahead of {self.now_s:g} s")
@@ -51,8 +52,12 @@ class Clock:
 
     def run(self, until_s: float) -> None:
         """Everything up to and at this moment."""
-        while self._heap and self._heap[0][0] <= until_s:
+        while self._heap and self._heap[0][0] <= until_s and not self._stopped:
             self.now_s, _, _, action = heapq.heappop(self._heap)
             self.events += 1
             action()
-        self.now_s = max(self.now_s, until_s)
+        self.now_s = self.now_s if self._stopped else max(self.now_s, until_s)
+
+    def stop(self) -> None:
+        """Nothing happens any more: what was to be seen has been seen."""
+        self._stopped = True

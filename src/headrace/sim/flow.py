@@ -97,7 +97,10 @@ class Queues:
         np.maximum(self._oldest, now - self._kept + 1, out=self._oldest)
 
     def add(self, flow: Flow, total: float, shares: Floats) -> None:
-        """Rows arrive, ``total`` in all, each instance's share of them. Once a tick: an instance that was empty then has rows of just these births."""
+        """Rows arrive, ``total`` in all, each instance's share of them.
+
+        Once a tick: an instance that was empty then has rows of just these births.
+        """
         require(not len(self._ticks), "rows arrive once a tick")
         self._ticks = flow.ticks
         self._empty = self.waiting == 0

@@ -23,8 +23,9 @@ Grant = Callable[[list[int]], None]
 class Machines:
     """Numbers of machines are never used twice; machine i lies in zone ``i % zones``."""
 
-    def __init__(self, model: MachineModel, clock: Clock) -> None:
+    def __init__(self, model: MachineModel, clock: Clock, rng: np.random.Generator) -> None:
         self.model = model
+        self._rng = rng
         self._clock = clock
         self.speed: Floats = np.zeros(0)
         """CPU seconds per second; 0 for what is gone."""
@@ -40,7 +41,12 @@ class Machines:
     def added(self, count: int, ready: bool) -> list[int]:
         first = len(self.speed)
         numbers = list(range(first, first + count))
-        self.speed = np.r_[self.speed, np.full(count, self.model.capacity)]
+        speeds = np.full(count, self.model.capacity)
+        if self.model.speed_deviation:
+            # A gamma distribution, since no machine has a negative speed.
+            shape = self.model.speed_deviation**-2.0
+            speeds = speeds * self._rng.standard_gamma(shape, count) / shape
+        self.speed = np.r_[self.speed, speeds]
         self.zone = np.r_[self.zone, np.array(numbers, dtype=np.int64) % self.model.zones]
         self.alive = np.r_[self.alive, np.ones(count, dtype=np.bool_)]
         if ready:

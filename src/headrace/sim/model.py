@@ -91,9 +91,10 @@ class Query:
 
 @dataclass(frozen=True)
 class MachineModel:
-    """All machines are alike, as in the papers; single ones may be given other speeds (`Machines.speed`)."""
-
     capacity: float = 1.0
+    speed_deviation: float = 0.0
+    """How much machines of one kind differ, as part of their capacity. Machines that are quite alike become overloaded all at once, and so
+    are split all at once."""
     network_bytes_per_s: float = 50e6
     """About half of a gigabit: what EC2's small machines had."""
     start_s: float = 90.0
@@ -103,6 +104,7 @@ class MachineModel:
 
     def __post_init__(self) -> None:
         between("machines", "capacity", self.capacity, 1e-9)
+        between("machines", "speed_deviation", self.speed_deviation, 0, 0.5)
         between("machines", "network_bytes_per_s", self.network_bytes_per_s, 1)
         between("machines", "start_s", self.start_s, 0)
         between("machines", "zones", self.zones, 1)
@@ -121,8 +123,8 @@ class Settings:
     sample_s: float = 1.0
     """How often the trace is written."""
     jitter: float = 0.0
-    """How uneven rows arrive: the deviation, by the mean, of the rows of one tick at one instance. Flows would otherwise have no
-    queues at all below full load."""
+    """How uneven rows arrive: the deviation, by the mean, of the rows of a second at one instance; more in a shorter time, as
+    for independent arrivals. Flows would otherwise have no queues at all below full load."""
     hop_s: float = 0.01
     """What an operator adds to the latency of a row when nothing waits: network, serialisation."""
     handover: str = "checkpoint"
@@ -130,6 +132,8 @@ class Settings:
     the old owner goes on (Headrace's state recreation); with a *pause* of the new owner until the state has come (StreamCloud, Fig. 11)."""
     deploy_s: float = 1.0
     """To bring an operator onto a ready machine."""
+    switch_s: float = 0.0
+    """For how long an operator gets no rows when its routing switches: SEEP stops what is upstream of it meanwhile (Algorithm 3)."""
     recovery: str = "checkpoint"
     """After a failure: restore the *checkpoint* and replay the rows since (SEEP's R+SM); *upstream backup* or *source replay* of the
     whole window; or *none*, where something else takes care of it."""

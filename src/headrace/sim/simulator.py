@@ -31,6 +31,8 @@ from headrace.sim.policies import Policy, PoolPolicy
 from headrace.sim.stage import Stage
 from headrace.sim.trace import Event, Recorder, Trace, Violation
 
+_WITHIN, _PARTS = np.array([-0.75, -0.25, 0.25, 0.75]), np.array([0.125, 0.375, 0.375, 0.125])
+
 Listener = Callable[["Simulator", Observation], None]
 
 
@@ -49,7 +51,7 @@ class Simulator:
         self.plan, self.settings, self.seed = plan, plan.settings, seed
         self.rng = np.random.default_rng(seed)
         self.clock = Clock()
-        self.machines = Machines(plan.machines, self.clock)
+        self.machines = Machines(plan.machines, self.clock, self.rng)
         self.recorder = Recorder()
         self.tick = 0
         self.rows_offered: dict[str, float] = dict.fromkeys(plan.query.sources, 0.0)
@@ -114,18 +116,23 @@ class Simulator:
             return NO_FLOW
         rows = self.plan.query.sources[name](now_s) * self.settings.tick_s
         if self.settings.jitter:
-            rows *= float(self._noise(1)[0])
+            # The source's rows are those of all instances together, and so less uneven.
+            readers = [stage.instances for stage in self.stages.values() if name in stage.operator.inputs]
+            rows *= float(self._noise(1, max(readers, default=1))[0])
         self.rows_offered[name] += rows
         return born(self.tick, rows)
 
-    def _noise(self, entries: int) -> Floats:
-        """Around 1, with the deviation of the settings."""
-        shape = self.settings.jitter**-2.0
+    def _noise(self, entries: int, joined_from: int = 1) -> Floats:
+        """Around 1, with the deviation of the settings, or that of so many together."""
+        shape = joined_from * self.settings.tick_s / self.settings.jitter**2
         return np.asarray(self.rng.standard_gamma(shape, entries) / shape)
 
     def _arrived(self, out: Flow, way_s: float) -> None:
         sample, tick_s = self.recorder.sample, self.settings.tick_s
-        sample.add(np.asarray((self.tick - out.ticks) * tick_s + way_s, dtype=np.float64), out.amounts)
+        ages = np.asarray(self.tick - out.ticks, dtype=np.float64)
+        # Rows that waited were born and left at any moment of their ticks: the difference of two moments, as four points.
+        apart = _WITHIN * (ages > 0)[:, None]
+        sample.add(((ages[:, None] + apart) * tick_s + way_s).ravel(), (out.amounts[:, None] * _PARTS).ravel())
         if out.old:
             sample.add(np.array([(self.tick - out.old_born / out.old) * tick_s + way_s]), np.array([out.old]))
 
@@ -199,7 +206,7 @@ class Simulator:
         return not stage.changing and bool(self.machines.alive[stage.hosts].all())
 
     def _load(self, stage: Stage, period_s: float) -> OperatorLoad:
-        slice_s = self.machines.model.capacity * period_s / np.maximum(self._sharing[stage.hosts], 1)
+        slice_s = self.machines.speed[stage.hosts] * period_s / np.maximum(self._sharing[stage.hosts], 1)
         return stage.load(period_s, slice_s, self.machines.zone)
 
     def perform(self, decision: Decision) -> None:

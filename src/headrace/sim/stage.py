@@ -50,6 +50,7 @@ class Stage:
         self._checkpointed_s = self._phases(0.0, 0, instances)
         self._recent = np.zeros((math.ceil(recent_s), instances))
         self._grown: Floats = np.zeros(instances)
+        self._paused, self._due_s = False, math.inf
         self._routed()
         self.begin_period()
 

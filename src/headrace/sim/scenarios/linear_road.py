@@ -8,6 +8,8 @@ What the paper does not print, and what is taken instead:
   second, as the paper says. The one number is set so that 350 expressways end with about as many machines as SEEP's 50; how many
   there are at other loads, thresholds and times follows.
 - ``hop_s``, so that a row that never waits takes 100 ms over four operators: SEEP's median at 115 expressways is 101 ms.
+- How uneven rows arrive (0.2, see `Settings.jitter`) and how much machines of one kind differ (a tenth).
+- For how long operators upstream stop at a scale out: ``SWITCH_S``, so that the percentiles at 350 expressways are of the size of Fig. 7's.
 - State per vehicle, and the start of a machine (minutes, says 5.2; 90 s here).
 """
 
@@ -15,9 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
+from headrace.control import bottleneck
+from headrace.control.observation import Floats
 from headrace.ids import OperatorId
 from headrace.sim import workload
 from headrace.sim.model import MachineModel, Operator, Plan, Query, Settings, State
+from headrace.sim.policies import constant_pool, seep
 from headrace.sim.simulator import Simulator
 from headrace.sim.trace import Trace
 
@@ -28,6 +35,7 @@ SOURCE_MAX = 600_000.0
 COST_US = 40.0
 PARTS = {"forwarder": 0.25, "toll calculator": 0.5, "toll assessment": 0.1, "collector": 0.1, "balance account": 0.05}
 START_S = 90.0
+SWITCH_S = 1.0
 
 FORWARDER, CALCULATOR, ASSESSMENT, COLLECTOR, ACCOUNT, SINK = (OperatorId(name) for name in (*PARTS, "sink"))
 SCALED = (FORWARDER, CALCULATOR, ASSESSMENT, COLLECTOR, ACCOUNT)
@@ -51,8 +59,8 @@ def query(expressways: int, duration_s: float, cost_us: float = COST_US) -> Quer
         Operator(ASSESSMENT, {FORWARDER: 0.01, CALCULATOR: INTO_ASSESSMENT}, cost_s("toll assessment", charged), state=accounts),
         Operator(COLLECTOR, {CALCULATOR: 1.0 - INTO_ASSESSMENT}, cost_s("collector", 0.99 * (1 - INTO_ASSESSMENT))),
         Operator(ACCOUNT, {ASSESSMENT: 1.0}, cost_s("balance account", charged), state=accounts),
-        # Source and sink ran on large machines of their own and could not be split.
-        Operator(SINK, {COLLECTOR: 1.0, ACCOUNT: 1.0}, 0.98 / SOURCE_MAX, elastic=False, row_bytes=10.0),
+        # Source and sink ran on large machines of their own and could not be split. Their limit is the source's rate; the sink has room.
+        Operator(SINK, {COLLECTOR: 1.0, ACCOUNT: 1.0}, 0.7 / SOURCE_MAX, elastic=False, row_bytes=10.0),
     )
     return Query({"feeder": lambda at_s: min(rate(at_s), SOURCE_MAX)}, operators)
 
@@ -66,17 +74,19 @@ def plan(
     cost_us: float = COST_US,
     start_s: float = START_S,
 ) -> Plan:
-    settings = Settings(tick_s=tick_s, hop_s=0.025, jitter=0.3, deploy_s=1.0)
-    machines = MachineModel(start_s=start_s)
+    settings = Settings(tick_s=tick_s, hop_s=0.025, jitter=0.2, deploy_s=1.0, switch_s=SWITCH_S)
+    machines = MachineModel(start_s=start_s, speed_deviation=0.1)
     return Plan(query(expressways, duration_s, cost_us), duration_s, instances or {}, machines=machines, settings=settings, spare=spare)
 
 
-def machines_of(trace: Trace) -> list[float]:
+def machines_of(trace: Trace) -> Floats:
     """Machines of operators that can be split, over time; the sink's is left out."""
-    return sum(trace[f"instances.{name}"] for name in SCALED).tolist()  # type: ignore[union-attr]
+    machines: Floats = np.sum([trace[f"instances.{name}"] for name in SCALED], axis=0, dtype=np.float64)
+    return machines
 
 
-def overloaded_s(sim: Simulator, trace: Trace, behind_s: float = 1.0) -> float:
-    """For how long rows came out more than so much late."""
-    late = trace["latency_p50_s"] > behind_s
-    return float(late.sum()) * sim.settings.sample_s
+def dynamic(expressways: int, duration_s: float, tick_s: float, threshold: float, pool: int, seed: int) -> Trace:
+    """One machine per operator at first, the bottleneck detector, and a pool of constant size."""
+    made = plan(expressways, duration_s, tick_s, spare=pool)
+    policy = seep(bottleneck.Config(threshold=threshold))
+    return Simulator(made, [policy], constant_pool(pool, made.machines.start_s), seed).run()

@@ -179,9 +179,10 @@ def _centred(series: Matrix) -> tuple[Matrix, Matrix]:
     centred = series - series.mean(axis=-1, keepdims=True)
     length = np.sqrt(np.einsum("...t,...t->...", centred, centred))[..., None]
     # Rounding leaves a constant series with a tiny rest that would correlate with anything.
-    level = np.abs(series).max(axis=-1, keepdims=True, initial=0.0)
-    varies = length > 1e-9 * np.maximum(level, 1e-300)
-    return centred * varies, length * varies
+    constant = length <= 1e-9 * np.maximum(series.max(axis=-1, keepdims=True, initial=0.0), 1e-300)
+    if constant.any():
+        centred, length = np.where(constant, 0.0, centred), np.where(constant, 0.0, length)
+    return centred, length
 
 
 def _spread(history: LoadHistory, pool: Indices, capacities: Vector, band: float) -> Indices:
@@ -220,8 +221,9 @@ def _rebalanced(pairs: Pairs, at: Indices, config: CorrelationConfig) -> Indices
 
 
 def _by_size(members: Sequence[Indices]) -> Iterator[list[int]]:
-    """Pairs that are handled together: those of about as many operators, so that few places stay empty."""
+    """Pairs that are handled together: within a factor of four as many operators, so that most places are taken."""
     found: dict[int, list[int]] = {}
     for at, each in enumerate(members):
-        found.setdefault(len(each).bit_length(), []).append(at)
-    yield from found.values()
+        found.setdefault(len(each).bit_length() // 2, []).append(at)
+    for some in found.values():
+        yield sorted(some, key=lambda at: -len(members[at]))

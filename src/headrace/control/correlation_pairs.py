@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.control.network import Matrix, Vector
+from headrace.errors import require
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -38,6 +39,7 @@ class Pairs:
 
     @classmethod
     def gathered(cls, members: Sequence[Indices], centred: Matrix, means: Vector, capacities: Matrix) -> Pairs:
+        """From the operators of each pair, those with most first, and what there is of all operators."""
         places = np.full((len(members), max(len(each) for each in members)), len(means))
         for at, each in enumerate(members):
             places[at, : len(each)] = each
@@ -65,8 +67,8 @@ class Pairs:
         return np.arange(len(self.places))
 
     def covariances(self, series: Matrix) -> Matrix:
-        """Of each operator with its pair's series."""
-        found: Matrix = np.matmul(self.centred, series[:, :, None])[:, :, 0]
+        """Of each operator with its pair's series, for as many pairs as there are series."""
+        found: Matrix = np.matmul(self.centred[: len(series)], series[:, :, None])[:, :, 0]
         return found
 
 
@@ -159,26 +161,30 @@ def exchanged(mapping: Mapping, score_min: float) -> tuple[Indices, Vector]:
 
 def two_way(pairs: Pairs, band: float) -> Mapping:
     """All nodes as if empty: always to the emptier one, the operator that fits best to it rather than to the other."""
-    rows, free = pairs.rows, pairs.real.copy()
+    counts = pairs.real.sum(axis=1)
+    require(bool((np.diff(counts) <= 0).all()), "pairs come in order of their size, the largest first")
     at = np.zeros(pairs.means.shape, dtype=np.int64)
-    used = np.zeros((len(rows), 2))
-    totals = np.zeros((len(rows), 2, pairs.centred.shape[2]))
-    rho = np.zeros((len(rows), 2, pairs.means.shape[1]))
-    for _ in range(pairs.means.shape[1]):
-        target = (used[:, 1] < used[:, 0]).astype(np.int64)
-        largest = np.where(free, pairs.means, 0.0).max(axis=1)
-        allowed = free & (pairs.means >= band * largest[:, None])
-        chosen = best(rho[rows, 1 - target] - rho[rows, target], pairs.means, allowed)
-        # A pair that is done has nobody left: its choice is an operator that is placed already, and adds nothing.
-        new = free[rows, chosen]
-        at[rows, chosen] = np.where(new, target, at[rows, chosen])
-        free[rows, chosen] = False
-        used[rows, target] += new * pairs.means[rows, chosen] / pairs.capacities[rows, target]
-        totals[rows, target] += new[:, None] * pairs.centred[rows, chosen]
+    used = np.zeros((len(counts), 2))
+    totals = np.zeros((len(counts), 2, pairs.centred.shape[2]))
+    rho = np.zeros((len(counts), 2, pairs.means.shape[1]))
+    # The loads of those not placed yet; -1 for all others.
+    left = np.where(pairs.real, pairs.means, -1.0)
+    for turn in range(pairs.means.shape[1]):
+        # Those that still have somebody to place.
+        some = int((counts > turn).sum())
+        rows = pairs.rows[:some]
+        target = (used[:some, 1] < used[:some, 0]).astype(np.int64)
+        better = (rho[:some, 0] - rho[:some, 1]) * (2.0 * target - 1.0)[:, None]
+        remains = left[:some]
+        chosen = best(better, remains, remains >= band * remains.max(axis=1)[:, None])
+        at[rows, chosen] = target
+        left[rows, chosen] = -1.0
+        used[rows, target] += pairs.means[rows, chosen] / pairs.capacities[rows, target]
+        series = totals[rows, target] + pairs.centred[rows, chosen]
+        totals[rows, target] = series
         # Only the target's correlations have changed.
-        series = totals[rows, target]
-        length = _inverse_root(np.einsum("pt,pt->p", series, series), pairs.tolerance)
-        rho[rows, target] = pairs.covariances(series) * (pairs.inverse * length[:, None])
+        length = _inverse_root(np.einsum("pt,pt->p", series, series), pairs.tolerance[:some])
+        rho[rows, target] = pairs.covariances(series) * (pairs.inverse[:some] * length[:, None])
     return Mapping(pairs, at)
 
 

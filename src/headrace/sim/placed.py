@@ -15,8 +15,10 @@ import numpy as np
 
 from headrace.control.correlation import LoadHistory
 from headrace.control.network import Deployment, Matrix, Node, Placement, Query, StreamId, expect
-from headrace.errors import QueryError
+from headrace.errors import QueryError, require
 from headrace.sim import model
+from headrace.sim.checkers.owners import owners
+from headrace.sim.checkers.tuples import tuples
 from headrace.sim.scenario import Value
 from headrace.sim.simulator import Simulator
 from headrace.sim.trace import Trace
@@ -94,8 +96,10 @@ def simulated(
         machines=model.MachineModel(capacity=nodes[0].capacity, network_bytes_per_s=1e12),
         settings=settings or model.Settings(),
     )
-    # Nodes that are too full stay so: that is what is compared, and no checker's business.
-    return Simulator(plan, seed=seed, checkers=()).run()
+    # Nodes that are too full stay so: that is what is compared, and no checker's business. Nor has anybody a backup.
+    trace = Simulator(plan, seed=seed, checkers=(lambda: tuples, lambda: owners)).run()
+    require(not trace.violations, f"no row is lost and every slot has an owner, unlike: {trace.violations[:3]}")
+    return trace
 
 
 def latency_mean_s(trace: Trace) -> float:

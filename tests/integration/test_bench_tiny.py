@@ -36,6 +36,7 @@ TINY = {
     "handover": "--windows 1 --sizes 20 --rows 20 --repeats 1 --settle=false --moving-rows 1000 --master none",
     "elastic": "--keys 300 --rows 100 --path 1",
     "executors": "--keys 300 --rows 100 --repeats 1 --master none",
+    "control": "--operators 40 --nodes 5 --instances 20 --epsilon 0.3 --repeats 1",
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }
 
@@ -47,6 +48,7 @@ BASELINES = {
     "handover": ("window recreation", "merge", "buffering"),
     "elastic": ("static",),
     "executors": ("no pool",),
+    "control": ("solver",),
 }
 """Where they are not Spark's two state stores."""
 
@@ -78,7 +80,7 @@ def test_a_tiny_run_is_equal_and_says_so(spark: SparkSession, tmp_path: Path, ca
     check_form(line, name)
     assert line["equal"] is True, line["lanes"]
     assert not list(tmp_path.iterdir()), "the run leaves nothing behind"
-    check_own = {"latency": check_latency, "state-size": check_state_size, "process": check_process}.get(name)
+    check_own = {"latency": check_latency, "state-size": check_state_size, "process": check_process, "control": check_control}.get(name)
     if check_own:
         check_own(line)
 
@@ -140,3 +142,9 @@ def check_state_size(line: dict[str, Any]) -> None:
     assert line["growth"]["ours"]["median"] >= 1
     assert isinstance(line["within"], bool)
     assert line["memory"]["private_bytes_max"] > 0
+
+
+def check_control(line: dict[str, Any]) -> None:
+    assert line["within"] == all(figure["holds"] for figure in line["figures"].values())
+    asked = ("ROD", "correlation, 40", "look-up", "FIT, imbalance 8", "decide: ring", "decide: backup")
+    assert all(any(name.startswith(words) for name in line["figures"]) for words in asked)

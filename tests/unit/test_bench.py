@@ -7,16 +7,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from headrace.bench import discover, report, stats, turns
+from headrace.bench import direct, discover, report, stats, turns
 from headrace.bench.live import View
-from headrace.bench.model import MEMORY, OURS, ROCKSDB, Batch, Benchmark, Lane, LaneResult, Verdict, engines_of, parse_options, preload
+from headrace.bench.model import (
+    MEMORY,
+    OURS,
+    ROCKSDB,
+    Batch,
+    Benchmark,
+    Figure,
+    Lane,
+    LaneResult,
+    Measured,
+    Verdict,
+    engines_of,
+    parse_options,
+    preload,
+)
 from headrace.bench.process import LaneFailed, cpu_of, descendants
+from headrace.bench.run import Settings, run_benchmark
 from headrace.errors import HeadraceError
 
 
@@ -173,7 +189,7 @@ def test_an_unknown_baseline_is_refused() -> None:
 
 
 def test_an_unknown_benchmark_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(HeadraceError, match="aggregate, elastic"):
+    with pytest.raises(HeadraceError, match="aggregate, control, elastic"):
         discover.load("nothing")
 
 
@@ -196,3 +212,28 @@ def test_descendants_are_found_through_generations() -> None:
         grandchild = int(process.stdout.readline())
         assert grandchild in descendants(process.pid)
         process.communicate("\n")
+
+
+def test_figures_that_fall_short_are_shown_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = (Figure("quick", 1.0, 2.0, "ms"), Figure("slow", 3.0, 2.0, "ms", "under the other's 2 ms"))
+    benchmark = replace(nothing([]), measure=lambda options: Measured(figures, 4.0, {"other": 2.0}, True))
+    line = direct.run(benchmark, benchmark.measure, {}, Console(width=100))
+    assert list(line)[:5] == ["bench", "ours", "baselines", "ratio", "equal"]
+    assert line["ratio"] == {"other": 2.0}
+    assert line["within"] is False
+    assert {name: figure["holds"] for name, figure in line["figures"].items()} == {"quick": True, "slow": False}
+    shown = capsys.readouterr().out
+    assert "under the other's 2 ms" in shown
+    assert "NO" in shown
+
+
+def test_the_median_of_repeats_is_not_moved_by_one_slow_call() -> None:
+    rounds = iter([10, 10, 3_000_000, 10])
+    assert direct.median_s(lambda: sum(range(next(rounds))), repeats=3) < 0.01
+
+
+def test_policies_are_measured_without_spark() -> None:
+    small = ("--operators=40", "--nodes=5", "--instances=20", "--epsilon=0.3", "--repeats=1")
+    line = run_benchmark("control", small, Settings())
+    assert line["equal"] is True
+    assert line["figures"]["decide: shedding"]["seen"] > 0

@@ -8,6 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
 
 def cores() -> int:
     """Cores that this process may use."""
@@ -33,6 +35,11 @@ def describe() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+def line(described: dict[str, Any]) -> Text:
+    """What stands below the tables."""
+    return Text(f"on {described['cores']} cores of {described['cpu']}, {described['memory_gb']} GB", style="dim")
 
 
 def versions() -> dict[str, str]:

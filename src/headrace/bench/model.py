@@ -108,6 +108,35 @@ Results = Mapping[str, LaneResult]
 
 
 @dataclass(frozen=True)
+class Figure:
+    """What was asked of one thing, and what was seen."""
+
+    name: str
+    seen: float
+    limit: float
+    """It has to stay under this."""
+    unit: str
+    asked: str = ""
+    """What the limit is, where it is not a plain number."""
+
+    @property
+    def holds(self) -> bool:
+        return self.seen < self.limit
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came of a benchmark without lanes."""
+
+    figures: tuple[Figure, ...]
+    ours: float
+    """Per second, as the baselines: more is better."""
+    baselines: dict[str, float]
+    equal: bool
+    """Whether what was measured also did its work."""
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """A folder of ``benchmarks/``. Its ``query.py`` and ``check.py`` are imported by the lanes, so that this part needs no Spark."""
 
@@ -122,6 +151,8 @@ class Benchmark:
     """More keys for the RESULT line; they may replace the usual ones."""
     tables: Callable[[Results, Options], list[Table]] = lambda results, options: []
     """More tables."""
+    measure: Callable[[Options], Measured] | None = None
+    """Instead of lanes: plain functions, measured in this process and without Spark."""
 
 
 def engines_of(options: Options) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from headrace.bench import discover, machine, report, turns
+from headrace.bench import direct, discover, machine, report, turns
 from headrace.bench.live import View
 from headrace.bench.model import Benchmark, Lane, parse_options
 from headrace.bench.process import LaneProcess
@@ -45,6 +45,8 @@ def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane:
     """Run it, print the tables, and return the content of the RESULT line."""
     benchmark = discover.load(name)
     options = parse_options(benchmark, args)
+    if benchmark.measure is not None:
+        return direct.run(benchmark, benchmark.measure, options, _console())
     lanes = list(benchmark.lanes(options))
     about = {"machine": machine.describe(), "versions": machine.versions()}
     folder = Path(tempfile.mkdtemp(prefix="headrace-bench-", dir=settings.directory))
@@ -64,17 +66,18 @@ def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane:
     about["versions"]["java"] = ", ".join(sorted(javas))
     shared = {"seconds": settings.seconds, "turns": rounds, "heap_gb": settings.heap_gb, "conf": settings.conf}
     line = report.result_line(benchmark, options, results, {**shared, **about})
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH_OF_FILES)
+    console = _console()
     for table in (report.lanes_table(benchmark, results), *benchmark.tables(results, options)):
         console.print(table)
     for lane_name, reason in line.get("reasons", {}).items():
         console.print(Text(f"{lane_name}: {reason}", style="yellow"))
-    console.print(
-        Text(f"on {about['machine']['cores']} cores of {about['machine']['cpu']}, {about['machine']['memory_gb']} GB", style="dim")
-    )
+    console.print(machine.line(about["machine"]))
     return line
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH_OF_FILES)
 
 
 def _open(opener: OpenLane, benchmark: Benchmark, folder: Path, lane: Lane) -> turns.Handle:

@@ -12,10 +12,15 @@ drive the same functions.
 | `ring`            | Floe VI, VII       | the same without a centre: nodes talk to their neighbours (a folder) |
 | `rates`           | DS2                | the instances of all operators in one step, from true rates          |
 | `tiers`           | Borealis 2         | which of local, neighbourhood and global remedies is used when       |
+| `correlation`     | Borealis 3.1       | which operators go to which nodes, so that each one's load varies little |
+| `resilient`       | Borealis 3.2       | the same once for all, so that many combinations of rates are borne  |
+| `shedding`        | Borealis 4         | which tuples to drop where, by plans made in advance                 |
+| `availability`    | Borealis 5.2       | which checkpoint task is next, and who backs up whom                 |
 | `replicas`        | replica groups 3.5 | where primaries and replicas are (a folder)                          |
 
 `observation` and `decisions` are what goes in and out; `assignment` moves slots from busy instances to idle ones, and
-`headrace.state.levelling` deals them out anew; `checks` refuses impossible settings.
+`headrace.state.levelling` deals them out anew; `checks` refuses impossible settings. Placement and shedding see a query as a graph instead
+(`network`), and have alternatives to be compared with (`baselines`) and queries to try (`trees`).
 For a running query: `elastic` has the user's settings and the policies by name, `observing` makes observations of micro-batches, `governor`
 says which decisions are performed and logs them all, `replay` does all that with recorded progress.
 

@@ -17,23 +17,23 @@ Where it departs from the paper:
 - The order of exchanges is not printed. Ours evens out one way first; then the fuller node gives its best operator above `score_min`, each
   operator once; the best of the mappings on the way, by variance, among those as even as the first, is taken.
 - Nodes may differ in capacity: loads are compared per capacity.
+
+`correlation_pairs.py` has what happens within a pair.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from headrace.control.correlation_pairs import Indices, Mapping, Pairs, best, exchanged, one_way, two_way
 from headrace.control.network import Matrix, Node, NodeId, Placement, Vector, check_nodes, check_placement, expect, node_sums, owners
 from headrace.ids import OperatorId
-
-Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,11 @@ class LoadHistory:
     def shapes(self) -> Matrix:
         """Each series with mean 0 and length 1, or all 0 where constant: products of these are correlations."""
         return _shape(self.series)
+
+    @cached_property
+    def centred(self) -> Matrix:
+        """Each series with mean 0, or all 0 where constant: products of these are covariances, up to a factor."""
+        return _centred(self.series)[0]
 
 
 @dataclass(frozen=True)
@@ -113,15 +118,33 @@ def rebalance(
     capacities = np.array([node.capacity for node in nodes])
     at = owners(placement, history.operators, nodes)
     used = np.bincount(at, weights=history.means, minlength=len(nodes)) / capacities
-    order = np.argsort(-used, kind="stable")
-    moves: list[Move] = []
-    for full, empty in zip(order[: len(order) // 2], order[::-1], strict=False):
-        if used[full] - used[empty] > config.gap_max:
-            after = _rebalanced(_Pair(history, (int(full), int(empty)), capacities), at, config)
-            reason = f"{nodes[full].name} is used {used[full]:.2f}, {nodes[empty].name} {used[empty]:.2f}"
-            changed = np.flatnonzero(after != at)
-            moves += [Move(history.operators[each], nodes[at[each]].name, nodes[after[each]].name, reason) for each in changed]
-    return tuple(moves)
+    order = np.argsort(-used, kind="stable").tolist()
+    ends = [
+        (full, empty)
+        for full, empty in zip(order[: len(order) // 2], order[::-1], strict=False)
+        if used[full] - used[empty] > config.gap_max
+    ]
+    # Within a pair in order of the nodes, not of their loads, so that doing it again gives the same.
+    ends = [(min(pair), max(pair)) for pair in ends]
+    members = [np.flatnonzero((at == first) | (at == second)) for first, second in ends]
+    after = at.copy()
+    for some in _by_size(members):
+        pairs = Pairs.gathered([members[each] for each in some], history.centred, history.means, capacities[[ends[each] for each in some]])
+        second = np.array([ends[each][1] for each in some])
+        before = (np.append(at, -1)[pairs.places] == second[:, None]).astype(np.int64)
+        for row, each in zip(_rebalanced(pairs, before, config), some, strict=True):
+            after[members[each]] = np.array(ends[each])[row[: len(members[each])]]
+    return _moves(history.operators, nodes, at, after, used)
+
+
+def _moves(operators: Sequence[OperatorId], nodes: Sequence[Node], at: Indices, after: Indices, used: Vector) -> tuple[Move, ...]:
+    said = [f"{node.name} is used {share:.2f}" for node, share in zip(nodes, used.tolist(), strict=True)]
+    found = []
+    for each in np.flatnonzero(after != at).tolist():
+        source, target = int(at[each]), int(after[each])
+        full, empty = (source, target) if used[source] >= used[target] else (target, source)
+        found.append(Move(operators[each], nodes[source].name, nodes[target].name, f"{said[full]}, {said[empty]}"))
+    return tuple(found)
 
 
 def moved(placement: Placement, moves: Iterable[Move]) -> Placement:
@@ -146,12 +169,20 @@ def mean_correlation(series: Matrix) -> float:
 
 
 def _shape(series: Matrix) -> Matrix:
+    centred, length = _centred(series)
+    shape: Matrix = centred / np.where(length > 0, length, 1.0)
+    return shape
+
+
+def _centred(series: Matrix) -> tuple[Matrix, Matrix]:
+    """Without the mean, and the length of that; both 0 where constant."""
     centred = series - series.mean(axis=-1, keepdims=True)
-    length = np.linalg.norm(centred, axis=-1, keepdims=True)
+    length = np.sqrt(np.einsum("...t,...t->...", centred, centred))[..., None]
     # Rounding leaves a constant series with a tiny rest that would correlate with anything.
-    level = np.abs(series).max(axis=-1, keepdims=True, initial=0.0)
-    constant = length <= 1e-9 * np.maximum(level, 1e-300)
-    return np.where(constant, 0.0, centred / np.where(constant, 1.0, length))
+    constant = length <= 1e-9 * np.maximum(series.max(axis=-1, keepdims=True, initial=0.0), 1e-300)
+    if constant.any():
+        centred, length = np.where(constant, 0.0, centred), np.where(constant, 0.0, length)
+    return centred, length
 
 
 def _spread(history: LoadHistory, pool: Indices, capacities: Vector, band: float) -> Indices:
@@ -166,7 +197,7 @@ def _spread(history: LoadHistory, pool: Indices, capacities: Vector, band: float
     for _ in range(len(pool)):
         target = int(np.argmin(used))
         scores = total_rho / len(capacities) - rho[:, target]
-        chosen = _best(scores, means, free & (means >= band * means[free].max()))
+        chosen = int(best(scores, means, free & (means >= band * means[free].max())))
         at[chosen], free[chosen] = target, False
         used[target] += means[chosen] / capacities[target]
         totals[target] += series[chosen]
@@ -177,98 +208,22 @@ def _spread(history: LoadHistory, pool: Indices, capacities: Vector, band: float
     return at
 
 
-def _best(scores: Vector, loads: Vector, allowed: npt.NDArray[np.bool_]) -> int:
-    """The highest score; among equals (but for rounding) the largest load, then the first."""
-    top = allowed & (scores >= scores[allowed].max() - 1e-9)
-    return int(np.argmax(np.where(top, loads, -1.0)))
-
-
-@dataclass(frozen=True, eq=False)
-class _Pair:
-    """Two nodes, and what a mapping of their operators is worth."""
-
-    history: LoadHistory
-    nodes: tuple[int, int]
-    capacities: Vector
-
-    def utilisations(self, at: Indices) -> tuple[float, float]:
-        first, second = (float(self.history.means[at == node].sum() / self.capacities[node]) for node in self.nodes)
-        return first, second
-
-    def gap(self, at: Indices) -> float:
-        first, second = self.utilisations(at)
-        return abs(first - second)
-
-    def variance(self, at: Indices) -> float:
-        return float(sum(self.history.series[at == node].sum(axis=0).var() for node in self.nodes))
-
-    def fuller_first(self, at: Indices) -> tuple[int, int]:
-        first, second = self.utilisations(at)
-        return self.nodes if first >= second else (self.nodes[1], self.nodes[0])
-
-    def scores(self, at: Indices, giver: int, taker: int) -> tuple[Indices, Vector]:
-        """The giver's operators, and how much better each fits to the taker."""
-        mine = np.flatnonzero(at == giver)
-        series, shapes = self.history.series[mine], self.history.shapes[mine]
-        rest = _shape(series.sum(axis=0) - series)
-        there = _shape(self.history.series[at == taker].sum(axis=0))
-        return mine, (shapes * rest).sum(axis=1) - shapes @ there
-
-
-def _rebalanced(pair: _Pair, at: Indices, config: CorrelationConfig) -> Indices:
+def _rebalanced(pairs: Pairs, at: Indices, config: CorrelationConfig) -> Indices:
+    """For every pair a mapping that is more even by `gain_min`, or the one there is."""
+    mapping = Mapping(pairs, at)
+    before = mapping.gaps
     if config.method == "two-way":
-        after = _two_way(pair, at, config.band)
+        mapping = two_way(pairs, config.band)
     else:
-        after = _one_way(pair, at)
-        if config.method == "selective":
-            after = _exchanged(pair, after, config.score_min)
-    return after if pair.gap(after) <= pair.gap(at) - config.gain_min else at
+        one_way(mapping)
+    after, gaps = exchanged(mapping, config.score_min) if config.method == "selective" else (mapping.at, mapping.gaps)
+    return np.where((gaps <= before - config.gain_min)[:, None], after, at)
 
 
-def _two_way(pair: _Pair, at: Indices, band: float) -> Indices:
-    """Both nodes as if empty."""
-    # In order of the nodes, not of their loads, so that doing it again gives the same.
-    nodes = np.array(sorted(pair.nodes))
-    pool = np.flatnonzero(np.isin(at, nodes))
-    after = at.copy()
-    after[pool] = nodes[_spread(pair.history, pool, pair.capacities[nodes], band)]
-    return after
-
-
-def _one_way(pair: _Pair, at: Indices) -> Indices:
-    """The fuller node gives operators, best score first, as long as that narrows the gap."""
-    giver, taker = pair.fuller_first(at)
-    means = pair.history.means
-    after = at.copy()
-    while True:
-        first, second = (float(means[after == node].sum() / pair.capacities[node]) for node in (giver, taker))
-        mine, scores = pair.scores(after, giver, taker)
-        # A move of load x changes the difference by x/c1 + x/c2; below twice the difference, the gap narrows.
-        shift = means[mine] * (1 / pair.capacities[giver] + 1 / pair.capacities[taker])
-        fits = (shift > 0) & (shift <= first - second)
-        if not fits.any():
-            # What remains is larger than the difference: one more may still leave less of it.
-            fits = (shift > 0) & (shift < 2 * (first - second) - 1e-12)
-            if fits.any():
-                after[mine[_best(-shift, means[mine], fits)]] = taker
-            return after
-        after[mine[_best(scores, means[mine], fits)]] = taker
-
-
-def _exchanged(pair: _Pair, at: Indices, score_min: float) -> Indices:
-    """The fuller node gives its best operator, again and again, until the fuller one has none above the threshold."""
-    gap = pair.gap(at)
-    best, best_variance = at, pair.variance(at)
-    after = at.copy()
-    still = np.ones(len(at), dtype=bool)
-    while True:
-        giver, taker = pair.fuller_first(after)
-        mine, scores = pair.scores(after, giver, taker)
-        wanted = still[mine] & (scores > score_min)
-        if not wanted.any():
-            return best
-        chosen = mine[_best(scores, pair.history.means[mine], wanted)]
-        after[chosen], still[chosen] = taker, False
-        variance = pair.variance(after)
-        if pair.gap(after) <= gap + 1e-12 and variance < best_variance:
-            best, best_variance = after.copy(), variance
+def _by_size(members: Sequence[Indices]) -> Iterator[list[int]]:
+    """Pairs that are handled together: within a factor of four as many operators, so that most places are taken."""
+    found: dict[int, list[int]] = {}
+    for at, each in enumerate(members):
+        found.setdefault(len(each).bit_length() // 2, []).append(at)
+    for some in found.values():
+        yield sorted(some, key=lambda at: -len(members[at]))

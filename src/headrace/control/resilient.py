@@ -8,14 +8,23 @@ capacity: the *ideal*. In coordinates x_k = (load of source k) / (total capacity
 
 so w_ik = 1 everywhere is ideal, 1 / w_ik is where its plane cuts axis k, and 1 / |w_i| its distance from the origin.
 
-Where it departs from the paper: operators are ordered by the norm of their load in these coordinates, so that the units of rates do not
-matter (the paper says "effect on load"). Among class I nodes, where the paper picks at random or by "another orthogonal criterion", ours
-takes the one with the largest plane distance, or with most neighbours in the query if asked to. MMAD and MMPD alone are offered for
-comparison. Sources that put no load on anything are no dimension of the feasible set.
+Where it departs from the paper:
+
+- Operators are ordered by the norm of their load in these coordinates, so that the units of rates do not matter (the paper says "effect on
+  load").
+- Among class I nodes, where the paper picks at random or by "another orthogonal criterion", ours takes the one with the largest plane
+  distance, or with most neighbours in the query if asked to.
+- Among class II nodes the paper takes the one with the largest plane distance. That one may already cut an axis before the ideal, and
+  cuts it again, while another would have cut it for the first time and less. Ours takes the node that adds least to the squares of what
+  weights exceed 1 by, with a little of the squared length of w, so that planes count too. On random queries, on 4 to 10 nodes, the
+  feasible set was larger, or the same within 0.001 where operators are few: 0.93 against 0.87 of the ideal for 200 operators on 10 nodes.
+  `class_two="plane"` is the paper's.
+- MMAD and MMPD alone are offered for comparison. Sources that put no load on anything are no dimension of the feasible set.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -28,6 +37,9 @@ from headrace.control.network import Deployment, Matrix, Node, Placement, Query,
 # What counts as "not above 1" in sums of many shares.
 ROUNDING = 1e-9
 
+# How much a plane's distance counts beside its excess; from 0.01 to 0.03 the results are the same but for a hundredth.
+LENGTH_WEIGHT = 0.02
+
 
 @dataclass(frozen=True)
 class ResilientConfig:
@@ -36,10 +48,14 @@ class ResilientConfig:
     class_one: Literal["plane", "neighbours"] = "plane"
     """Which node of class I: the one with the largest plane distance, or with most neighbours of the operator, for less traffic."""
 
+    class_two: Literal["excess", "plane"] = "excess"
+    """Which node of class II: the one that adds least to what exceeds the ideal, or the one with the largest plane distance."""
+
     def __post_init__(self) -> None:
         where = "ResilientConfig"
         expect(self.heuristic in ("rod", "mmad", "mmpd"), where, "heuristic rod, mmad or mmpd", self.heuristic)
         expect(self.class_one in ("plane", "neighbours"), where, "class_one plane or neighbours", self.class_one)
+        expect(self.class_two in ("excess", "plane"), where, "class_two excess or plane", self.class_two)
 
 
 def place(query: Query, nodes: Sequence[Node], config: ResilientConfig | None = None) -> Placement:
@@ -63,22 +79,30 @@ def place(query: Query, nodes: Sequence[Node], config: ResilientConfig | None = 
         near = np.zeros(len(nodes))
         for other in neighbours[each] & at.keys():
             near[at[other]] += 1
-        at[each] = _chosen(after, near, config)
+        at[each] = _chosen(weights, after, near, config)
         weights[at[each]] = after[at[each]]
     return {query.operators[each].name: nodes[node].name for each, node in sorted(at.items())}
 
 
-def _chosen(after: Matrix, near: Vector, config: ResilientConfig) -> int:
-    """The node for an operator, given the weights that each would have with it."""
+def _chosen(before: Matrix, after: Matrix, near: Vector, config: ResilientConfig) -> int:
+    """The node for an operator, given the weights of each without and with it."""
     # Plane distance: the shorter the vector, the farther the plane. Squares order the same way.
     lengths = (after**2).sum(axis=1)
     if config.heuristic == "mmad":
         return int(np.lexsort((lengths, after.max(axis=1, initial=0.0)))[0])
     class_one = (after <= 1 + ROUNDING).all(axis=1)
     if config.heuristic == "mmpd" or not class_one.any():
+        if config.heuristic == "rod" and config.class_two == "excess":
+            lengths = _excess(after) - _excess(before) + LENGTH_WEIGHT * lengths
         return int(np.argmin(lengths))
     preference = near if config.class_one == "neighbours" else np.zeros(len(near))
     return int(np.lexsort((lengths, -preference, ~class_one))[0])
+
+
+def _excess(weights: Matrix) -> Vector:
+    """Of each node, the squares of what its weights exceed the ideal by."""
+    squares: Vector = (np.maximum(weights - 1, 0.0) ** 2).sum(axis=1)
+    return squares
 
 
 def weights_of(deployment: Deployment) -> Matrix:
@@ -101,8 +125,9 @@ def axis_distances(weights: Matrix) -> Vector:
 
 
 def plane_distance(weights: Matrix) -> float:
-    """The distance from the origin of the nearest plane; 1 / sqrt(sources) is ideal."""
-    return float(1 / np.linalg.norm(weights, axis=1).max())
+    """The distance from the origin of the nearest plane; 1 / sqrt(sources) is ideal, and without any load there is no plane."""
+    longest = float(np.linalg.norm(weights, axis=1).max())
+    return 1 / longest if longest else math.inf
 
 
 def feasible_share(deployment: Deployment, samples_log2: int = 12, seed: int = 0) -> float:

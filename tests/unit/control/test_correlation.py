@@ -143,6 +143,28 @@ def test_a_steady_load_comes_to_rest_and_never_gets_less_even(seed: int, operato
     pytest.fail("it never came to rest")
 
 
+@settings(max_examples=examples(30), deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 60), st.integers(2, 8), st.sampled_from(["one-way", "two-way", "selective"]))
+def test_pairs_that_are_handled_together_do_what_each_would_do_alone(seed: int, operators: int, count: int, method: str) -> None:
+    rng = np.random.default_rng(seed)
+    history = bursty(seed, operators, 3)
+    nodes = [Node(f"n{at}", capacity=float(rng.uniform(0.5, 2))) for at in range(count)]
+    # Some nodes have many operators and some few, so that pairs differ in size.
+    placement: Placement = {name: f"n{min(rng.integers(count), rng.integers(count))}" for name in history.operators}
+    config = C.CorrelationConfig(method=method, score_min=0.1)
+    together = C.rebalance(history, nodes, placement, config)
+    used = C.node_series(history, nodes, placement).mean(axis=1) / np.array([node.capacity for node in nodes])
+    order = np.argsort(-used, kind="stable").tolist()
+    alone: list[C.Move] = []
+    for full, empty in zip(order[: count // 2], order[::-1], strict=False):
+        pair = [nodes[at] for at in sorted((full, empty))]
+        rows = [at for at, name in enumerate(history.operators) if placement[name] in (pair[0].name, pair[1].name)]
+        if rows:
+            part = C.LoadHistory(tuple(history.operators[at] for at in rows), history.series[rows])
+            alone += C.rebalance(part, pair, {name: placement[name] for name in part.operators}, config)
+    assert sorted((move.operator, move.target) for move in together) == sorted((move.operator, move.target) for move in alone)
+
+
 def test_constant_loads_correlate_with_nothing_and_are_dealt_out_evenly() -> None:
     history = C.LoadHistory(tuple("abcdef"), np.full((6, 5), 0.1))
     placement = C.place(history, nodes_of(3))

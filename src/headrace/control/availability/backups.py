@@ -9,7 +9,8 @@ the duty of a server all that it would have to recover for anybody, and the load
 
     unevenness = sum over servers of duty^2 / capacity + sum over pairs of load^2 / capacity of the backup
 
-must fall by `gain_min` with every change, and the longest recovery time must not rise. So a steady load comes to rest. A new backup is
+must fall with every change, by `gain_min` of what the worst server has part in (of the whole, one change among a hundred servers would
+never be worth it), and the longest recovery time must not rise. So a steady load comes to rest. A new backup is
 never the primary nor in its zone. The paper only moves units between the worst and the best; relieving the slowest backup of the worst is
 ours, for the case that the worst backs up nothing.
 
@@ -21,14 +22,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.control.availability.units import HaUnit, UnitId, check_units, pair_loads_s, recovery_times_s
+from headrace.control.availability.units import HaUnit, UnitId, check_units, pair_loads_s, slowest_s
 from headrace.control.network import Node, NodeId, expect
 
 
 @dataclass(frozen=True)
 class BackupConfig:
     gain_min: float = 0.02
-    """By which share the unevenness must fall for a change to be worth shipping a unit's whole state."""
+    """By which share of the worst server's part the unevenness must fall for a change to be worth shipping a unit's whole state."""
     changes_max: int = 4
     """In one run."""
 
@@ -68,7 +69,7 @@ def reassign(units: Sequence[HaUnit], nodes: Sequence[Node], config: BackupConfi
 def reassigned(units: Iterable[HaUnit], changes: Iterable[Reassignment]) -> tuple[HaUnit, ...]:
     """The units after these changes."""
     target = {change.unit: change.target for change in changes}
-    return tuple(replace(unit, backup=target.get(unit.name, unit.backup)) for unit in units)
+    return tuple(replace(unit, backup=target[unit.name]) if unit.name in target else unit for unit in units)
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,19 @@ class Burden:
         return cls({node.name: node.capacity for node in nodes}, pairs_s, duties_s)
 
     @property
+    def times_s(self) -> dict[NodeId, float]:
+        """How long the recovery of each server would take."""
+        return slowest_s(self.pairs_s, self.capacity)
+
+    @property
     def unevenness(self) -> float:
         of_servers = sum(duty_s**2 / self.capacity[name] for name, duty_s in self.duties_s.items())
         return of_servers + sum(load_s**2 / self.capacity[backup] for (_, backup), load_s in self.pairs_s.items())
+
+    def part(self, server: NodeId) -> float:
+        """What a server's duty and its own pairs have of the unevenness."""
+        pairs = sum(load_s**2 / self.capacity[backup] for (primary, backup), load_s in self.pairs_s.items() if primary == server)
+        return self.duties_s[server] ** 2 / self.capacity[server] + pairs
 
     def gain(self, unit: HaUnit, target: NodeId) -> float:
         """By how much the unevenness falls with another backup of this unit."""
@@ -108,15 +119,15 @@ class Burden:
 
 
 def _best_change(units: Sequence[HaUnit], nodes: Sequence[Node], config: BackupConfig) -> Reassignment | None:
-    times_s = recovery_times_s(units, nodes)
     burden = Burden.of(units, nodes)
+    times_s = burden.times_s
     # Ties go to the least duty, then to the first name, so that the answer does not depend on the order of nodes.
     worst = min(times_s, key=lambda name: (-times_s[name], name))
     best = min(times_s, key=lambda name: (times_s[name], burden.duties_s[name] / burden.capacity[name], name))
-    wanted = config.gain_min * burden.unevenness
+    wanted = config.gain_min * burden.part(worst)
     possible = [
         (burden.gain(unit, target), unit, target)
-        for unit, target in _candidates(units, nodes, worst, best)
+        for unit, target in _candidates(units, nodes, burden, worst, best)
         if burden.wait_s(unit, target) <= times_s[worst]
     ]
     useful = [each for each in possible if each[0] >= wanted > 0]
@@ -126,11 +137,12 @@ def _best_change(units: Sequence[HaUnit], nodes: Sequence[Node], config: BackupC
     return Reassignment(unit.name, unit.backup, target, f"{worst} would take {times_s[worst]:.3g} s to recover")
 
 
-def _candidates(units: Sequence[HaUnit], nodes: Sequence[Node], worst: NodeId, best: NodeId) -> Iterator[tuple[HaUnit, NodeId]]:
+def _candidates(
+    units: Sequence[HaUnit], nodes: Sequence[Node], burden: Burden, worst: NodeId, best: NodeId
+) -> Iterator[tuple[HaUnit, NodeId]]:
     """Units that the worst backs up, to the best; and those of the worst at its slowest backup, to anybody."""
     zone = {node.name: node.fault_zone for node in nodes}
-    capacity = {node.name: node.capacity for node in nodes}
-    waits_s = {backup: load_s / capacity[backup] for (primary, backup), load_s in pair_loads_s(units).items() if primary == worst}
+    waits_s = {backup: load_s / burden.capacity[backup] for (primary, backup), load_s in burden.pairs_s.items() if primary == worst}
     slowest = max(waits_s, key=lambda name: waits_s[name], default=None)
     for unit in units:
         if unit.backup == worst:

@@ -64,9 +64,13 @@ def recovery_times_s(units: Iterable[HaUnit], nodes: Sequence[Node]) -> Mapping[
     >>> recovery_times_s(units, [Node("a"), Node("b"), Node("c")])
     {'a': 4.0, 'b': 1.0, 'c': 0.0}
     """
-    capacity = {node.name: node.capacity for node in nodes}
-    times = {node.name: 0.0 for node in nodes}
-    for (primary, backup), load in pair_loads_s(units).items():
+    return slowest_s(pair_loads_s(units), {node.name: node.capacity for node in nodes})
+
+
+def slowest_s(pairs_s: Mapping[tuple[NodeId, NodeId], float], capacity: Mapping[NodeId, float]) -> dict[NodeId, float]:
+    """For each server the time of the backup that has most to do for it."""
+    times = dict.fromkeys(capacity, 0.0)
+    for (primary, backup), load in pairs_s.items():
         times[primary] = max(times[primary], load / capacity[backup])
     return times
 

@@ -37,7 +37,7 @@ from functools import cached_property, reduce
 import numpy as np
 import numpy.typing as npt
 
-from headrace.control.network import Arc, Deployment, Matrix, Node, Operator, Placement, Query, StreamId, Vector, expect
+from headrace.control.network import Arc, Deployment, Matrix, Node, NodeId, Operator, Placement, Query, StreamId, Vector, expect
 from headrace.control.shedding.plan import Plan, PlanId, Shedding, keep_from
 from headrace.errors import QueryError, require
 
@@ -114,6 +114,10 @@ class Workshop:
     placement: Placement
     config: FitConfig
 
+    @cached_property
+    def _capacities(self) -> dict[NodeId, float]:
+        return {node.name: node.capacity for node in self.nodes}
+
     def delivered_max(self, operators: Iterable[Operator], into: Mapping[StreamId, float]) -> dict[StreamId, float]:
         """The highest rates that these operators, in order downstream, put out when each is alone on its node."""
         found = dict(into)
@@ -134,8 +138,7 @@ class Workshop:
         return _best_rows(table)
 
     def _bears(self, operator: Operator, rate: float) -> float:
-        node = self.placement[operator.name]
-        capacity = next(each.capacity for each in self.nodes if each.name == node)
+        capacity = self._capacities[self.placement[operator.name]]
         return min(rate, capacity / operator.cost) if operator.cost else rate
 
     def _steps(self, operator: Operator, stream: StreamId, rates_max: Mapping[StreamId, float]) -> Vector:
@@ -173,13 +176,15 @@ class Workshop:
     def _feasible(self, table: Table, operators: Iterable[Operator]) -> Table:
         """Without the rows that overload a node of these operators."""
         costs = {operator.name: operator.cost for operator in operators}
+        columns: dict[NodeId, list[int]] = {}
+        for at, arc in enumerate(table.arcs):
+            if arc.operator in costs:
+                columns.setdefault(self.placement[arc.operator], []).append(at)
         good = np.ones(len(table.flows), dtype=bool)
-        for node in self.nodes:
-            mine = [at for at, arc in enumerate(table.arcs) if arc.operator in costs and self.placement[arc.operator] == node.name]
-            if mine:
-                load = table.flows[:, mine] @ np.array([costs[table.arcs[at].operator] for at in mine])
-                good &= load <= node.capacity * (1 + ROUNDING)
-        return table.only(good)
+        for node, mine in columns.items():
+            load = table.flows[:, mine] @ np.array([costs[table.arcs[at].operator] for at in mine])
+            good &= load <= self._capacities[node] * (1 + ROUNDING)
+        return table if good.all() else table.only(good)
 
 
 def _best_rows(table: Table) -> Table:

@@ -1,0 +1,86 @@
+"""Benchmarks of plain functions, without lanes and without Spark: figures asked for against figures seen.
+
+    repeats of a call -> their median -> a figure with its limit -> a table, and the RESULT line
+
+A policy that is late holds a batch back, so these have limits instead of a rival; where there is a rival, its median is the limit.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from headrace.bench import machine, stats
+from headrace.bench.model import Benchmark, Figure, Measured, Options
+
+
+def median_s(call: Callable[[], object], repeats: int, calls: int = 1) -> float:
+    """CPU seconds of a call: the median of some repeats, each the mean of `calls`, after one that does not count.
+
+    CPU rather than the clock, so that what else the machine does counts little. The garbage collector waits meanwhile: what it does in one
+    call's time is mostly the doing of others.
+    """
+    call()
+    took = []
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(repeats):
+            start_s = time.process_time()
+            for _ in range(calls):
+                call()
+            took.append((time.process_time() - start_s) / calls)
+    finally:
+        if collects:
+            gc.enable()
+    return median(took)
+
+
+def run(benchmark: Benchmark, measure: Callable[[Options], Measured], options: Options, console: Console) -> dict[str, Any]:
+    """Measure, print the table, and return the content of the RESULT line."""
+    about = {"machine": machine.describe(), "versions": machine.versions()}
+    measured = measure(options)
+    console.print(table(benchmark, measured.figures))
+    console.print(machine.line(about["machine"]))
+    return {**result_line(benchmark, measured, options), **about}
+
+
+def result_line(benchmark: Benchmark, measured: Measured, options: Options) -> dict[str, Any]:
+    """With the keys that every benchmark has, in the same order."""
+    return {
+        "bench": benchmark.name,
+        "ours": round(measured.ours, 3),
+        "baselines": {name: round(rate, 3) for name, rate in measured.baselines.items()},
+        "ratio": {name: stats.ratio(measured.ours, rate) for name, rate in measured.baselines.items()},
+        "equal": measured.equal,
+        "within": all(figure.holds for figure in measured.figures),
+        "figures": {
+            figure.name: {"seen": _rounded(figure.seen), "limit": _rounded(figure.limit), "unit": figure.unit, "holds": figure.holds}
+            for figure in measured.figures
+        },
+        "options": dict(options),
+        "lanes": {},
+    }
+
+
+def table(benchmark: Benchmark, figures: tuple[Figure, ...]) -> Table:
+    """One row a figure."""
+    found = Table(title=f"{benchmark.name}: {benchmark.line}", title_justify="left")
+    found.add_column("")
+    for column in ("asked", "seen", "holds"):
+        found.add_column(column, justify="right")
+    for figure in figures:
+        asked = figure.asked or f"under {figure.limit:g} {figure.unit}"
+        found.add_row(figure.name, asked, f"{_rounded(figure.seen):g} {figure.unit}", "yes" if figure.holds else "[red]NO[/red]")
+    return found
+
+
+def _rounded(value: float) -> float:
+    """Three digits."""
+    return float(f"{value:.3g}")

@@ -73,7 +73,7 @@ def hash_at(position: float) -> int:
     >>> hash_at(1.25) == 2**52 + 2**50
     True
     """
-    return int(position * (1 << _SHIFT))
+    return int(position * float(1 << _SHIFT))
 
 
 def slot_bounds(lo: float, hi: float) -> tuple[KeyHash, KeyHash]:

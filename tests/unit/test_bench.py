@@ -202,7 +202,8 @@ def test_without_the_source_tree_the_error_says_so(monkeypatch: pytest.MonkeyPat
 def test_the_cpu_of_processes_that_have_ended_counts() -> None:
     before = cpu_of([os.getpid()])
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"], check=True)
-    assert cpu_of([os.getpid()]) - before >= 0.5
+    # The kernel counts in ticks.
+    assert cpu_of([os.getpid()]) - before >= 0.45
 
 
 def test_descendants_are_found_through_generations() -> None:

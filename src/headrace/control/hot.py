@@ -15,7 +15,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from headrace.ids import POSITION_STEP, position_of
-from headrace.state.routing import WHOLE, Routing, Weights
+from headrace.state.levelling import Weights
+from headrace.state.routing import WHOLE, Routing
 from headrace.state.units import Units
 
 HOT_SHARE = 1.0

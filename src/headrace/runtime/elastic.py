@@ -24,8 +24,9 @@ from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.reports import InstanceReport
+from headrace.state.levelling import Weights
 from headrace.state.manifest import Manifest
-from headrace.state.routing import Routing, Weights
+from headrace.state.routing import Routing
 from headrace.state.run import RunRef
 from headrace.state.slots import SlotRange
 

@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from headrace.errors import PlaceLostError, require
 from headrace.state.buffer import Buffer
+from headrace.state.levelling import Weights, with_idle
 from headrace.state.places import Place, StateCheckpoint
-from headrace.state.routing import Routing, Weights, with_idle
+from headrace.state.routing import Routing
 from headrace.state.run import RunRef
 from headrace.state.slots import SlotRanges, clip, join, ranges_of
 from headrace.state.units import union

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,18 +18,13 @@ import numpy.typing as npt
 
 from headrace.errors import require
 from headrace.ids import SLOTS
+from headrace.state.levelling import Weights, levelled, with_idle
 from headrace.state.recreation import Part, Recreation, sides
 from headrace.state.slots import SlotRange, SlotRanges, even_ranges, ranges_of
 from headrace.state.units import Units
 
-Weights = npt.NDArray[np.float64]
-"""How much work each slot was, or each unit, in any measure; its sum is all the work."""
-
 WHOLE = Units()
 """No slot is cut."""
-
-IDLE_SHARE = 1e-9
-"""What an idle slot counts for, as a share of all work."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +150,8 @@ class Routing:
         1024
         """
         require(1 <= instances <= SLOTS, f"an operator has 1 to {SLOTS} instances, not {instances}")
-        work = with_idle(units.widths if weights is None else weights)
-        return self._with(units, _levelled(self.owners_of(units), instances, work), instances)
+        work = units.widths if weights is None else weights
+        return self._with(units, levelled(self.owners_of(units), work, instances), instances)
 
     def side_by_side(self, instances: int, weights: Weights | None = None, units: Units = WHOLE) -> Routing:
         """The same, but each instance has neighbouring slots only: for where it costs nothing that a slot changes hands.
@@ -225,33 +220,3 @@ class Targets:
     """Another task that gets it too, or -1 ..."""
     until: npt.NDArray[np.int64]
     """... if its sub-key is before this."""
-
-
-def with_idle(weights: Weights) -> Weights:
-    """The same work, with a trifle for idle slots, so that they are dealt out evenly too; no work at all is the same for every slot."""
-    return weights + weights.sum() * IDLE_SHARE if weights.any() else np.ones(len(weights))
-
-
-def _levelled(owners: npt.NDArray[np.int64], instances: int, weights: Weights) -> npt.NDArray[np.int64]:
-    """Who owns what when everybody has about as much: whoever has too much gives up the end of what it has, in order of slots."""
-    owners = np.where(owners < instances, owners, -1)
-    share = weights.sum() / instances
-    for instance in range(instances):
-        mine = np.flatnonzero(owners == instance)
-        kept = np.cumsum(weights[mine])
-        # The slot that crosses the share stays if more than half of it lies before; a single heavy slot always has an owner.
-        owners[mine[kept - weights[mine] / 2 > share]] = -1
-    loads = np.bincount(owners[owners >= 0], weights=weights[owners >= 0], minlength=instances).astype(np.float64)
-    for pool in ranges_of(np.flatnonzero(owners < 0)):
-        _deal_out(owners, range(*pool), loads, weights, share)
-    return owners
-
-
-def _deal_out(owners: npt.NDArray[np.int64], pool: Sequence[int], loads: npt.NDArray[np.float64], weights: Weights, share: float) -> None:
-    """Give neighbouring slots to the least loaded, one owner as long as it has less than its share."""
-    to = int(np.argmin(loads))
-    for slot in pool:
-        if loads[to] + weights[slot] / 2 > share:
-            to = int(np.argmin(loads))
-        owners[slot] = to
-        loads[to] += weights[slot]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.errors import PlaceLostError
+from headrace.state.levelling import Weights
 from headrace.state.places import Place
 from headrace.state.primitives import (
     Instance,
@@ -27,7 +28,7 @@ from headrace.state.primitives import (
     restore_state,
     split_ranges,
 )
-from headrace.state.routing import Routing, Weights
+from headrace.state.routing import Routing
 from headrace.state.slots import SlotRanges
 
 PLACES_TRIED_MAX = 3

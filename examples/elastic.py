@@ -1,4 +1,4 @@
-"""Instances that follow the load: a burst of clicks makes the query grow, quiet makes it shrink, and no click is lost.
+"""Instances that follow the load: a burst of orders makes the query grow, quiet makes it shrink, and no order is lost.
 
 python examples/elastic.py
 """
@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -15,42 +16,56 @@ from pyspark.sql import functions as F
 import headrace as hr
 
 
-def write_clicks(folder: Path, at: int, rows: int) -> None:
-    """A file of clicks; renamed into place, so that the query sees all of it or nothing."""
-    pq.write_table(pa.table({"page": [f"page {n % 1000}" for n in range(rows)]}), folder / f".{at}")
+class Check(hr.Processor):
+    """Counts a customer's orders, and asks somebody slow about each: two milliseconds an order."""
+
+    def process(self, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
+        time.sleep(rows.num_rows * 0.002)
+        new = rows.group_by("customer").aggregate([("customer", "count")])
+        orders = pc.add(new["customer_count"], pc.fill_null(state.get(new)["orders"], 0))
+        counted = pa.table({"customer": new["customer"], "orders": orders})
+        state.put(counted)
+        return counted
+
+
+def write_orders(folder: Path, at: int, rows: int) -> None:
+    """A file of orders; renamed into place, so that the query sees all of it or nothing."""
+    pq.write_table(pa.table({"customer": [f"customer {n % 50}" for n in range(rows)]}), folder / f".{at}")
     (folder / f".{at}").rename(folder / f"{at}.parquet")
 
 
 def main(spark: SparkSession, folder: str) -> None:
-    clicks = Path(folder) / "clicks"
-    clicks.mkdir()
+    orders = Path(folder) / "orders"
+    orders.mkdir()
 
-    # Thresholds for a few seconds of example; those of the papers (0.5, 0.6, 0.9) and the default times are for real streams.
-    settings = hr.Elastic(policy="elastic-manager", min=1, max=2, lower=0.2, target=0.25, upper=0.3, period_s=1.0, cooldown_s=1.0)
+    # Limits and times for a few seconds of example; the defaults are for real streams.
+    settings = hr.Elastic(policy="elastic-manager", min=1, max=4, lower=0.3, target=0.5, upper=0.7, period_s=1.0, cooldown_s=1.0)
+    checked = hr.stream(spark.readStream.schema("customer string").parquet(str(orders))).groupBy("customer")
     query = (
-        hr.stream(spark.readStream.schema("page string").parquet(str(clicks)))
-        .groupBy("page")
-        .agg(F.count("*").alias("clicks"))
-        .writeStream.outputMode("update")
-        .format("noop")
-        .option("checkpointLocation", f"{folder}/clicks-checkpoint")
+        checked.process(Check(), "customer string, orders long", state="orders long")
+        .writeStream.format("noop")
+        .option("checkpointLocation", f"{folder}/orders-checkpoint")
         .option("headrace.instances", 1)
         .elastic(settings)
         .start()
     )
     try:
-        written = 0
-        for at in range(12):
-            rows = 400_000 if 3 <= at < 6 else 100
-            write_clicks(clicks, at, rows)
-            written += rows
-            time.sleep(0.4)
+        # The first batch compiles code, and takes longer than any other.
+        write_orders(orders, 0, 1)
+        query.processAllAvailable()
+        written = files = 1
+        # A burst of 500 orders a second until it has grown, then next to nothing until it has shrunk; a minute at most.
+        for rows, wanted in ((100, lambda count: count > 1), (1, lambda count: count == 1)):
+            while not wanted(query.routing()["process"].instances) and files < 300:
+                write_orders(orders, files, rows)
+                written, files = written + rows, files + 1
+                time.sleep(0.2)
         query.processAllAvailable()
 
         for entry in query.decisions():
             print(f"{entry.instances_before} -> {entry.instances}  {entry.outcome}, {entry.times}x: {entry.why}")
-        counted = query.state().agg(F.sum("clicks")).first()
-        print(f"{written:,} clicks written, {counted[0] if counted else 0:,} counted")
+        counted = query.state().agg(F.sum("orders")).first()
+        print(f"{written:,} orders written, {counted[0] if counted else 0:,} counted")
 
         # Who knows better says so; the policy then leaves the operator alone until it is given back.
         query.rescale(2)
@@ -61,4 +76,4 @@ def main(spark: SparkSession, folder: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        main(hr.session("elastic clicks"), scratch)
+        main(hr.session("elastic orders"), scratch)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.control.observation import Owners
-from headrace.errors import require
+from headrace.errors import InvariantError, require
 from headrace.ids import SLOTS, InstanceId, OperatorId
 from headrace.state.levelling import ranges_by_owner
 from headrace.state.routing import Routing
@@ -50,7 +50,8 @@ class Rescale(Decision):
     moves: tuple[Move, ...] = ()
 
     def __post_init__(self) -> None:
-        require(1 <= self.instances <= SLOTS, f"an operator has 1 to {SLOTS} instances, not {self.instances}")
+        if not 1 <= self.instances <= SLOTS:
+            raise InvariantError(f"an operator has 1 to {SLOTS} instances, not {self.instances}")
 
 
 @dataclass(frozen=True, kw_only=True)

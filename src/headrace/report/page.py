@@ -99,6 +99,7 @@ section { margin-top: 24px; }
 .figures span { color: var(--muted); font-size: 13px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 16px; }
 figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 14px 16px 10px; min-width: 0; }
+.plots > figure:only-child { max-width: 640px; }
 figcaption { font-weight: 600; margin-bottom: 4px; }
 figure p { margin: 4px 0 0; color: var(--muted); font-size: 13px; }
 figure svg { display: block; width: 100%; height: auto; }

@@ -36,15 +36,17 @@ def test_a_higher_threshold_takes_fewer_machines_and_near_full_load_rows_wait() 
 
 
 def test_dynamic_scale_out_takes_few_machines_more_than_the_expert() -> None:
-    seen = run("seep-fig10", expressways=115, duration_s=200.0, machines_min=8, machines_max=20, machines_step=12, tick_s=0.5).figures
+    seen = run("seep-fig10", expressways=115, duration_s=200.0, machines_min=8, machines_max=20, machines_step=4, tick_s=0.5).figures
     # Fewer machines than the best make rows wait.
     assert seen["first_p95_s"] > 2 * seen["least_p95_s"]
-    assert seen["more"] <= 0.5
+    # Those that latency could not tell from dynamic scale out's, and still no more than half as many again.
+    assert 0 <= seen["more_than_same"] <= 0.5
 
 
 @pytest.mark.extra
 def test_dynamic_scale_out_is_within_a_quarter_of_the_best_manual_allocation() -> None:
-    assert run("seep-fig10", duration_s=600.0, tick_s=0.25).figures["more"] <= 0.25
+    # With the tick of 0.1 s: coarser ones do not see the short queues of smaller allocations.
+    assert run("seep-fig10").figures["more"] <= 0.25
 
 
 def test_a_pool_that_is_too_small_lets_overloads_last_and_a_large_one_is_idle() -> None:

@@ -90,7 +90,9 @@ def open_loop(options: Options, seed: int) -> Result:
     )
     trace = Simulator(made, [seep()], constant_pool(pool, start_s), seed).run()
     at_s, out = trace["at_s"], trace["rows_out_per_s"]
-    sustained_s = next((float(at) for at, rows in zip(at_s, out, strict=True) if rows > 0.98 * rate), float("inf"))
+    # From when on no more than one row in a hundred is discarded.
+    discarding = np.flatnonzero(np.diff(trace["rows_discarded"], prepend=0.0) > 0.01 * rate * settings.sample_s)
+    sustained_s = float(at_s[discarding[-1]]) if len(discarding) else 0.0
     machines = trace[f"instances.{MAP}"] + trace[f"instances.{REDUCE}"]
     early, late = _grown(at_s, machines, 0, 100), _grown(at_s, machines, 100, max(200.0, min(sustained_s, duration_s)))
     added_map, added_reduce = (_grown(at_s, trace[f"instances.{name}"], 0, 100) for name in (MAP, REDUCE))

@@ -15,19 +15,25 @@ from rich.table import Table
 from headrace.errors import HeadraceError, QueryError
 
 if TYPE_CHECKING:
+    from headrace.report.page import Page
     from headrace.sim.scenario import Options, Result, Scenario
 
 EXIT_VIOLATED = 1
+REPLAY = "replay"
 VIOLATIONS_SHOWN = 5
 
 
 def simulate(
-    scenario: Annotated[str, typer.Argument(help="The scenario; without one, they are listed.")] = "",
+    scenario: Annotated[str, typer.Argument(help="The scenario, or replay; without one, they are listed.")] = "",
+    trace: Annotated[Path | None, typer.Argument(help="For replay: recorded progress of a query, a line of JSON a batch.")] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same run.", min=0)] = 1,
     settings: Annotated[list[str] | None, typer.Option("--set", help="An option of the scenario, KEY=VALUE; may be given again.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this file: .html, or .svg for the first one alone.")] = None,
 ) -> None:
-    """Run a scenario of the simulator. Exit code 1 if a checker found something."""
+    """Run a scenario of the simulator, or replay a real query's progress through a policy (--set policy=rates --set max=8).
+
+    Exit code 1 if a checker found something.
+    """
     from headrace.sim import scenarios
 
     console = Console()
@@ -36,10 +42,20 @@ def simulate(
             raise QueryError(where="simulate", wanted="a scenario's name first", found=" ".join(settings))
         _list(console)
         return
-    chosen = scenarios.named(scenario)
-    options = chosen.with_options(_pairs(settings or []))
     if plot is not None:
         _check(plot)
+    if scenario == REPLAY:
+        from headrace.cli.replay import replay_trace
+        from headrace.report.page import Page
+
+        drawn = replay_trace(console, trace, _pairs(settings or []))
+        if plot is not None:
+            _save(plot, Page("What would have happened", str(trace), f"{len(drawn) // 2} operators", good=True, plots=drawn))
+        return
+    if trace is not None:
+        raise QueryError(where="simulate", wanted="a recorded progress for replay only", found=str(trace))
+    chosen = scenarios.named(scenario)
+    options = chosen.with_options(_pairs(settings or []))
     said = " ".join(f"{key}={value}" for key, value in options.items())
     console.print(f"[bold]{chosen.name}[/bold]  {escape(chosen.figure)}: {escape(chosen.claim)}", highlight=False, soft_wrap=True)
     console.print(f"seed {seed}  {escape(said)}", style="dim", highlight=False, soft_wrap=True)
@@ -109,21 +125,24 @@ def _show(console: Console, result: Result, took_s: float) -> None:
 
 
 def _write(path: Path, scenario: Scenario, options: Options, seed: int, result: Result) -> None:
-    from headrace.report.page import Page, render
+    from headrace.report.page import Page
+
+    tables = {
+        "Claims": [(claim.what, f"paper: {claim.paper}; seen: {claim.seen}") for claim in result.claims],
+        "Options": [("seed", str(seed)), *((key, str(value)) for key, value in options.items())],
+    }
+    verdict = f"{len(result.violations)} violations" if result.violations else "all checkers held"
+    _save(path, Page(f"{scenario.figure}", scenario.claim, verdict, not result.violations, plots=result.plots, tables=tables))
+
+
+def _save(path: Path, page: Page) -> None:
+    """A page, or its first plot alone."""
+    from headrace.report.page import render
     from headrace.report.plots import svg
 
-    if not result.plots:
-        raise QueryError(where="--plot", wanted="a scenario with plots", found=scenario.name)
-    if path.suffix == ".svg":
-        text = svg(result.plots[0])
-    else:
-        tables = {
-            "Claims": [(claim.what, f"paper: {claim.paper}; seen: {claim.seen}") for claim in result.claims],
-            "Options": [("seed", str(seed)), *((key, str(value)) for key, value in options.items())],
-        }
-        verdict = f"{len(result.violations)} violations" if result.violations else "all checkers held"
-        text = render(Page(f"{scenario.figure}", scenario.claim, verdict, not result.violations, plots=result.plots, tables=tables))
+    if not page.plots:
+        raise QueryError(where="--plot", wanted="a scenario with plots", found=page.title)
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(svg(page.plots[0]) if path.suffix == ".svg" else render(page), encoding="utf-8")
     except OSError as error:
         raise HeadraceError(where=f"--plot {path}", wanted="a file that can be written", found=str(error)) from error

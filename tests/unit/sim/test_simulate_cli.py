@@ -6,6 +6,7 @@ import pytest
 
 from headrace.cli import app, run
 from headrace.sim import scenarios
+from tests.unit.control.engine import Engine
 
 QUICK = ["simulate", "seep-fig13", "--set", "runs=1", "--set", "intervals_s=1/10", "--set", "tick_s=0.5", "--seed", "7"]
 
@@ -39,6 +40,10 @@ def test_a_run_prints_seed_options_claims_and_checkers_and_writes_a_plot(tmp_pat
         (["simulate", "seep-fig13", "--set", "intervals_s=1/x"], "numbers with / between; found '1/x'"),
         (["simulate", "seep-fig13", "--set", "tick_s=-1"], "tick_s"),
         (["simulate", "seep-fig13", "--set", "runs=0"], "runs"),
+        (["simulate", "replay"], "the file of a recorded progress"),
+        (["simulate", "replay", "nowhere.jsonl"], "a file that can be read"),
+        (["simulate", "replay", __file__], "the progress of a Headrace query"),
+        (["simulate", "seep-fig13", __file__], "for replay only"),
         (["simulate", "seep-fig13", "--plot", "plot.png"], "ends in .html or .svg"),
         (["simulate", "seep-fig13", "--plot", "nowhere/plot.svg"], "a folder that is there"),
     ],
@@ -48,6 +53,23 @@ def test_mistakes_get_a_message_and_no_traceback(args: list[str], said: str, cap
     shown = capsys.readouterr().err
     assert said in shown.replace("\n", " ")
     assert "Traceback" not in shown
+
+
+def test_a_recorded_query_is_replayed_through_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    engine = Engine(lambda at: 50_000 * (2.5 if 40 < at < 100 else 0.2))
+    while engine.now_s < 160.0:
+        engine.batch()
+    trace, page = tmp_path / "progress.jsonl", tmp_path / "page.html"
+    trace.write_text("\n".join(engine.lines), encoding="utf-8")
+    assert run(app, ["simulate", "replay", str(trace), "--set", "policy=elastic-manager", "--set", "max=8", "--plot", str(page)]) == 0
+    shown = capsys.readouterr().out
+    for part in ("scale out", "scale in", "performed", "batches of"):
+        assert part in shown
+    assert page.read_text(encoding="utf-8").count("<svg") == 2
+    assert run(app, ["simulate", "replay", str(trace), "--set", "maximum=8"]) == 2
+    assert "a setting of hr.Elastic" in capsys.readouterr().err
+    assert run(app, ["simulate", "replay", str(trace), "--set", "max=many"]) == 2
+    assert "a value of type int; found 'many'" in capsys.readouterr().err
 
 
 def test_every_scenario_says_its_figure_and_claim_in_one_line() -> None:

@@ -22,6 +22,7 @@ def plan(
     machines: MachineModel | None = None,
     state: State | None = None,
     sum_keys: dict[str, Any] | None = None,
+    tick_s: float = 0.2,
     **settings: Any,
 ) -> Plan:
     """A map of 0.1 ms and a sum of 0.2 ms a row: one instance of each manages 10,000 and 5,000 rows a second."""
@@ -33,7 +34,7 @@ def plan(
         duration_s,
         dict(zip((MAP, SUM), instances, strict=True)),
         machines=machines or MachineModel(start_s=20),
-        settings=Settings(**settings),
+        settings=Settings(tick_s=tick_s, **settings),
         faults=tuple(faults),
         spare=spare,
     )

@@ -18,6 +18,10 @@ Value = int | float | bool | str
 Options = Mapping[str, Value]
 
 
+ALL_HELD = "no row lost, slots owned once, copies in distinct zones, no overload left"
+ROWS_AND_OWNERS_HELD = "no row lost, slots owned once"
+
+
 @dataclass(frozen=True)
 class Claim:
     """One row of the first table: what the paper says beside what was seen."""
@@ -44,6 +48,8 @@ class Result:
     figures: Mapping[str, float] = field(default_factory=dict)
     """Numbers by name, for tests and documents."""
     note: str = ""
+    held: str = ALL_HELD
+    """What checkers looked for, in words; nothing where none looked."""
 
 
 @dataclass(frozen=True)

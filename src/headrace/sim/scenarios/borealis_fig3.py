@@ -12,7 +12,7 @@ from headrace.ids import OperatorId
 from headrace.report.plots import Plot, Series
 from headrace.sim import model
 from headrace.sim.placed import Sources, floats, history, latencies_s
-from headrace.sim.scenario import Claim, Options, Result, Scenario, number
+from headrace.sim.scenario import ROWS_AND_OWNERS_HELD, Claim, Options, Result, Scenario, number
 from headrace.sim.workload import Rate
 
 COST_S = 1e-3
@@ -66,6 +66,7 @@ def run(options: Options, seed: int) -> Result:
         simulated_s=2 * len(cpus) * duration_s,
         nodes=2,
         figures={f"{name} {cpu:g}": value for name, values in found.items() for cpu, value in zip(cpus, values, strict=True)},
+        held=ROWS_AND_OWNERS_HELD,
     )
 
 

@@ -18,7 +18,7 @@ from headrace.control.trees import random_trees
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, workload
 from headrace.sim.placed import Sources, floats, history, latencies_s
-from headrace.sim.scenario import Claim, Options, Result, Scenario, number
+from headrace.sim.scenario import ROWS_AND_OWNERS_HELD, Claim, Options, Result, Scenario, number
 
 OURS, RANDOM, LARGEST = "correlation", "random", "largest first"
 SMALL_NODES, SMALL_SOURCES, SMALL_EACH = 2, 3, 3
@@ -121,6 +121,7 @@ def run(options: Options, seed: int) -> Result:
             "of the optimum": ours / best,
             "largest first of the optimum": largest / best,
         },
+        held=ROWS_AND_OWNERS_HELD,
     )
 
 

@@ -18,7 +18,7 @@ from headrace.control.trees import random_trees
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, workload
 from headrace.sim.placed import Sources, floats, history, latencies_s
-from headrace.sim.scenario import Claim, Options, Result, Scenario, number
+from headrace.sim.scenario import ROWS_AND_OWNERS_HELD, Claim, Options, Result, Scenario, number
 
 ROD, PAPERS, CORRELATION, LARGEST, RANDOM = "ROD", "ROD, class II by plane distance", "correlation", "largest first", "random"
 
@@ -132,6 +132,7 @@ def run(options: Options, seed: int) -> Result:
             **{f"feasible {name} {count}": values[at] for name, values in shares.items() for at, count in enumerate(counts)},
             **{f"{name} {cpu:g}": values[at] for name, values in latencies.items() for at, cpu in enumerate(cpus)},
         },
+        held=ROWS_AND_OWNERS_HELD,
     )
 
 

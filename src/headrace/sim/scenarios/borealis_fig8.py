@@ -117,6 +117,7 @@ def run(options: Options, seed: int) -> Result:
         nodes=int(options["nodes"]),
         figures={f"{name} {imbalance:g}": each[name] for imbalance, each in zip(IMBALANCES, seen, strict=True) for name in each},
         note="losses of FIT and Solver are the worst at 60 random rates; that of Solver-W is the mean over its workload, as its bound is",
+        held="",
     )
 
 

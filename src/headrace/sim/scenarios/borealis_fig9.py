@@ -86,6 +86,7 @@ def run(options: Options, seed: int) -> Result:
             for name, each in found.items()
             for phase, value in each.items()
         },
+        held="",
     )
 
 

@@ -24,7 +24,7 @@ demo: setup ## run the demo, results in demo-out/
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 define check_with
 	$(BIN)/ruff check
-	@nice -n 19 $(BIN)/mypy & types=$$!; $(BIN)/python -m tests.archive; $(1) && wait $$types
+	@nice -n 19 $(BIN)/mypy & types=$$!; $(1) && wait $$types
 endef
 
 test: setup ## lint, type check, and run all tests

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from tests import archive
+from tests import jvm
 
 # Inherited by all that tests start; benchmarks are not tests.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", archive.jvm_options())
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.OPTIONS)
 
 
 @pytest.fixture(scope="session")

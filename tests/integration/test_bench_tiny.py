@@ -68,7 +68,7 @@ def test_every_benchmark_has_a_tiny_run_and_a_readme() -> None:
         assert (discover.source_root() / "benchmarks" / name.replace("-", "_") / "README.md").is_file()
 
 
-ALIKE = {"join", "process", "product", "strategies", "heavy-customers", "state-size", "elastic", "executors", "sliding", "handover"}
+ALIKE = {"join", "process", "product", "strategies", "heavy-customers", "state-size", "elastic", "executors", "sliding", "handover", "rescale"}
 """Those whose way through the runner others take too."""
 
 

@@ -188,4 +188,8 @@ def test_with_ansi_an_overflow_ends_the_query(spark: SparkSession, tmp_path: Pat
 def test_no_row_at_all(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     """One group without keys is there even if no row is."""
     assert_equal(spark, [feed], lambda s: whole(s.filter("k > 100")), "complete", tmp_path, batch=True, instances=2)
+
+
+@pytest.mark.extra
+def test_no_row_for_any_key(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     assert_equal(spark, [feed], lambda s: s.filter("k > 100").groupBy("k").count(), "complete", tmp_path, batch=True)

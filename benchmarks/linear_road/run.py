@@ -164,3 +164,17 @@ class Run:
     def _keep(self, rows: DataFrame, _batch: int) -> None:
         found = rows.toArrow()
         self.outcome.answered.append(Answered(time.time(), found))
+
+
+def response_times(outcome: Outcome, day: Prepared) -> dict[str, tuple[float, float, float, float, int]]:
+    """Of each kind of answer to what came in the present: median, 95th and 99th percentile, the longest; and how many."""
+    told = outcome.table()
+    seconds, kinds = told["Time"].to_numpy(), told["kind"].to_numpy()
+    took = told["at"].to_numpy() - (outcome.began + seconds - day.begins_s)
+    found = {}
+    for at, name in enumerate(KINDS):
+        mine = took[(kinds == at) & (seconds >= day.begins_s)]
+        if len(mine):
+            median, p95, p99, worst = np.percentile(mine, [50, 95, 99, 100])
+            found[name] = (float(median), float(p95), float(p99), float(worst), len(mine))
+    return found

@@ -20,11 +20,13 @@ $(STAMP): pyproject.toml scripts/setup
 demo: setup ## run the demo, results in demo-out/
 	$(BIN)/headrace demo --out demo-out
 
-# Types are checked beside the tests, with what these leave of the cores.
-PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
+# What needs no Spark comes first: meanwhile types are checked, and an archive of classes is made that lets Spark start sooner.
+SOON := tests/unit tests/property tests/sim
+LATER := $(filter-out $(SOON) tests/snapshots tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(SOON) $(LATER)
 define check_with
 	$(BIN)/ruff check
-	@nice -n 19 $(BIN)/mypy & types=$$!; $(1) && wait $$types
+	@$(BIN)/python -m tests.archive & nice -n 19 $(BIN)/mypy & types=$$!; $(1) && wait $$types
 endef
 
 test: setup ## lint, type check, and run all tests

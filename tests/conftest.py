@@ -9,10 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from tests import jvm
+from tests import archive
 
-# Inherited by all that tests start; benchmarks are not tests.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.OPTIONS)
+GIVEN = os.environ.get("SPARK_SUBMIT_OPTS")
+
+
+def pytest_runtest_setup() -> None:
+    """Inherited by all that a test starts. Asked for each test, as the archive of classes may be made meanwhile."""
+    os.environ["SPARK_SUBMIT_OPTS"] = GIVEN or archive.jvm_options()
 
 
 @pytest.fixture(scope="session")

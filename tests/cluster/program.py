@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.runtime.executors import Executors
 from headrace.runtime.query import HeadraceQuery
-from tests import jvm
+from tests import archive
 from tests.crash import driver
 
 WAIT_S = 60.0
@@ -39,7 +39,7 @@ def session(master: str) -> SparkSession:
         spark__driver__memory="512m",
         spark__executor__memory="512m",
         spark__executor__cores="1",
-        spark__executor__extraJavaOptions=jvm.OPTIONS,
+        spark__executor__extraJavaOptions=archive.jvm_options(),
         # The query has a processor of the tests' own, which executors must be able to import.
         spark__executorEnv__PYTHONPATH=os.getcwd(),
         spark__sql__codegen__wholeStage="false",

@@ -15,7 +15,7 @@ import pytest
 from pyspark.find_spark_home import _find_spark_home
 
 from headrace.runtime import standalone
-from tests import jvm
+from tests import archive
 from tests.crash.conftest import Undisturbed, undisturbed
 from tests.crash.harness import ROOT, RUN_SECONDS_MAX, Left, Program, write_input
 
@@ -64,10 +64,10 @@ def test_on_a_local_cluster(tmp_path: Path, undisturbed: Undisturbed) -> None:
 def test_on_a_standalone_cluster(tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as ``headrace cluster up`` starts; an executor is lost in mid-batch."""
     source = write_input(tmp_path / "input", files=3, seed=7)
-    monkeypatch.setenv("SPARK_DAEMON_JAVA_OPTS", jvm.OPTIONS)
+    monkeypatch.setenv("SPARK_DAEMON_JAVA_OPTS", archive.jvm_options())
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
     with standalone.running(tmp_path / "cluster", workers=2) as cluster:
-        os.environ["SPARK_SUBMIT_OPTS"] = jvm.OPTIONS
+        os.environ["SPARK_SUBMIT_OPTS"] = archive.jvm_options()
         check(run(cluster.master, source, tmp_path / "work", "--short"))
     assert not cluster.alive()
     assert not Left.of(Program("windowed", source, tmp_path / "work")).difference(undisturbed("windowed", source, tmp_path / "calm"))

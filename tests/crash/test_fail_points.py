@@ -42,6 +42,7 @@ def test_a_query_that_breaks_off_at_any_point_goes_on(
     assert not Left.of(program).difference(undisturbed("windowed", source, tmp_path / "undisturbed"))
 
 
+@pytest.mark.extra
 def test_workers_and_drivers_are_killed(tmp_path: Path, undisturbed: Undisturbed) -> None:
     """A worker dies at every point of a task, each in a version of its own; then the driver, with a version committed but not delivered."""
     lives = ([*TASK_POINTS, "manifest-after"],)

@@ -71,7 +71,7 @@ def test_every_benchmark_has_a_tiny_run_and_a_readme() -> None:
         assert (discover.source_root() / "benchmarks" / name.replace("-", "_") / "README.md").is_file()
 
 
-LIKE_OTHERS = ("join", "process", "product", "strategies", "heavy-customers", "state-size", "sliding")
+LIKE_OTHERS = ("join", "process", "product", "strategies", "heavy-customers", "state-size", "sliding", "aggregate")
 WITH_CHANGES = ("elastic", "executors", "handover", "rescale")
 ALIKE = {*LIKE_OTHERS, *WITH_CHANGES}
 """Those whose way through the runner others take too."""

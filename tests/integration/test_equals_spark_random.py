@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.examples import examples
 from tests.integration.both import Feed, assert_equal
 
 NAN, INF = float("nan"), float("inf")
@@ -96,7 +97,14 @@ ARROW = pa.schema([*[(name, kind) for name, (_, kind, _) in COLUMNS.items()], ("
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None, derandomize=True, database=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=examples(12, at_least=3),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
 @given(case=cases())
 def test_random_queries(spark: SparkSession, case: Case) -> None:
     note(str(case))

@@ -220,6 +220,7 @@ def test_a_dataframe_that_does_not_change_is_joined_by_spark(spark: SparkSession
     assert_same_rows(found.steps[-1], values(query(calls.batch(spark))), found.columns, "before and after an aggregate")
 
 
+@pytest.mark.extra
 def test_joins_of_two_sources_beside_other_readers(spark: SparkSession, tmp_path: Path) -> None:
     """The sources are then read once, and the join's columns are taken out of what was read."""
     both = feeds(tmp_path, *tables(seed=29, batches=3, rows=25, keys=3, spread=12))

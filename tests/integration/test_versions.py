@@ -207,6 +207,7 @@ def uncommit(made: Case, version: int) -> None:
         (made.program.checkpoint / "commits" / name).unlink(missing_ok=True)
 
 
+@pytest.mark.extra
 def test_a_version_delivered_twice_is_once_in_a_file_sink(spark: SparkSession, tmp_path: Path) -> None:
     made = case(tmp_path, "windowed", files=5)
     made.offer(4)

@@ -31,7 +31,7 @@ from headrace.bench.model import (
     parse_options,
     preload,
 )
-from headrace.bench.process import LaneFailed, cpu_of, descendants
+from headrace.bench.process import CpuMeter, LaneFailed, descendants
 from headrace.bench.run import Settings, run_benchmark
 from headrace.errors import HeadraceError
 
@@ -200,10 +200,15 @@ def test_without_the_source_tree_the_error_says_so(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_cpu_of_processes_that_have_ended_counts() -> None:
-    before = cpu_of([os.getpid()])
-    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"], check=True)
-    # The kernel counts in ticks.
-    assert cpu_of([os.getpid()]) - before >= 0.45
+    meter = CpuMeter(os.getpid())
+    busy = "import time\nwhile time.process_time() < 0.5: pass\nprint('done', flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        before = meter.read()
+        assert before >= 0.45, "the kernel counts in ticks"
+        child.communicate(b"\n")
+    assert meter.read() >= before
 
 
 def test_descendants_are_found_through_generations() -> None:

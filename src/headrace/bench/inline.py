@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.bench.model import Batch, Lane, Verdict
-from headrace.bench.process import LaneFailed, cpu_of, descendants
+from headrace.bench.process import CpuMeter, LaneFailed
 from headrace.bench.runner import PROVIDER, LaneDied, Runner
 
 
@@ -26,6 +26,7 @@ class InlineLane:
         self.lane = lane
         self._spark = spark
         self._runner = Runner(spark, bench, lane, folder)
+        self._cpu = CpuMeter(os.getpid())
         self._batches: Iterator[Batch] = self._all()
 
     def next_batch(self, idle: Callable[[], None] = lambda: None) -> Batch:
@@ -54,7 +55,7 @@ class InlineLane:
         self._spark.conf.unset(PROVIDER)
 
     def cpu_s(self) -> float:
-        return cpu_of([os.getpid(), *descendants(os.getpid())])
+        return self._cpu.read()
 
     def _all(self) -> Iterator[Batch]:
         if self._runner.fresh:

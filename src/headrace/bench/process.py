@@ -47,6 +47,7 @@ class LaneProcess:
                 text=True,
                 process_group=0,
             )
+        self._cpu = CpuMeter(self._process.pid)
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -91,7 +92,7 @@ class LaneProcess:
 
     def cpu_s(self) -> float:
         """What its processes have used so far."""
-        return cpu_of([self._process.pid, *descendants(self._process.pid)])
+        return self._cpu.read()
 
     def _tell(self, word: str) -> None:
         assert self._process.stdin is not None
@@ -143,14 +144,20 @@ class LaneProcess:
                     os.kill(pid, number)
 
 
-def cpu_of(pids: list[int]) -> float:
-    """CPU seconds of processes, user and system, and of their children that have ended and were waited for."""
-    ticks = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            # utime, stime, cutime, cstime: Python workers come and go, and what they did must not be forgotten with them.
-            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+class CpuMeter:
+    """CPU seconds, user and system, of a process and all that ever was below it. Python workers come and go; what was last seen of one
+    that has ended still counts."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.ticks: dict[int, int] = {}
+
+    def read(self) -> float:
+        for pid in (self.pid, *descendants(self.pid)):
+            with contextlib.suppress(OSError):
+                user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+                self.ticks[pid] = int(user) + int(system)
+        return sum(self.ticks.values()) / os.sysconf("SC_CLK_TCK")
 
 
 def descendants(pid: int) -> list[int]:

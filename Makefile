@@ -21,7 +21,7 @@ demo: setup ## run the demo, results in demo-out/
 	$(BIN)/headrace demo --out demo-out
 
 # What needs no Spark comes first: meanwhile types are checked, and an archive of classes is made that lets Spark start sooner.
-SOON := tests/unit tests/property tests/sim
+SOON := tests/unit tests/property
 LATER := $(filter-out $(SOON) tests/snapshots tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(SOON) $(LATER)
 define check_with

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.bench.machine import heap_gb_default
 from headrace.bench.model import Benchmark, Figure, Measured, Options
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from benchmarks.linear_road.paced import Prepared
@@ -19,6 +20,9 @@ DEFAULTS = {"xways": 20, "minutes": 3, "from": 20, "ramp": 20, "seed": 1, "insta
 
 def measure(options: Options) -> Measured:
     """One run, or, with --search, runs with ever more expressways until the limits are missed."""
+    for name, least in (("xways", 1), ("minutes", 1), ("from", 0), ("ramp", 1), ("instances", 1)):
+        if int(options[name]) < least:
+            raise HeadraceError(where=f"bench linear-road --{name}", wanted=f"a number from {least} on", found=str(options[name]))
     folder = Path(tempfile.mkdtemp(prefix="headrace-linear-road-"))
     try:
         return _measured(options, folder)

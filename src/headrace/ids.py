@@ -76,6 +76,15 @@ def hash_at(position: float) -> int:
     return int(position * float(1 << _SHIFT))
 
 
+def snapped(position: float) -> float:
+    """The position at or before this one that hashes can tell from its neighbours.
+
+    >>> snapped(7.25), snapped(7 + 1e-15), snapped(SLOTS)
+    (7.25, 7.0, 4096.0)
+    """
+    return position_of(hash_at(position))
+
+
 def slot_bounds(lo: float, hi: float) -> tuple[KeyHash, KeyHash]:
     """The first and the last hash, both inclusive, of the positions [lo, hi).
 

@@ -21,7 +21,7 @@ import numpy as np
 from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose
 from headrace.control.hot import levelled
 from headrace.errors import QueryError
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, snapped
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.reports import InstanceReport
 from headrace.state.levelling import Weights
@@ -357,6 +357,8 @@ def _ranges(slots: Slots, where: str = "") -> list[SlotRange]:
             lo, hi = each
         else:
             lo, hi = (each, each + 1) if isinstance(each, int) else (-1, -1)
+        if 0 <= lo < hi <= SLOTS:
+            lo, hi = (edge if isinstance(edge, int) else snapped(edge) for edge in (lo, hi))
         if not 0 <= lo < hi <= SLOTS:
             raise QueryError(where=where, wanted=f"slots: numbers, ranges or pairs [lo, hi) within [0, {SLOTS})", found=repr(each))
         found.append((lo, hi))

@@ -359,10 +359,13 @@ def _per_slot(rows: pa.RecordBatch) -> tuple[tuple[int, int], ...]:
 def _per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """The heaviest keys of the slots that are much of all: should such a slot have to be cut, it is around these."""
     total, weights = sum(count for _, count in per_slot), _weights(rows)
-    heaviest = []
-    for slot in [slot for slot, count in per_slot if count > HEAVY_SLOT * total]:
-        h = hashes(rows)
-        mine = np.flatnonzero(slot_of(h) == slot)
+    heavy = [slot for slot, count in per_slot if count > HEAVY_SLOT * total]
+    if not heavy:
+        return ()
+    h, heaviest = hashes(rows), []
+    slots = slot_of(h)
+    for slot in heavy:
+        mine = np.flatnonzero(slots == slot)
         each, which = np.unique(h[mine], return_inverse=True)
         counts = np.bincount(which, weights=None if weights is None else weights[mine])
         heaviest += [(int(each[at]), int(counts[at])) for at in np.argsort(-counts)[:HEAVY_KEYS]]

@@ -100,11 +100,9 @@ class WorkingCopy(Blocks):
             super().__init__(copy, length, crc, origin=str(origin))
 
     def fetch(self, first: int, last: int) -> None:
-        try:
-            with open(_marks(self.path), "r+b") as file:
-                here = mmap.mmap(file.fileno(), 0)
-        except FileNotFoundError:
-            return  # No marks: the copy is whole.
+        here = self._here()
+        if here is None:
+            return
         with here:
             wanted = [block for block in range(first, last) if not here[block]]
             if not wanted:
@@ -122,14 +120,20 @@ class WorkingCopy(Blocks):
                     with ThreadPoolExecutor(READERS) as readers:
                         list(readers.map(get, requests))
 
+    def _here(self) -> mmap.mmap | None:
+        """The marks of the blocks that are here; None if the copy is whole."""
+        try:
+            with open(_marks(self.path), "r+b") as file:
+                return mmap.mmap(file.fileno(), 0)
+        except FileNotFoundError:
+            return None
+
     def accept(self, first: int, data: memoryview) -> int:
         """Blocks that came from elsewhere; those that are here already are left alone."""
         blocks = range(first, first + -(-len(data) // BLOCK_BYTES))
-        try:
-            with open(_marks(self.path), "r+b") as file:
-                here = mmap.mmap(file.fileno(), 0)
-        except FileNotFoundError:
-            return 0  # No marks: the copy is whole.
+        here = self._here()
+        if here is None:
+            return 0
         with here:
             if all(here[block] for block in blocks):
                 return 0

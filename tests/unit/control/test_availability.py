@@ -1,6 +1,6 @@
 """Availability (Borealis 5.2): checkpoint scheduling in idle time, and backups away from the worst point of failure.
 
-What comes of the schedules over time, the paper's Fig. 9, is in `tests/sim/test_borealis.py`.
+What comes of the schedules over time, the paper's Fig. 9, is in `tests/unit/sim/test_borealis.py`.
 """
 
 from __future__ import annotations

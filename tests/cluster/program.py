@@ -101,7 +101,10 @@ class Story:
         app = self.query._session.sparkContext.applicationId
         threading.Timer(0.1, lambda: os.kill(pid_of(victim, app), signal.SIGKILL)).start()
         self.seen["victim"] = victim
-        self.seen["killed"] = self.feed(2)
+        killed = self.feed(1)
+        # A quick batch may be over before Spark has noticed.
+        wait_until("the loss of an executor", lambda: victim not in self.live())
+        self.seen["killed"] = [*killed, *self.feed(1)]
 
     def shrink_and_grow(self) -> None:
         self.query.rescale(1)

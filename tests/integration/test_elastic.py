@@ -111,11 +111,13 @@ def test_instances_follow_the_load_unless_somebody_knows_better(
         grown = next(entry for entry in query.decisions() if entry.outcome is Outcome.PERFORMED)
         assert (grown.what, grown.instances_before) == ("scale out", 1)
         assert "above 0.6" in grown.why
-        # Somebody knows better; the policy leaves it at that, also when it is quiet.
-        query.rescale(2)
+        # Somebody knows better; the policy leaves it at that, also when it is quiet. (The policy itself never goes
+        # that far, so this is a change wherever a slow machine had got to.)
+        by_hand = 5
+        query.rescale(by_hand)
         source.pour(2, until=lambda: Outcome.OVERRIDDEN in outcomes(query))
-        assert instances(query) == 2
-        assert "rescale to 2 was asked for; no automatic changes of process until" in ctl("decisions")
+        assert instances(query) == by_hand
+        assert f"rescale to {by_hand} was asked for; no automatic changes of process until" in ctl("decisions")
         # Given back, it shrinks.
         assert "process" in ctl("auto")
         source.pour(2, until=lambda: instances(query) == 1)
@@ -126,15 +128,16 @@ def test_instances_follow_the_load_unless_somebody_knows_better(
     finally:
         query.stop()
     assert counts == dict(source.written)
-    assert [each["outcome"] for each in said if each["outcome"] in ("performed", "by hand")] == ["performed", "by hand", "performed"]
+    done = [each["outcome"] for each in said if each["outcome"] in ("performed", "by hand")]
+    assert (done[0], done[-1], done.count("by hand")) == ("performed", "performed", 1)
     # Every change is told by the progress too, with the reason.
     changes = [change for each in progress for change in each["headrace"]["changes"]]
-    assert [(c["instances"], c["why"].split(":")[0]) for c in changes][:2] == [
-        (grown.instances, "elastic-manager"),
-        (2, "rescale to 2 was asked for; state recreation"),
-    ]
-    told = [each for batch in progress for each in batch["headrace"]["decisions"]]
-    assert next(each for each in told if each["outcome"] == "performed")["why"] == grown.why
+    told = [(change["instances"], change["why"].split(":")[0]) for change in changes]
+    assert told[0] == (grown.instances, "elastic-manager")
+    assert told[-1] == (1, "elastic-manager")
+    assert told.count((by_hand, f"rescale to {by_hand} was asked for; state recreation")) == 1
+    decided = [each for batch in progress for each in batch["headrace"]["decisions"]]
+    assert next(each for each in decided if each["outcome"] == "performed")["why"] == grown.why
     # The record can be replayed, and says much the same up to the first change: a running query may look at two batches at once.
     recorded = read(each.json for each in progress)
     again = replay(recorded, hr.Elastic(policy="elastic-manager", min=1, max=4, **QUICK)).performed[0]

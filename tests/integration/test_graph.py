@@ -281,6 +281,23 @@ def test_a_split_feeds_several_sinks_together(spark: SparkSession, tmp_path: Pat
     assert [o["operatorName"] for o in query.lastProgress.stateOperators] == ["aggregate", "aggregate-2"]
 
 
+def test_what_is_random_is_drawn_anew_in_every_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """The plan of a graph is kept from batch to batch, but not where Spark has put random numbers into it."""
+    for at, part in enumerate(shuffled(events(rows=120))):
+        write(tmp_path / "in", f"{at}", part)
+    source = hr.stream(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in")))
+    parts = source.split(even="v % 2 = 0", odd="v % 2 = 1")
+    seen: dict[str, list[str]] = {"even": [], "odd": []}
+
+    def keep(name: str) -> Callable[..., None]:
+        return lambda rows, batch: seen[name].extend(row["id"] for row in rows.collect())
+
+    writers = [part.withColumn("id", F.expr("uuid()")).writeStream.foreachBatch(keep(name)) for name, part in parts.items()]
+    hr.start(*writers, checkpointLocation=str(tmp_path / "checkpoint"), availableNow=True).awaitTermination()
+    assert [len(ids) for ids in seen.values()] == [60, 60]
+    assert len(set(seen["even"])) == 60
+
+
 def test_sources_of_different_kinds_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
     """Two sources, two aggregates, and one sink that takes both."""
     rows = events()

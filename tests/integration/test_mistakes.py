@@ -151,7 +151,7 @@ STARTING: dict[str, tuple[type[HeadraceError], Callable[[Any, Path], Any], tuple
         ("month", "k", "window"),
     ),
     "memory without name": (SinkError, lambda s, p: counted(s).writeStream.format("memory").outputMode("update"), ("queryName",)),
-    "nothing stateful": (UnsupportedError, lambda s, p: s.writeStream.format("console"), ("stateless",)),
+    "nothing to complete": (QueryError, lambda s, p: s.writeStream.format("console").outputMode("complete"), ("append or update",)),
     "duplicates in complete mode": (
         QueryError,
         lambda s, p: s.dropDuplicates(["k"]).writeStream.format("console").outputMode("complete"),

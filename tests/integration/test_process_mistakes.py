@@ -91,6 +91,7 @@ def test_mistakes_are_errors_at_the_line_that_made_them(spark: SparkSession, tmp
     fine = per_key(lambda key, rows, state: None)
     timers = hr.State("n long", timers="event")
     by_name = stream.groupBy("name")
+    mapped = stream.withColumn("m", F.create_map("name", "v")).groupBy("name")
     cases = [
         (lambda: by_name.process(Totals, "k string", "n long"), "found the class Totals itself; write Totals()"),
         (lambda: by_name.process(len, "k string", "n long"), "wanted an instance of a class derived from hr.Processor or hr.KeyProcessor"),
@@ -115,6 +116,9 @@ def test_mistakes_are_errors_at_the_line_that_made_them(spark: SparkSession, tmp
         (lambda: timed.groupBy("name", F.window("ts", "1 minute")).process(fine, "k string", "n long"), "grouped by a window"),
         (lambda: stream.groupBy().process(fine, "k string", "n long"), "wanted at least one key"),
         (lambda: by_name.process(fine, "k string", "n long", initial=spark.range(1)), "wanted the columns struct<name:string,n:bigint>"),
+        (lambda: by_name.process(fine, "k string", "n long", orderBy="when"), "wanted columns of the stream: name, ts, v; found 'when'"),
+        (lambda: mapped.process(fine, "k string", "n long", orderBy=["v", "m"]), "found m map<string,bigint>"),
+        (lambda: by_name.process(fine, "k string", "n long", orderBy=F.col("v")), "wanted a column's name, or a list of names"),  # type: ignore[arg-type]
     ]
     for build, said in cases:
         with pytest.raises(HeadraceError) as caught:

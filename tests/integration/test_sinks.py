@@ -109,6 +109,15 @@ def test_files_need_a_path_and_known_columns(spark: SparkSession, source: Path, 
         writer.partitionBy("nowhere").start(str(tmp_path / "out"))
 
 
+def test_rows_without_a_stateful_operator_are_written_too(spark: SparkSession, source: Path, tmp_path: Path, checkpoint: str) -> None:
+    stream = rows(spark, source).select("k", (F.col("v") * 2).alias("twice"))
+    finish(stream.writeStream.format("parquet").option("path", str(tmp_path / "out")), checkpoint)
+    wanted = spark.read.schema(SCHEMA).parquet(str(source)).select("k", (F.col("v") * 2).alias("twice"))
+    assert difference(rows_of(spark.read.parquet(str(tmp_path / "out"))), rows_of(wanted)) == ""
+    with pytest.raises(QueryError, match="append or update"):
+        finish(stream.writeStream.format("noop").outputMode("complete"), checkpoint + "2")
+
+
 def test_a_query_needs_a_checkpoint(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="checkpointLocation"):
         distinct(spark, source).writeStream.format("parquet").start(str(tmp_path / "out"))
@@ -224,6 +233,15 @@ def test_one_trigger_of_a_known_kind(spark: SparkSession, source: Path) -> None:
         writer.trigger(continuous="1 second")
     with pytest.raises(QueryError, match="append, update or complete"):
         writer.outputMode("upsert")
+
+
+def test_as_much_progress_is_kept_as_spark_keeps(spark: SparkSession, source: Path, checkpoint: str) -> None:
+    own = spark.newSession()
+    own.conf.set("spark.sql.streaming.numRecentProgressUpdates", "2")
+    writer = counted(own, source).writeStream.format("noop").outputMode("complete").option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert [p["batchId"] for p in query.recentProgress] == [FILES - 2, FILES - 1]
 
 
 def test_the_handle_of_a_running_query(spark: SparkSession, source: Path, checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:

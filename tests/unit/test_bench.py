@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from headrace.bench import direct, discover, report, stats, turns
 from headrace.bench.live import View
@@ -116,6 +117,32 @@ def test_the_batch_that_a_pause_cut_in_two_does_not_count() -> None:
     assert all(batch.duration_ms == 10 for batch in results[OURS].batches)
 
 
+def test_after_a_long_pause_the_batch_that_starts_workers_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(FakeLane):
+        """A CPU second a batch, and five more for the first whole one after a pause."""
+
+        used_s, since = 0.0, 9
+
+        def resume(self) -> None:
+            super().resume()
+            self.since = 0
+
+        def next_batch(self, idle: Callable[[], None] = lambda: None) -> Batch:
+            self.since += 1
+            self.used_s += 6 if self.since == 2 else 1
+            return super().next_batch(idle)
+
+        def cpu_s(self) -> float:
+            return self.used_s
+
+    def per_batch() -> list[float]:
+        return [cpu_s * 100 / rows for cpu_s, rows in run([Busy(lane(), 10)], times=2)[OURS].cpu]
+
+    assert all(cpu_s > 1.2 for cpu_s in per_batch()), "a short pause leaves workers alone, and all that is used counts"
+    monkeypatch.setattr(turns, "IDLE_MS_MAX", -1)
+    assert per_batch() == [1.0, 1.0]
+
+
 def test_with_one_turn_lanes_run_one_after_another() -> None:
     fakes = [FakeLane(lane(), 10), FakeLane(lane(ROCKSDB), 25)]
     for fake in fakes:
@@ -125,6 +152,19 @@ def test_with_one_turn_lanes_run_one_after_another() -> None:
     assert [fake.log for fake in fakes] == [["open", "finish", "kill"]] * 2
     assert stats.rate_total(results[OURS]) == 10_000
     assert all(result.equal for result in results.values())
+
+
+def test_groups_run_one_after_another_and_their_lanes_in_turns() -> None:
+    order: list[str] = []
+
+    class Noted(FakeLane):
+        def resume(self) -> None:
+            super().resume()
+            order.append(self.lane.name)
+
+    lanes = [replace(lane(name), group=name[0]) for name in ("a1", "a2", "b1")]
+    run([Noted(each, 10) for each in lanes], times=2)
+    assert order == ["a1", "a2", "a1", "a2", "b1", "b1"]
 
 
 def test_a_lane_with_long_batches_leaves_turns_out() -> None:
@@ -189,7 +229,7 @@ def test_an_unknown_baseline_is_refused() -> None:
 
 
 def test_an_unknown_benchmark_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(HeadraceError, match="aggregate, control, elastic"):
+    with pytest.raises(HeadraceError, match=r"aggregate, .*control, elastic"):
         discover.load("nothing")
 
 
@@ -231,6 +271,27 @@ def test_figures_that_fall_short_are_shown_and_counted(capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     assert "under the other's 2 ms" in shown
     assert "NO" in shown
+
+
+def test_what_is_measured_may_say_more_than_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("how late, ms")
+    benchmark = replace(nothing([]), measure=lambda options: Measured((), 4.0, {}, True, {"late": 3}, (table,)))
+    line = direct.run(benchmark, benchmark.measure, {}, Console(width=100))
+    assert line["late"] == 3
+    assert "how late" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("asked_s", "used_s"), [(None, 7.0), (2.0, 2.0)])
+def test_a_benchmark_has_a_measured_time_of_its_own(monkeypatch: pytest.MonkeyPatch, asked_s: float | None, used_s: float) -> None:
+    seen: list[Any] = []
+
+    def measure(options: Any) -> Measured:
+        seen.append(options["seconds"])
+        return Measured((), 1.0, {}, True)
+
+    monkeypatch.setattr(discover, "load", lambda name: replace(nothing([]), measure=measure, seconds=7.0))
+    run_benchmark("nothing", (), Settings(seconds=asked_s))
+    assert seen == [used_s]
 
 
 def test_the_median_of_repeats_is_not_moved_by_one_slow_call() -> None:

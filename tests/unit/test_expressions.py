@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import CheckpointError, QueryError, UnsupportedError
 from headrace.operators import expressions as E
-from headrace.operators import grid
+from headrace.operators import grid, vectors
 from headrace.operators.evaluate import evaluate, holds
 from headrace.operators.expressions import And, Arithmetic, Cast, Column, Compare, Expr, Literal, Math1, Math2, Not, Or
 from headrace.operators.grid import evaluate_grid, holds_pairs
@@ -257,6 +257,29 @@ def test_a_side_without_columns_and_a_condition_without_any() -> None:
     assert pairs(evaluate_grid(above, left, {}, rows=(2, 3))) == [(1, 0), (1, 1), (1, 2)]
     assert pairs(evaluate_grid(Literal(True, "bool"), {}, {}, rows=(2, 2))) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert pairs(evaluate_grid(Literal(None, "bool"), {}, {}, rows=(2, 2))) == []
+
+
+def test_a_condition_that_is_remembered_is_evaluated_on_other_rows() -> None:
+    # Texts have other places among others' texts, parts of one side other values, and once a part fails where it did not before.
+    named = Or((Compare("eq", L("a"), Literal(b"m", "text")), Compare("eq", R("a"), Literal(b"m", "text"))))
+    smaller = Compare("lt", Arithmetic("quotient", Literal(10, "int64"), L("x")), Arithmetic("add", R("x"), Literal(1, "int64")))
+    condition = And((named, smaller))
+    first = rows(a=["m", "n"], x=[10, 2]), rows(a=["m", "a"], x=[1, 9])
+    assert pairs(evaluate_grid(condition, *first)) == [(0, 0), (0, 1)]
+    second = rows(a=["z", "b", "m"], x=[5, 1, 10]), rows(a=["c", "m"], x=[2, 8])
+    assert pairs(evaluate_grid(condition, *second)) == [(0, 1), (2, 0), (2, 1)]
+    with pytest.raises(QueryError, match="zero"):
+        list(evaluate_grid(condition, rows(a=["m"], x=[0]), rows(a=["m"], x=[1])))
+    assert pairs(evaluate_grid(condition, *first)) == [(0, 0), (0, 1)]
+
+
+def test_what_is_remembered_is_told_apart_by_identity_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Expr] = []
+    known = vectors.remembered(lambda expr: made.append(expr) or len(made))
+    one, same = Literal(0.0, "float64"), Literal(-0.0, "float64")
+    assert [known(one), known(same), known(one)] == [1, 2, 1]
+    monkeypatch.setattr(vectors, "REMEMBERED_MAX", 2)
+    assert [known(Literal(3, "int64")), known(one)] == [3, 4]
 
 
 def test_a_grid_raises_only_for_pairs_that_come_to_the_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from pathlib import Path
@@ -156,3 +157,27 @@ def test_stores_can_be_described_and_made_again(timers: Clock) -> None:
     assert list(parts) == ["", "seen", "timers"]
     for part in parts.values():
         assert from_description(json.loads(json.dumps(describe_part(part, keys=["k"], sub=None, values=[])))) == part
+
+
+class AsTheyCome(Processor):
+    def process(self, rows: pa.Table, state: Any) -> pa.Table:
+        return pa.table({"k": rows["k"], "n": rows["v"]})
+
+
+class AsTheyComePerKey(KeyProcessor):
+    def process(self, key: Any, rows: Any, state: Any) -> Any:
+        return [(key, row.v) for row in rows]
+
+
+@given(st.lists(st.tuples(keys, st.sampled_from(["", "x", None]), st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1))), st.booleans())
+@settings(max_examples=examples(100), deadline=None)
+def test_rows_come_key_by_key_in_the_order_asked_for(rows: list[tuple[Any, ...]], by_text_first: bool) -> None:
+    order = ("op", "v") if by_text_first else ("v", "op")
+    with tempfile.TemporaryDirectory() as folder:
+        found = instance(AsTheyCome(), Path(folder), order=order).batch(rows)
+        assert found == instance(AsTheyComePerKey(), Path(folder), order=order).batch(rows)
+    grouped = [(key, [v for _, v in group]) for key, group in itertools.groupby(found, key=lambda row: row[0])]
+    assert len(grouped) == len({key for key, *_ in rows}), "each key's rows together"
+    for key, values in grouped:
+        mine = [(op is not None, op or "", v) for k, op, v in rows if k == key]
+        assert values == [v for *_, v in sorted(mine, key=None if by_text_first else lambda row: (row[2], *row[:2]))]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.state.layout import Layout, hashes, subs
-from headrace.state.segments import key_starts, sort_into_segments
+from headrace.state.segments import int_order, key_starts, sort_into_segments
 
 POINT = pa.struct([("x", pa.int32()), ("y", pa.string())])
 points = st.one_of(st.none(), st.fixed_dictionaries({"x": st.one_of(st.none(), st.integers(0, 2)), "y": st.sampled_from([None, "", "a"])}))
@@ -68,3 +68,9 @@ def test_each_key_is_one_stretch_in_input_order(kind: str, data: st.DataObject) 
     assert sorted(groups) == sorted(wanted)
     by_key = key_starts(ordered, layout)
     assert len(by_key) == len({k for k, _ in wanted})
+
+
+@given(st.lists(st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1)))
+def test_whole_numbers_are_sorted_and_equal_ones_keep_their_order(values: list[int]) -> None:
+    numbers = np.array(values, dtype=np.int64)
+    assert int_order(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()

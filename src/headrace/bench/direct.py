@@ -46,9 +46,12 @@ def run(benchmark: Benchmark, measure: Callable[[Options], Measured], options: O
     """Measure, print the table, and return the content of the RESULT line."""
     about = {"machine": machine.describe(), "versions": machine.versions()}
     measured = measure(options)
-    console.print(table(benchmark, measured.figures))
+    for each in measured.tables:
+        console.print(each)
+    if measured.figures:
+        console.print(table(benchmark, measured.figures))
     console.print(machine.line(about["machine"]))
-    return {**result_line(benchmark, measured, options), **about}
+    return {**result_line(benchmark, measured, options), **measured.extra, **about}
 
 
 def result_line(benchmark: Benchmark, measured: Measured, options: Options) -> dict[str, Any]:

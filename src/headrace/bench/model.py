@@ -41,6 +41,8 @@ class Lane:
 
     master: str | None = None
     """Where it runs, if not on all cores of this machine."""
+    group: str = ""
+    """Lanes of one group take turns with one another; one group is over before the next begins."""
 
     @property
     def rows(self) -> int:
@@ -86,6 +88,8 @@ class LaneResult:
     """Why there is no verdict, where only the check failed."""
     cpu: list[tuple[float, int]] = field(default_factory=list)
     """Per turn: CPU seconds of the lane's processes, and the rows of the batches that ended meanwhile."""
+    paused_ms: float | None = None
+    """When its last pause began, since the epoch."""
     changed_ms: float | None = None
     """When the lane was told to change, since the epoch."""
     headrace: list[dict[str, Any]] = field(default_factory=list)
@@ -134,6 +138,10 @@ class Measured:
     baselines: dict[str, float]
     equal: bool
     """Whether what was measured also did its work."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """More keys for the RESULT line."""
+    tables: tuple[Table, ...] = ()
+    """More tables, before the one of the figures."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +160,9 @@ class Benchmark:
     tables: Callable[[Results, Options], list[Table]] = lambda results, options: []
     """More tables."""
     measure: Callable[[Options], Measured] | None = None
-    """Instead of lanes: plain functions, measured in this process and without Spark."""
+    """Instead of lanes: plain functions, measured in this process and without the lanes' Spark. Their options have ``seconds`` too."""
+    seconds: float = 30.0
+    """Measured time, where ``--seconds`` does not say."""
 
 
 def engines_of(options: Options) -> list[str]:
@@ -162,6 +172,15 @@ def engines_of(options: Options) -> list[str]:
     if unknown:
         raise HeadraceError(where="--baselines", wanted=f"none, or some of {','.join(BASELINES)}", found=", ".join(unknown))
     return [OURS, *named]
+
+
+def numbers_of(options: Options, name: str) -> list[int]:
+    """The numbers above 0 that an option names, separated by commas, in ascending order; ``none`` for none."""
+    text = str(options[name])
+    parts = [] if text == "none" else [part.strip().replace("_", "") for part in text.split(",")]
+    if not all(part.isdigit() and int(part) for part in parts):
+        raise HeadraceError(where=f"--{name}", wanted="numbers above 0, separated by commas", found=repr(text))
+    return sorted({int(part) for part in parts})
 
 
 def preload(keys: int, rows: int) -> dict[str, int]:

@@ -26,8 +26,8 @@ WIDTH_OF_FILES = 120
 class Settings:
     """What holds for every benchmark."""
 
-    seconds: float = 30.0
-    """Measured time per lane."""
+    seconds: float | None = None
+    """Measured time per lane; none given: the benchmark's own."""
     turns: int = 3
     warmup: int | None = None
     """Batches before that; none given: until batches have stopped getting quicker."""
@@ -45,8 +45,9 @@ def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane:
     """Run it, print the tables, and return the content of the RESULT line."""
     benchmark = discover.load(name)
     options = parse_options(benchmark, args)
+    seconds = benchmark.seconds if settings.seconds is None else settings.seconds
     if benchmark.measure is not None:
-        return direct.run(benchmark, benchmark.measure, options, _console())
+        return direct.run(benchmark, benchmark.measure, {**options, "seconds": seconds}, _console())
     lanes = list(benchmark.lanes(options))
     about = {"machine": machine.describe(), "versions": machine.versions()}
     folder = Path(tempfile.mkdtemp(prefix="headrace-bench-", dir=settings.directory))
@@ -60,11 +61,11 @@ def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane:
     try:
         with View(f"bench {name}", [lane.name for lane in lanes]) as view:
             opened = partial(_open, opener, benchmark, folder)
-            results = turns.run(lanes, opened, settings.seconds, rounds, view, settings.warmup)
+            results = turns.run(lanes, opened, seconds, rounds, view, settings.warmup)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     about["versions"]["java"] = ", ".join(sorted(javas))
-    shared = {"seconds": settings.seconds, "turns": rounds, "heap_gb": settings.heap_gb, "conf": settings.conf}
+    shared = {"seconds": seconds, "turns": rounds, "heap_gb": settings.heap_gb, "conf": settings.conf}
     line = report.result_line(benchmark, options, results, {**shared, **about})
     console = _console()
     for table in (report.lanes_table(benchmark, results), *benchmark.tables(results, options)):

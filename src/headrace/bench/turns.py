@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from statistics import median
 from typing import Any, Protocol
 
@@ -13,6 +14,8 @@ from headrace.bench.live import View
 from headrace.bench.model import Batch, Lane, LaneResult, Verdict
 from headrace.bench.process import LaneFailed
 
+IDLE_MS_MAX = 60_000
+"""Spark ends Python workers that were idle for so long; after a longer pause the first batch has to start them anew."""
 BATCHES_AFTER = 5
 """So many batches, at least, show a lane before it is changed, and after."""
 SPAN_S_MAX = 20
@@ -44,7 +47,7 @@ def run(
     results = {lane.name: LaneResult(lane) for lane in lanes}
     handles: dict[str, Handle] = {}
     # With one turn each lane is done with before the next one begins, and none has to wait in between.
-    together = [list(lanes)] if turns > 1 else [[lane] for lane in lanes]
+    together = [list(some) for _, some in groupby(lanes, lambda lane: lane.group if turns > 1 else lane.name)]
     try:
         for some in together:
             for lane in some:
@@ -53,6 +56,7 @@ def run(
                     _warm_up(handles[lane.name], seconds, view, warmup)
                     if turns > 1:
                         handles[lane.name].pause()
+                        results[lane.name].paused_ms = time.time() * 1000
             for turn in range(1, turns + 1):
                 for lane in some:
                     _take_turn(handles[lane.name], results[lane.name], turn, turns, seconds, view)
@@ -121,6 +125,7 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
     view.stage(handle.lane.name, f"turn {turn} of {turns}")
     with _guarded(result, handle):
         began_ms = time.time() * 1000
+        workers_gone = result.paused_ms is not None and began_ms - result.paused_ms > IDLE_MS_MAX
         if turns > 1:
             handle.resume()
         taken: list[Batch] = []
@@ -129,10 +134,15 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
         while result.measured_ms < until_ms or not _has_changed(result, taken):
             batch = handle.next_batch(view.refresh)
             view.batch(handle.lane.name, batch)
-            rows += batch.rows
             # The batch that the pause cut in two began before; one that fills state has another size.
-            if batch.start_ms >= began_ms and batch.rows == handle.lane.rows:
+            counts = batch.start_ms >= began_ms and batch.rows == handle.lane.rows
+            if counts and not workers_gone:
                 taken.append(batch)
+            elif not taken:
+                # CPU is counted from the end of the last batch that does not count.
+                cpu_began_s, rows, workers_gone = handle.cpu_s(), 0, workers_gone and not counts
+                continue
+            rows += batch.rows
             if handle.lane.changes and result.changed_ms is None and result.measured_ms >= until_ms / 2 and len(taken) > BATCHES_AFTER:
                 view.stage(handle.lane.name, "changing the running query")
                 result.changed_ms = time.time() * 1000
@@ -140,6 +150,7 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
         result.cpu.append((handle.cpu_s() - cpu_began_s, rows))
         if turns > 1:
             handle.pause()
+            result.paused_ms = time.time() * 1000
 
 
 def _has_changed(result: LaneResult, taken: list[Batch]) -> bool:

@@ -22,7 +22,7 @@ EXIT_NOT_EQUAL = 1
 def bench(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The benchmark; without one, they are listed with their options.")] = "",
-    seconds: Annotated[float, typer.Option(help="Measured time per engine.", min=0.1)] = 30.0,
+    seconds: Annotated[float | None, typer.Option(help="Measured time per engine; mostly 30.", min=0.1, show_default=False)] = None,
     turns: Annotated[int, typer.Option(help="Turns that an engine's time is divided into.", min=1)] = 3,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as well.")] = None,
     heap: Annotated[int, typer.Option(help="Gigabytes of heap of each engine's JVM; 0: up to 8, a third of the memory.", min=0)] = 0,

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
-from pyspark.sql.types import DataType, _parse_datatype_json_string
+from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
 from headrace.errors import QueryError
 
@@ -114,20 +114,40 @@ def frame_of(session: SparkSession, plan: Any) -> DataFrame:
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
 
 
-def substitute(session: SparkSession, plan: Any, template: DataFrame, actual: DataFrame) -> Any:
-    """The plan with ``template`` inside it replaced by ``actual``, which has the same columns.
+class Binding:
+    """A place in a plan where a template stands: what takes its place must have the same columns.
 
     Expressions in the plan name the template's columns by their ids, so the actual columns are given those ids, and with them
     the template's metadata: an event time stays one.
     """
-    jvm: Any = session._jvm
+
+    def __init__(self, session: SparkSession, template: Any) -> None:
+        jvm: Any = session._jvm
+        catalyst = jvm.org.apache.spark.sql.catalyst
+        # Names of Java's are looked up by a round trip a dot; these are used for every column of every batch.
+        self._alias, self._project, self._to_seq = catalyst.expressions.Alias, catalyst.plans.logical.Project, jvm.PythonUtils.toSeq
+        self._none = self._to_seq([])
+        self._columns = [(c.name(), c.exprId(), jvm.scala.Some(c.metadata())) for c in items(template.output())]
+        self.ids = tuple(expr_id.id() for _, expr_id, _ in self._columns)
+
+    def to(self, actual: Any) -> Any:
+        """The actual plan under the template's ids."""
+        named = [
+            self._alias(now, name, expr_id, self._none, metadata, self._none)
+            for (name, expr_id, metadata), now in zip(self._columns, items(actual.output()), strict=True)
+        ]
+        return self._project(self._to_seq(named), actual)
+
+
+def substitute(session: SparkSession, plan: Any, template: DataFrame, actual: DataFrame) -> Any:
+    """The plan with ``template`` inside it replaced by ``actual``, which has the same columns."""
     wanted = analyzed(template)
-    source = analyzed(actual)
-    catalyst = jvm.org.apache.spark.sql.catalyst
-    none = jvm.PythonUtils.toSeq([])
-    named = [
-        catalyst.expressions.Alias(now, column.name(), column.exprId(), none, jvm.scala.Some(column.metadata()), none)
-        for column, now in zip(items(wanted.output()), items(source.output()), strict=True)
-    ]
-    bound = catalyst.plans.logical.Project(jvm.PythonUtils.toSeq(named), source)
+    bound = Binding(session, wanted).to(analyzed(actual))
     return rewrite(session, plan, lambda node: bound if node.equals(wanted) else None)
+
+
+def nothing(session: SparkSession, schema: StructType) -> DataFrame:
+    """No rows of these columns. Unlike a DataFrame of an empty list it has no partitions, and Spark leaves it out of unions."""
+    jvm: Any = session._jvm
+    java: Any = session._jsparkSession
+    return DataFrame(java.createDataFrame(jvm.java.util.ArrayList(), java.parseDataType(schema.json())), session)

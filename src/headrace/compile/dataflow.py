@@ -7,7 +7,7 @@ struct column of its own beside a tag, and every reader takes its part of the ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.compile.boundary import Boundary, boundary
 from headrace.compile.nodes import compile_node
 from headrace.compile.plan import StatefulPlan
 from headrace.compile.strategies import Strategy
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from headrace.graph.stream import Stream
 
 TAG = "__headrace_source"
+BATCH = "batch"
+"""The name of a batch's rows among the frames that ports are made of; the others have their operators' names."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,22 @@ class Dataflow:
         plain = all(len(port) == 1 and not port[0].steps and port[0].source in self.sources for port in readers[0].ports)
         return readers[0] if plain and len({b.source for b in own}) == len(own) else None
 
+    @cached_property
+    def source_readers(self) -> int:
+        """How often the batch is read: once by the only reader, else by every branch that begins at a source."""
+        return 1 if self.only_reader is not None else sum(self.consumers(name) for name in self.sources)
+
+    @cached_property
+    def boundary(self) -> Boundary | None:
+        """Where the only reader's columns are selected, if not all in the streaming plan."""
+        return None if self.only_reader is None or self.spread else boundary(self.only_reader.plan.selected)
+
     @property
     def streaming(self) -> DataFrame:
         """The one streaming DataFrame that Spark runs."""
         if self.only_reader is not None:
             if not self.spread:
-                return self.only_reader.plan.selected
+                return self.only_reader.plan.selected if self.boundary is None else self.boundary.below
             frames = (self.sources[port[0].source] for port in self.only_reader.ports)
             return self.only_reader.plan.select(tuple(frame.repartition(self.spread) for frame in frames))
         if len(self.sources) == 1:
@@ -114,11 +127,33 @@ class Dataflow:
             structs.append(own.cast(frame.schema).alias(other))
         return self.sources[name].select(F.lit(at).alias(TAG), *structs)
 
-    def rows_of_sources(self, batch: DataFrame) -> dict[str, DataFrame]:
-        """A batch's rows, source by source."""
+    def frames_of(self, ports: Iterable[Port]) -> dict[str, None]:
+        """The names of the frames that these ports are made of, in order."""
+        return dict.fromkeys(BATCH if branch.source in self.sources else branch.source for port in ports for branch in port)
+
+    def rows(self, port: Port, frames: Mapping[str, DataFrame], as_finished: bool = False) -> DataFrame | None:
+        """The rows of a port, from the batch and the kernel's rows of operators, as far as they are there; None if none of them is.
+
+        ``as_finished``: for a sink, which has no use for the marks of windows and event times.
+        """
+        whole: DataFrame | None = None
+        for branch in port:
+            of_source = branch.source in self.sources
+            if (BATCH if of_source else branch.source) not in frames:
+                continue
+            if of_source:
+                part = branch.apply(self._rows_of_source(frames[BATCH], branch.source))
+            else:
+                plan = self.by_id[branch.source].plan
+                rows = frames[branch.source]
+                part = branch.apply(plan.finish(rows) if as_finished and not branch.steps else plan.results(rows))
+            whole = part if whole is None else whole.union(part)
+        return whole
+
+    def _rows_of_source(self, batch: DataFrame, name: str) -> DataFrame:
         if len(self.sources) == 1:
-            return dict.fromkeys(self.sources, batch)
-        return {name: batch.filter(F.col(TAG) == at).select(f"{name}.*") for at, name in enumerate(self.sources)}
+            return batch
+        return batch.filter(F.col(TAG) == list(self.sources).index(name)).select(f"{name}.*")
 
     def consumers(self, name: str) -> int:
         """How many branches read a source or an operator."""

@@ -90,13 +90,16 @@ class StatefulPlan:
         names = ((f"`{field.name.replace('`', '``')}`", field) for field in self.schema.fields)
         return frame.select(*[F.col(name).alias(f.name, metadata=f.metadata) if f.metadata else F.col(name) for name, f in names])
 
-    def combined(self, batch: DataFrame) -> DataFrame:
+    def combined(self, rows: DataFrame) -> DataFrame:
         """Pre-aggregated within each map task, without a shuffle of its own."""
+        return self.grouped(routing.claim_one_partition(rows))
+
+    def grouped(self, rows: DataFrame) -> DataFrame:
+        """One partial per group, of rows that are claimed to lie in one partition."""
         assert self.many is not None
-        claimed = routing.claim_partitioned_by(batch, self.keyed[0])
         counted = [] if self.counts_rows else [F.count(F.lit(1)).alias(ROWS)]
         # The hash depends on grouping columns alone, so it can be computed with the groups instead of in a step of its own.
-        return claimed.groupBy(*self.keyed).agg(self.hashed, *self.many, *counted)
+        return rows.groupBy(*self.keyed).agg(self.hashed, *self.many, *counted)
 
     def projected(self, batch: DataFrame) -> DataFrame:
         """One partial per row."""

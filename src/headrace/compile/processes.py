@@ -94,6 +94,8 @@ def _shape(node: ProcessNode, rows: _Input) -> Shape:
         timers=state.timers,
         ttl_us=state.ttl_us,
         ttl_by=state.ttl_by,
+        # A key is the same in all rows of a key.
+        order=tuple(name for name in node.order if name in {f.name for f in rows.payload}),
         name=type(node.processor).__name__,
         where=node.where,
     )

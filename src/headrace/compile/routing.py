@@ -91,23 +91,22 @@ def _unit(units: Units) -> Column:
     return number
 
 
-def claim_partitioned_by(frame: DataFrame, column: str) -> DataFrame:
-    """The same rows; Catalyst now believes that all rows of one value of ``column`` lie in one partition.
+def claim_one_partition(frame: DataFrame) -> DataFrame:
+    """The same rows; Catalyst now believes that all of them lie in one partition.
 
-    Grouping by that column and others then stays inside the map task, and gives one group per partition instead of one in all. That is
-    what combining before a shuffle means, and harmless, because the kernels merge such groups. Nothing else may be built on the claim.
-    Spark has no public way to say it, so this builds a LogicalRDD by hand.
+    Grouping then stays inside the map task, and gives one group per partition instead of one in all. That is what combining before a
+    shuffle means, and harmless, because the kernels merge such groups. Nothing else may be built on the claim. Spark has no public way
+    to say it, so this builds a LogicalRDD by hand.
     """
     session: Any = frame.sparkSession
     jvm: Any = session._jvm
-    execution = frame._jdf.queryExecution()
-    rdd, output = execution.toRdd(), execution.analyzed().output()
-    attribute = next(output.apply(i) for i in range(output.size()) if output.apply(i).name() == column)
-    partitioning = jvm.org.apache.spark.sql.catalyst.plans.physical.HashPartitioning(
-        jvm.PythonUtils.toSeq([attribute]), rdd.getNumPartitions()
-    )
+    plan = catalyst.analyzed(frame)
+    # A micro-batch is such an RDD already; around another one Spark would copy every row once more.
+    rdd = plan.rdd() if catalyst.class_name(plan) == "LogicalRDD" else frame._jdf.queryExecution().toRdd()
+    physical = jvm.org.apache.spark.sql.catalyst.plans.physical
+    one = getattr(getattr(physical, "SinglePartition$"), "MODULE$")
     none = jvm.scala.Option.empty()
     relation = jvm.org.apache.spark.sql.execution.LogicalRDD(
-        output, rdd, partitioning, jvm.PythonUtils.toSeq([]), False, none, session._jsparkSession, none, none, False
+        plan.output(), rdd, one, jvm.PythonUtils.toSeq([]), False, none, session._jsparkSession, none, none, False
     )
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, relation), session)
+    return catalyst.frame_of(session, relation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ class GroupedStream:
         state: str | StructType | State,
         *,
         initial: DataFrame | None = None,
+        orderBy: str | Sequence[str] = (),
     ) -> Stream:
         """A stateful operator of your own. ``schema`` are the columns it emits, ``state`` the typed columns it keeps for each key (or a
         ``hr.State`` with maps, timers and expiry); ``initial``, a DataFrame of keys and values, is the state to start with.
@@ -76,9 +78,10 @@ class GroupedStream:
         >>> calls.groupBy("src").process(Longest(), "src string, longest long", state="longest long").columns
         ['src', 'longest']
 
-        Rows come ordered by event time, where the stream has a watermark, and rows that are late are dropped.
+        Rows come key by key, those of a key in the order of the columns ``orderBy``; without, in that of event time, where the stream has
+        a watermark. Rows that are late are dropped.
         """
-        return self.stream._after(process_node(self, processor, schema, state, initial, user_line("process")))
+        return self.stream._after(process_node(self, processor, schema, state, initial, orderBy, user_line("process")))
 
     def count(self) -> Stream:
         return self.agg(F.count("*").alias("count"))

@@ -144,6 +144,8 @@ class ProcessNode(OneInput):
     state: StateSpec
     initial: DataFrame | None
     """Keys and values that the state starts with."""
+    order: tuple[str, ...]
+    """Columns that the rows of a key are ordered by; none: by event time."""
     where: str
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
 from headrace.compile.catalyst import checked, watermark_delay_ms
@@ -48,7 +49,13 @@ class State:
 
 
 def process_node(
-    grouped: GroupedStream, processor: Any, schema: Columns, state: Columns | State, initial: DataFrame | None, where: str
+    grouped: GroupedStream,
+    processor: Any,
+    schema: Columns,
+    state: Columns | State,
+    initial: DataFrame | None,
+    order_by: Any,
+    where: str,
 ) -> ProcessNode:
     if grouped.window is not None:
         raise UnsupportedError(
@@ -67,7 +74,21 @@ def process_node(
         raise QueryError(where=where, wanted="at least one column to emit", found="an empty schema")
     if initial is not None and (not isinstance(initial, DataFrame) or initial.isStreaming):
         raise QueryError(where=where, wanted="a batch DataFrame of keys and values as initial", found=type(initial).__name__)
-    return ProcessNode(grouped.stream, grouped.keys, processor, output, spec, initial, where)
+    return ProcessNode(grouped.stream, grouped.keys, processor, output, spec, initial, _order(grouped.stream, order_by, where), where)
+
+
+def _order(stream: Stream, order_by: Any, where: str) -> tuple[str, ...]:
+    order = (order_by,) if isinstance(order_by, str) else order_by
+    if not isinstance(order, list | tuple) or not all(isinstance(name, str) for name in order):
+        raise QueryError(where=f"{where}, orderBy", wanted="a column's name, or a list of names", found=repr(order_by))
+    types = {f.name: f.dataType for f in stream.schema.fields}
+    for name in order:
+        if name not in types:
+            raise QueryError(where=f"{where}, orderBy", wanted=f"columns of the stream: {', '.join(types)}", found=repr(name))
+        if not isinstance(types[name], _ORDERED):
+            wanted = "columns of numbers, dates, timestamps or texts"
+            raise QueryError(where=f"{where}, orderBy", wanted=wanted, found=f"{name} {types[name].simpleString()}")
+    return tuple(order)
 
 
 def _check_processor(processor: Any, where: str) -> None:
@@ -101,6 +122,8 @@ def _check_processor(processor: Any, where: str) -> None:
         ) from None
 
 
+_ORDERED = (T.IntegralType, T.FloatType, T.DoubleType, T.DateType, T.TimestampType, T.TimestampNTZType, T.StringType)
+"""Types that rows can be ordered by."""
 _VECTORISED = {"process": ("rows", "state"), "on_timers": ("due", "state"), "merge": ("a", "b")}
 _PER_KEY = {"process": ("key", "rows", "state"), "on_timer": ("key", "at", "state"), "merge": ("a", "b")}
 

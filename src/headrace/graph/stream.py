@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.compile.catalyst import analyzed, checked, class_name, walk
+from headrace.compile.catalyst import analyzed, checked, class_name, nothing, walk
 from headrace.compile.nodes import compile_node
 from headrace.config import Config
 from headrace.errors import QueryError, SessionError, SourceError, UnsupportedError, require
@@ -309,8 +309,8 @@ class Stream:
         """The same rows, in the columns of a union."""
 
         def align(rows: DataFrame) -> DataFrame:
-            nothing = rows.sparkSession.createDataFrame([], schema)
-            return both(rows, nothing) if first else both(nothing, rows)
+            none = nothing(rows.sparkSession, schema)
+            return both(rows, none) if first else both(none, rows)
 
         step = Call("union", align, where)
         if self.origin is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from headrace.operators import expressions as E
 from headrace.operators.evaluate import Frame, compute, holds, raise_failure, true
 from headrace.operators.expressions import Expr
 from headrace.operators.scratch import Scratch
-from headrace.operators.vectors import Array, Side, Values, Vector, align, bounds_of, is_one_sided, literal_code
+from headrace.operators.vectors import Array, Side, Values, Vector, align, bounds_of, is_one_sided, literal_code, remembered
 
 TILE_PAIRS = 524_288
 SAMPLE_PAIRS = 2_048
@@ -71,13 +71,16 @@ class Matcher:
         named, self._texts = align(expr, {"left": left, "right": right})
         self._columns: Columns = {(s, name): Values(v.values, v.valid, v.bounds) for s, side in named.items() for name, v in side.items()}
         self._scratch = Scratch()
-        conditions = E.conjuncts(expr)
+        conjuncts = _conjuncts(expr)
+        if any(each.names_texts for each in conjuncts):
+            # Where a text lies among all texts is another place for every dictionary.
+            conjuncts = _conjuncts_of(_coded(expr, self._texts))
         with np.errstate(all="ignore"):
             if drops_rows:
-                conditions = self._drop_rows(conditions)
-            hoisted: dict[Expr, E.Column] = {}
-            interned: dict[Expr, Expr] = {}
-            ready = [_Condition.of(_interned(self._hoist(each, hoisted), interned)) for each in conditions]
+                conjuncts = self._drop_rows(conjuncts)
+            for each in conjuncts:
+                self._hoist(each)
+            ready = [each.condition for each in conjuncts]
             self._conditions = self._ordered(ready) if drops_rows else ready
 
     def grid(self, tile_pairs: int = TILE_PAIRS) -> Iterator[tuple[Array, Array]]:
@@ -114,19 +117,18 @@ class Matcher:
             result[start + left] = True
         return result
 
-    def _drop_rows(self, conditions: list[Expr]) -> list[Expr]:
+    def _drop_rows(self, conjuncts: list[_Conjunct]) -> list[_Conjunct]:
         """Conditions on both sides; the others are done, unless one of them fails: that counts only for pairs that come to it."""
         rest = []
-        for condition in conditions:
-            side = is_one_sided(condition)
-            if side is None and E.columns(condition):
-                rest.append(condition)
+        for each in conjuncts:
+            if each.side is None and each.reads:
+                rest.append(each)
                 continue
-            found = compute(condition, Frame(self._columns, self._texts))
+            found = compute(each.expr, Frame(self._columns, self._texts))
             if found.failed is not None and found.failed.any():
-                rest.append(condition)
-            elif side is not None:
-                self._keep(side, np.flatnonzero(self._per_row(side, true(found))))
+                rest.append(each)
+            elif each.side is not None:
+                self._keep(each.side, np.flatnonzero(self._per_row(each.side, true(found))))
             elif not true(found).all():
                 self._keep("left", np.empty(0, dtype=np.int64))
         return rest
@@ -144,26 +146,19 @@ class Matcher:
         kept = self._kept[side]
         return rows if kept is None else kept[rows]
 
-    def _hoist(self, expr: Expr, done: dict[Expr, E.Column]) -> Expr:
-        """The expression with its parts of one side as columns, and its texts as ranks."""
-        if isinstance(expr, E.Literal):
-            return E.Literal(literal_code(expr.value, self._texts), "int32") if isinstance(expr.value, bytes) else expr
-        if isinstance(expr, E.Column):
-            return expr
-        side = is_one_sided(expr)
-        if side is None:
-            return E.with_children(expr, lambda child: self._hoist(child, done))
-        if expr not in done:
-            done[expr] = E.Column(side, f"#{len(done)}")
-            found = compute(expr, Frame(self._columns, self._texts))
-            values = self._per_row(side, found.values)
-            valid = None if found.valid is None else self._per_row(side, found.valid)
+    def _hoist(self, conjunct: _Conjunct) -> None:
+        """Compute the conjunct's parts of one side, as columns of their own."""
+        for column, part in conjunct.parts:
+            if (column.side, column.name) in self._columns:
+                continue
+            found = compute(part, Frame(self._columns, self._texts))
+            values = self._per_row(column.side, found.values)
+            valid = None if found.valid is None else self._per_row(column.side, found.valid)
             if valid is not None:
                 values = np.where(valid, values, values.dtype.type(0))
             # All the values that there are have been looked at: if none has failed none can.
-            failed = self._per_row(side, found.failed) if found.failed is not None and found.failed.any() else None
-            self._columns[side, done[expr].name] = Values(values, valid, bounds_of(values), failed)
-        return done[expr]
+            failed = self._per_row(column.side, found.failed) if found.failed is not None and found.failed.any() else None
+            self._columns[column.side, column.name] = Values(values, valid, bounds_of(values), failed)
 
     def _per_row(self, side: str, array: Array) -> Array:
         """Expressions that come to a constant give one value for all rows."""
@@ -254,6 +249,59 @@ class _Condition:
     def is_cheaper_flat(self, count: int, pairs: int) -> bool:
         """Whether to pick out the pairs that are left, rather than to look at all."""
         return count * (self.cost + GATHER_COST * len(self.columns)) < pairs * self.cost
+
+
+@dataclass(frozen=True)
+class _Conjunct:
+    """All that can be said of a conjunct before there are rows."""
+
+    expr: Expr
+    side: str | None
+    """The only one that it reads."""
+    reads: bool
+    """Whether it reads any column."""
+    names_texts: bool
+    condition: _Condition
+    """With its parts of one side as columns."""
+    parts: tuple[tuple[E.Column, Expr], ...]
+    """Those columns, and what they hold."""
+
+
+def _conjuncts_of(expr: Expr) -> list[_Conjunct]:
+    hoisted: dict[Expr, E.Column] = {}
+    interned: dict[Expr, Expr] = {}
+    found = []
+    for each in E.conjuncts(expr):
+        condition = _Condition.of(_interned(_hoisted(each, hoisted), interned))
+        parts = tuple((column, part) for part, column in hoisted.items() if (column.side, column.name) in condition.columns)
+        found.append(_Conjunct(each, is_one_sided(each), bool(E.columns(each)), _names_texts(each), condition, parts))
+    return found
+
+
+_conjuncts = remembered(_conjuncts_of)
+
+
+def _hoisted(expr: Expr, done: dict[Expr, E.Column]) -> Expr:
+    """The expression with its parts of one side as columns."""
+    if isinstance(expr, E.Literal | E.Column):
+        return expr
+    side = is_one_sided(expr)
+    if side is None:
+        return E.with_children(expr, lambda child: _hoisted(child, done))
+    if expr not in done:
+        done[expr] = E.Column(side, f"#{len(done)}")
+    return done[expr]
+
+
+def _names_texts(expr: Expr) -> bool:
+    return any(isinstance(node, E.Literal) and isinstance(node.value, bytes) for node in E.walk(expr))
+
+
+def _coded(expr: Expr, texts: Any) -> Expr:
+    """The expression with its texts as ranks."""
+    if isinstance(expr, E.Literal) and isinstance(expr.value, bytes):
+        return E.Literal(literal_code(expr.value, texts), "int32")
+    return E.with_children(expr, lambda child: _coded(child, texts))
 
 
 def _cost(node: Expr) -> float:

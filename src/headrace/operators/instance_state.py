@@ -7,6 +7,7 @@ becomes one sorted batch per store then.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -75,15 +76,23 @@ class Cells:
 
     def read(self, at: Indices) -> list[pa.Array]:
         """The values at these places, null where nothing is."""
+        if self.covers(at) and self.there.all():
+            return self.values
         index = pa.array(at, mask=~self.known(at))
         return [column.take(index) for column in self.values]
+
+    def covers(self, at: Indices) -> bool:
+        """Whether these are all places, in order."""
+        return len(at) == len(self.there) and bool((at == np.arange(len(at))).all())
 
     def write(self, at: Indices, values: list[pa.Array]) -> None:
         """New values at distinct places."""
         rows = len(self.there)
         index = np.arange(rows)
         index[at] = rows + np.arange(len(at))
-        if len(at) == rows:
+        if self.covers(at):
+            self.values = values
+        elif len(at) == rows:
             self.values = [new.take(pa.array(index - rows)) for new in values]
         else:
             self.values = [pa.concat_arrays([old, new]).take(pa.array(index)) for old, new in zip(self.values, values, strict=True)]
@@ -149,31 +158,39 @@ class InstanceState:
         self._clocks = clocks
         self._parts = parts
         self._views = views
-        self.index = KeyIndex([keys.column(name) for name in parts[MAIN].layout.key_names])
         self._main: Cells | None = None
         self._maps: dict[str, Cells] = {}
         none = np.zeros(0, dtype=np.int64)
         pairs = (none, none) if due is None else (self._owners(due), subs(due))
         self.timers = Timers(pairs, clocks.until_us, keys.num_rows, self._stored_timers, shape)
 
-    @property
+    @cached_property
     def key_columns(self) -> list[pa.Array]:
         return [self.keys.column(name) for name in self._parts[MAIN].layout.key_names]
+
+    @cached_property
+    def _index(self) -> KeyIndex:
+        return KeyIndex(self.key_columns)
+
+    def find(self, keys: list[pa.Array]) -> Indices:
+        """The numbers of these keys; -1 for those that the call is not about."""
+        # Mostly they are asked for as they came.
+        if all(mine.equals(theirs) for mine, theirs in zip(self.key_columns, keys, strict=True)):
+            return np.arange(self.keys.num_rows)
+        return self._index.find(keys)
 
     @property
     def main(self) -> Cells:
         if self._main is None:
             layout, names = self._parts[MAIN].layout, [f"p{i}" for i in range(len(self.shape.values))]
-            found, rows = lookup.newest(self._views[MAIN].runs(), self.keys, layout)
-            place = np.full(self.keys.num_rows, -1, dtype=np.int64)
-            place[found] = np.arange(len(found))
-            if self.shape.ttl_us is not None:
-                old = rows.column(WRITTEN).to_numpy() <= self._expired_us
-                place[found[old]] = -1
+            place, rows = lookup.newest_places(self._views[MAIN].runs(), self.keys, layout)
+            stored = place >= 0
+            if self.shape.ttl_us is not None and rows.num_rows:
+                place[stored & (rows.column(WRITTEN).to_numpy()[place] <= self._expired_us)] = -1
             index = pa.array(place, mask=place < 0)
             self._main = Cells([], [rows.column(name).take(index) for name in names], place >= 0)
             # A row that has expired may still lie in a run, so a deletion has to be written.
-            self._main.stored[found] = True
+            self._main.stored = stored
         return self._main
 
     def map(self, name: str) -> Cells:
@@ -205,8 +222,10 @@ class InstanceState:
         return found
 
     def _rows(self, part: Part, owners: Indices, more_keys: list[pa.Array], cells: Cells, at: Indices) -> pa.RecordBatch:
-        keys = [column.take(pa.array(owners)) for column in (self.keys.column(HASH), *self.key_columns)]
-        values = cells.read(at)
+        keys = [self.keys.column(HASH), *self.key_columns]
+        if cells is not self._main or not cells.covers(at):
+            keys = [column.take(pa.array(owners)) for column in keys]
+        values = list(cells.read(at))
         if part.ttl_us is not None:
             values.append(pa.array(self._stamp(owners)))
         rows = pa.RecordBatch.from_arrays([*keys, *more_keys, *values], schema=part.layout.schema)
@@ -243,7 +262,7 @@ class InstanceState:
 
     def _owners(self, rows: pa.RecordBatch) -> Indices:
         """Which key each row belongs to; -1 for keys that only share a hash."""
-        return self.index.find([rows.column(name) for name in self._parts[MAIN].layout.key_names])
+        return self.find([rows.column(name) for name in self._parts[MAIN].layout.key_names])
 
     @property
     def _clock_us(self) -> int:

@@ -120,7 +120,7 @@ class KeyedState:
             columns = [fit(keys, self._shape.keys.field(0), self._shape, "keys")]
         else:
             columns = fitted(keys, self._shape.keys, self._shape, "keys")
-        owners = self._state.index.find(columns)
+        owners = self._state.find(columns)
         if bool((owners < 0).any()):
             first = [column[int(np.argmax(owners < 0))].as_py() for column in columns]
             raise ProcessorError(
@@ -133,7 +133,7 @@ class KeyedState:
         return owners
 
     def _once(self, owners: Indices, method: str) -> Indices:
-        if len(np.unique(owners)) < len(owners):
+        if bool((np.bincount(owners) > 1).any()):
             raise ProcessorError(
                 f"{self._shape.name}: state.{method}", where=self._shape.where, wanted="each key once", found="a key several times"
             )

@@ -1,7 +1,8 @@
 """The kernel of ``process``: a user's own stateful operator.
 
-Rows come in no order; the processor gets them ordered by event time, where there is one, and by a hash of the row, so that what it does
-does not depend on the shuffle. Its state is one row per key, one per key and entry of a map, and one per timer, each in a store of its own.
+Rows come in no order; the processor gets them key by key, those of a key in the order that the user asks for, or else of event time,
+and then by a hash of the row, so that what it does does not depend on the shuffle. Its state is one row per key, one per key and entry of
+a map, and one per timer, each in a store of its own.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from headrace.operators.kernel import MAIN, Applied, Moment, OutputMode, Store, 
 from headrace.operators.keyed_state import KeyedState
 from headrace.operators.per_key import KeyCalls, as_list, as_tuple, collector_paused, emitted, row_class
 from headrace.operators.processor import TIMERS, AnyProcessor, Clock, KeyProcessor, Processor, Shape, defines, user_code
+from headrace.state.keys import as_ranks
 from headrace.state.layout import HASH, Indices, Layout, Policy
 from headrace.state.merge import merge_rows
 from headrace.state.run import RunReader
-from headrace.state.segments import hash_order, segment_order
+from headrace.state.segments import hash_order, int_order, segment_order
 
 TIME = "t"
 """Input column: the event time in microseconds."""
@@ -144,21 +146,20 @@ class Process:
         if not rows.num_rows and (due is None or not due.num_rows):
             return Applied()
         names = [HASH, *self.layout.key_names]
-        order = self._order(rows)
-        keyed = rows.select(names).take(pa.array(order))
-        by_key, starts = segment_order(keyed, Layout(self.layout.keys, ()))
-        keys = firsts = keyed.take(pa.array(by_key[starts]))
+        order, starts = self._order(rows)
+        rows = rows.take(pa.array(order))
+        keys = firsts = rows.select(names).take(pa.array(starts))
         if due is not None and due.num_rows:
             keys = distinct_keys([firsts, due.select(names)], self.layout)
         state = InstanceState(self.shape, self.parts, keys, views, clocks, due)
-        groups = Groups(rows.take(pa.array(order[by_key])), starts, state.index.find(firsts.columns[1:]))
+        groups = Groups(rows, starts, state.find(firsts.columns[1:]))
         if self.timed and self.shape.ttl_us is not None:
             state.seen_us = self._last_seen(groups, keys.num_rows)
         if isinstance(self.processor, KeyProcessor):
             with collector_paused():
                 emitted_ = self._each_key(self.processor, groups, state)
         else:
-            emitted_ = self._all_keys(self.processor, rows.take(pa.array(order)), state)
+            emitted_ = self._all_keys(self.processor, rows, state)
         return Applied(changed=state.changed(), emitted=emitted_, keys=keys.num_rows)
 
     def _last_seen(self, groups: Groups, keys: int) -> Indices:
@@ -209,15 +210,25 @@ class Process:
         names = [*self.layout.key_names, *(f"c{i}" for i in range(len(self.shape.payload)))]
         return pa.Table.from_arrays([rows.column(name) for name in names], schema=self.shape.rows)
 
-    def _order(self, rows: pa.RecordBatch) -> Indices:
-        """Rows by event time, then by their hash."""
-        order = hash_order(rows.column(ORDER).to_numpy().view(np.uint64))
-        if not self.timed or rows.num_rows < 2:
-            return order
-        time_us = rows.column(TIME).to_numpy()[order]
-        time_us = time_us - time_us.min()
-        bits = max(int(time_us.max()).bit_length(), 1)
-        return order[hash_order(time_us.astype(np.uint64) << np.uint64(64 - bits))]
+    def _order(self, rows: pa.RecordBatch) -> tuple[Indices, Indices]:
+        """Key by key, the rows of a key by what the user orders them by, or else event time, then by their hash; where each key begins."""
+        order, starts = segment_order(rows, Layout(self.layout.keys, ()))
+        sizes = np.diff(starts, append=len(order))
+        among_others = np.flatnonzero(np.repeat(sizes > 1, sizes))
+        if len(among_others):
+            mine = order[among_others]
+            within = hash_order(rows.column(ORDER).to_numpy()[mine].view(np.uint64))
+            for values in reversed(self._ordering(rows)):
+                within = within[int_order(values[mine[within]])]
+            key = np.repeat(np.arange(len(sizes)), sizes)[among_others]
+            order[among_others] = mine[within[int_order(key[within])]]
+        return order, starts
+
+    def _ordering(self, rows: pa.RecordBatch) -> list[Indices]:
+        """What a key's rows are ordered by, as whole numbers."""
+        if self.shape.order:
+            return [as_ranks(rows.column(f"c{self.shape.payload.get_field_index(name)}")) for name in self.shape.order]
+        return [rows.column(TIME).to_numpy()] if self.timed else []
 
 
 @dataclass(frozen=True)

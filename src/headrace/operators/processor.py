@@ -36,7 +36,7 @@ class Processor:
     """
 
     def process(self, rows: pa.Table, state: KeyedState) -> pa.Table:
-        """Rows of a batch, ordered by event time where the stream has a watermark; gives the rows to emit, under the output's names."""
+        """Rows of a batch, key by key, those of a key in order (see ``orderBy``); gives the rows to emit, under the output's names."""
         raise NotImplementedError
 
     def on_timers(self, due: pa.Table, state: KeyedState) -> pa.Table:
@@ -102,6 +102,8 @@ class Shape:
     timers: Clock | None = None
     ttl_us: int | None = None
     ttl_by: Clock = Clock.PROCESSING
+    order: tuple[str, ...] = ()
+    """Columns of the payload by which a key's rows are ordered; none: by event time."""
     name: str = "the processor"
     where: str = ""
 

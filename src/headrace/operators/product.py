@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -125,6 +126,12 @@ class WindowedProduct(PairsInTime):
                     for at, partner in self._grid(block, others, (end - begin, count), side, timed):
                         yield at + begin, fringe[partner] if timed else partner + every
 
+    @cached_property
+    def _timed(self) -> E.Expr:
+        """The condition, and that the rows are within reach. One object for all blocks: what is known of it is remembered."""
+        assert self.pairing.condition is not None
+        return E.And((_near(self.within_us), *E.conjuncts(self.pairing.condition)))
+
     def _columns(self, rows: pa.RecordBatch, side: int) -> Side:
         assert self.pairing.condition is not None
         wanted = {c.name for c in E.columns(self.pairing.condition) if c.side == NAMES[side]}
@@ -133,7 +140,7 @@ class WindowedProduct(PairsInTime):
     def _grid(self, block: Side, others: Side, sizes: tuple[int, int], side: int, timed: bool) -> Iterator[tuple[Indices, Indices]]:
         """Pairs of a block with others, of which some are out of reach if ``timed``."""
         assert self.pairing.condition is not None
-        condition = E.And((_near(self.within_us), *E.conjuncts(self.pairing.condition))) if timed else self.pairing.condition
+        condition = self._timed if timed else self.pairing.condition
         left, right, rows = (block, others, sizes) if side == LEFT else (others, block, sizes[::-1])
         for at_left, at_right in evaluate_grid(condition, left, right, rows=rows, where=self.pairing.where):
             yield (at_left, at_right) if side == LEFT else (at_right, at_left)

@@ -9,9 +9,9 @@ comparing two integers. `columns_from_arrow` encodes a batch once; `align` then 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from headrace.operators.expressions import Column, Expr, Literal, TextTest, colu
 Array: TypeAlias = npt.NDArray[Any]
 Bounds: TypeAlias = tuple[int, int] | tuple[float, float]
 NO_TEXTS = pa.array([], pa.binary())
+REMEMBERED_MAX = 64
+"""Trees, after which all are forgotten."""
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ class Vector:
 
     def take(self, rows: Array | slice) -> Vector:
         # Bounds of all rows hold for some of them.
-        return replace(self, values=self.values[rows], valid=None if self.valid is None else self.valid[rows])
+        return Vector(self.values[rows], None if self.valid is None else self.valid[rows], self.bounds, self.texts)
 
 
 Side: TypeAlias = Mapping[str, Vector]
@@ -135,13 +138,12 @@ def _sorted(texts: pa.Array) -> tuple[pa.Array, Array]:
 
 def align(expr: Expr, sides: Mapping[str, Side]) -> tuple[dict[str, dict[str, Vector]], pa.Array]:
     """The columns that the expression names, their texts (and its literals) as ranks in one dictionary, which comes with them."""
+    reads, literals, tests_texts = _reads(expr)
     named: dict[str, dict[str, Vector]] = {side: {} for side in sides}
-    for column in columns(expr):
+    for column in reads:
         named[column.side][column.name] = sides[column.side][column.name]
-    # The text of a test is looked for in the texts, and need not be among them.
-    literals = {node.value for node in walk(expr) if isinstance(node, Literal) and isinstance(node.value, bytes)}
     dictionaries = [v.texts for side in named.values() for v in side.values() if v.texts is not None]
-    if not dictionaries and not literals and not any(isinstance(node, TextTest) for node in walk(expr)):
+    if not dictionaries and not literals and not tests_texts:
         return named, NO_TEXTS
     if dictionaries and _is_common(dictionaries, literals):
         return named, dictionaries[0]
@@ -153,6 +155,31 @@ def align(expr: Expr, sides: Mapping[str, Side]) -> tuple[dict[str, dict[str, Ve
                 places = np.asarray(pc.index_in(each.texts.cast(pa.large_binary()), texts).to_numpy(), dtype=np.int32)
                 side[name] = Vector(places[each.values], each.valid, (0, len(texts) - 1), texts)
     return named, texts
+
+
+def remembered(make: Callable[[Expr], _T]) -> Callable[[Expr], _T]:
+    """`make`, which remembers what it made of the last trees. A condition is made ready for every block of pairs, and only the rows differ.
+
+    By identity: trees that are equal may still not mean the same, as 0.0 and -0.0 do not.
+    """
+    known: dict[int, tuple[Expr, _T]] = {}
+
+    def found(expr: Expr) -> _T:
+        if id(expr) not in known:
+            if len(known) >= REMEMBERED_MAX:
+                known.clear()
+            # With the tree itself, so that no other one gets its place in memory, and its identity.
+            known[id(expr)] = (expr, make(expr))
+        return known[id(expr)][1]
+
+    return found
+
+
+@remembered
+def _reads(expr: Expr) -> tuple[set[Column], set[bytes], bool]:
+    """The columns of an expression, its texts, and whether it looks into texts; what it looks for there need not be among them."""
+    literals = {node.value for node in walk(expr) if isinstance(node, Literal) and isinstance(node.value, bytes)}
+    return columns(expr), literals, any(isinstance(node, TextTest) for node in walk(expr))
 
 
 def _is_common(dictionaries: list[pa.Array], literals: set[bytes]) -> bool:

@@ -71,6 +71,9 @@ def svg(plot: Plot) -> str:
         axes.set_ylabel(plot.unit)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3, steps=[1, 2, 2.5, 5, 10]))
+        if all(float(x).is_integer() for series in plot.series for x in series.x):
+            # There is no half an instance.
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True))
         axes.grid(axis="y", color=_GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.tick_params(length=0)

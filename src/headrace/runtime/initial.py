@@ -1,15 +1,57 @@
-"""The state that a query starts with: SEEP's set-processing-state. Its rows become the oldest run, below that of the first version."""
+"""The state that a query starts with: SEEP's set-processing-state. Its rows become the oldest runs, below that of the first version.
+
+Each task sorts and writes the rows of some slots, so that the state may be larger than any one process could hold.
+"""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import functions as F
 
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from headrace.operators.kernel import MAIN
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.state.layout import HASH
+from headrace.state.layout import HASH, Layout
 from headrace.state.run import RunRef, Step, run_seq, write_run
 from headrace.state.segments import sort_into_segments
+
+PARTS_BITS = 3
+PARTS = 1 << PARTS_BITS
+
+
+@dataclass(frozen=True)
+class InitialRun:
+    """Writes the rows of a task as a run."""
+
+    directory: Path
+    name: str
+    layout: Layout
+    sync: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given = [batch for batch in batches if batch.num_rows]
+        if given:
+            yield pa.RecordBatch.from_pydict({"told": [json.dumps(self._written(pa.Table.from_batches(given)))]})
+
+    def _written(self, table: pa.Table) -> dict[str, object]:
+        context = TaskContext.get()
+        assert context is not None
+        part = context.partitionId()
+        table = table.set_column(0, HASH, table.column(HASH).combine_chunks().view(self.layout.schema.field(HASH).type))
+        rows, starts = sort_into_segments(table.cast(self.layout.schema).combine_chunks().to_batches()[0], self.layout)
+        slots = {"lo": part * SLOTS // PARTS, "hi": (part + 1) * SLOTS // PARTS}
+        # A task may run twice, so a file is an attempt's own.
+        file = f"{self.name}-{part}-{context.taskAttemptId()}.arrow"
+        ref = write_run(self.directory, file, rows, self.layout, seq=run_seq(-1, Step.CLOSE), sync=self.sync, **slots)
+        return {"run": ref.to_json(), "keys": len(starts)}
 
 
 def initial_states(flow: Dataflow, checkpoint: Checkpoint, epoch: str, sync: bool) -> dict[str, tuple[RunRef, ...]]:
@@ -20,13 +62,11 @@ def initial_states(flow: Dataflow, checkpoint: Checkpoint, epoch: str, sync: boo
 def _runs(op: Op, checkpoint: Checkpoint, epoch: str, sync: bool) -> tuple[RunRef, ...]:
     if op.plan.initial is None:
         return ()
-    layout = op.plan.operator.stores[MAIN].layout
-    table = op.plan.initial.toArrow().combine_chunks()
-    if not table.num_rows:
-        return ()
-    table = table.set_column(0, HASH, table.column(HASH).combine_chunks().view(layout.schema.field(HASH).type))
-    rows, starts = sort_into_segments(table.cast(layout.schema).to_batches()[0], layout)
-    if len(starts) < rows.num_rows:
-        raise QueryError(where=op.where, wanted="each key once in the initial state", found=f"{rows.num_rows} rows of {len(starts)} keys")
-    file = f"initial-{op.id}-e{epoch}.arrow"
-    return (write_run(checkpoint.runs, file, rows, layout, seq=run_seq(-1, Step.CLOSE), lo=0, hi=SLOTS, sync=sync),)
+    task = InitialRun(checkpoint.runs, f"initial-{op.id}-e{epoch}", op.plan.operator.stores[MAIN].layout, sync)
+    routed = op.plan.initial.repartitionById(PARTS, F.shiftrightunsigned(HASH, 64 - PARTS_BITS).cast("int"))
+    told = [json.loads(row[0]) for row in routed.mapInArrow(task, "told string").collect()]
+    runs = tuple(RunRef.from_json(each["run"]) for each in told)
+    rows, keys = sum(run.rows for run in runs), sum(each["keys"] for each in told)
+    if keys < rows:
+        raise QueryError(where=op.where, wanted="each key once in the initial state", found=f"{rows} rows of {keys} keys")
+    return runs

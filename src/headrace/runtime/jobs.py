@@ -7,15 +7,21 @@ staged in files. So a chain of operators is one job, with one shuffle in front o
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.compile.dataflow import Branch, Dataflow, Op, Port
+from headrace.compile.catalyst import nothing
+from headrace.compile.dataflow import BATCH, Dataflow, Op
 from headrace.compile.homes import INSTANCE, at_home
-from headrace.compile.routing import route, route_by_column
+from headrace.compile.prepared import Frames, Preparations
+from headrace.compile.routing import claim_one_partition, route, route_by_column
 from headrace.config import Config
 from headrace.errors import require
 from headrace.runtime.placement import Placement
@@ -29,6 +35,8 @@ FLUSH_ROWS_HERE = 2_000_000
 """Up to so many rows of state the driver closes windows itself: a Spark job would take longer to start than that takes."""
 FLUSHED_HERE = 0
 """... under the number of a task attempt, of which there can be only one."""
+
+JOBS_AT_ONCE = 4
 
 SKEWED = 1.5
 """A slot with more than so many times an instance's share is worth combining for, whatever that does to the other rows."""
@@ -72,24 +80,23 @@ class Jobs:
     directory: Path
     specs: dict[str, TaskSpec]
     """What each operator's tasks are told; only those of operators that run in this step."""
-    sources: dict[str, DataFrame]
-    """The batch's rows by source; none in a flush."""
-    selected: DataFrame | None
-    """The batch itself, where it is already what the only reader needs."""
+    batch: DataFrame | None
+    """The batch's rows; none in a flush."""
+    preparations: Preparations
     combining: Combining
     direct: dict[str, Sink]
     """Operators whose results go straight to a sink that keeps nothing."""
     placement: Placement | None
     """Where instances live; None where the driver does all the work."""
+    beside: Executor
+    """Runs jobs that need not wait for each other."""
     phases: dict[str, float] = field(default_factory=dict)
     shuffles: bool = False
     """Rows are shuffled also to a single instance, which could read them itself. Then it does the same work as one of many does."""
     reports: dict[str, list[InstanceReport]] = field(default_factory=dict)
 
     def run(self) -> dict[str, list[InstanceReport]]:
-        for op in self.flow.ops:
-            if op.id in self.specs and not self._joins_another_job(op):
-                self._run(op)
+        self._run_in_order([op for op in self.flow.ops if op.id in self.specs and not self._joins_another_job(op)])
         for op in self.flow.ops:
             if op.id in self.specs and op.id not in self.reports:
                 self.reports[op.id] = self._checked(op, reports_left(self.specs[op.id]))
@@ -97,28 +104,57 @@ class Jobs:
                 self.combining.learn(op, self.reports[op.id])
         return self.reports
 
+    def _run_in_order(self, waiting: list[Op]) -> None:
+        """Each after those whose results it reads; where one need not wait for another, their jobs run at the same time."""
+        running: dict[Future[list[InstanceReport]], Op] = {}
+        try:
+            while waiting or running:
+                ready = [op for op in waiting if not any(self._needs(op, other) for other in (*waiting, *running.values()))]
+                waiting = [op for op in waiting if op not in ready]
+                alone = len(ready) == 1 and not running
+                for op in ready:
+                    job = self._job(op)
+                    if job is None or alone:
+                        with Phase(self.phases, "job"):
+                            self.reports[op.id] = self._here(op) if job is None else job()
+                    else:
+                        running[self.beside.submit(inheritable_thread_target(self.session)(job))] = op
+                with Phase(self.phases, "job"):
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    self.reports[running.pop(future).id] = future.result()
+        finally:
+            # A batch is over when all its jobs are.
+            wait(running)
+
+    def _needs(self, op: Op, other: Op) -> bool:
+        """Whether an operator reads what the other one's job gives, itself or through one that runs in its own job."""
+        above = [up for up in self.flow.upstream(op) if up.id in self.specs]
+        return other in above or any(self._needs(up, other) for up in above if self._joins_another_job(up))
+
     def _joins_another_job(self, op: Op) -> bool:
         """Whether the next operator's job computes this one as well."""
         following = self.flow.next_op(op)
         return following is not None and following.id in self.specs and self.specs[op.id].passes_on
 
-    def _run(self, op: Op) -> None:
+    def _job(self, op: Op) -> Callable[[], list[InstanceReport]] | None:
+        """The operator's work, planned, and still to be done by Spark; None if that is so little that the driver does it."""
         spec = self.specs[op.id]
         with Phase(self.phases, "plan"):
             rows = self._input(op)
-            small = spec.until_ms is not None and not spec.passes_on and _state_rows(spec) <= FLUSH_ROWS_HERE
-            schema = op.plan.kernel_schema if op.id in self.direct else REPORTS
-            done = None if rows is None and small else self._work(op, rows, schema)
-        with Phase(self.phases, "job"):
-            if done is None:
-                self.reports[op.id] = [InstanceTask(spec).run(iter(()), at, FLUSHED_HERE)[1] for at in range(len(spec.routing.parts))]
-                return
-            if op.id in self.direct:
-                self.direct[op.id].deliver(spec.version, self.results(op, done))
-                texts = reports_left(spec)
-            else:
-                texts = [row[0] for row in done.collect()]
-        self.reports[op.id] = self._checked(op, texts)
+            if rows is None and spec.until_ms is not None and not spec.passes_on and _state_rows(spec) <= FLUSH_ROWS_HERE:
+                return None
+            return partial(self._by_spark, op, self._work(op, rows, op.plan.kernel_schema if op.id in self.direct else REPORTS))
+
+    def _by_spark(self, op: Op, rows: DataFrame) -> list[InstanceReport]:
+        if op.id not in self.direct:
+            return self._checked(op, [row[0] for row in rows.collect()])
+        self.direct[op.id].deliver(self.specs[op.id].version, self.results(op, rows))
+        return self._checked(op, reports_left(self.specs[op.id]))
+
+    def _here(self, op: Op) -> list[InstanceReport]:
+        task = InstanceTask(self.specs[op.id])
+        return [task.run(iter(()), at, FLUSHED_HERE)[1] for at in range(len(self.specs[op.id].routing.parts))]
 
     def results(self, op: Op, rows: DataFrame) -> DataFrame:
         """What a sink that alone takes this operator's results gets of the kernel's rows."""
@@ -126,15 +162,43 @@ class Jobs:
         return branch.apply(op.plan.results(rows))
 
     def _input(self, op: Op) -> DataFrame | None:
-        """What the operator's rows in this step are, before they are routed; None if there are none."""
-        if self.selected is not None and self.flow.only_reader is op:
-            return self.selected
-        frames = [self._rows(port) for port in op.ports]
-        if all(frame is None for frame in frames):
+        """What the operator's rows in this step are, combined or projected, before they are routed; None if there are none."""
+        combine = self.combining.wanted(op)
+        if self.batch is not None and self.flow.only_reader is op:
+            return self._of_batch(op, self.batch, combine)
+        frames = {name: frame for name in self.flow.frames_of(op.ports) if (frame := self._frame(name)) is not None}
+        if not frames:
             return None
-        known = zip(frames, op.plan.inputs, strict=True)
-        nothing = self.session.createDataFrame
-        return op.plan.select(tuple(nothing([], template.schema) if frame is None else frame for frame, template in known))
+
+        def build(frames: Frames) -> DataFrame:
+            ports = zip(op.plan.inputs, (self.flow.rows(port, frames) for port in op.ports), strict=True)
+            rows = op.plan.select(tuple(nothing(self.session, like.schema) if there is None else there for like, there in ports))
+            return rows if combine else op.plan.projected(rows)
+
+        rows = self.preparations.frame((op.id, combine, *frames), build, frames, self.session)
+        return op.plan.combined(rows) if combine else rows
+
+    def _of_batch(self, op: Op, batch: DataFrame, combine: bool) -> DataFrame:
+        """The same where the operator alone reads the batch."""
+        boundary = self.flow.boundary
+        if boundary is None:
+            return op.plan.combined(batch) if combine else op.plan.projected(batch)
+        # The claim is on the batch itself: whatever lies between would keep it from being compiled together with the combining.
+        leaf = claim_one_partition(batch) if combine else batch
+        rows = self.preparations.frame((op.id, combine), lambda frames: boundary.above(frames[BATCH]), {BATCH: leaf}, self.session)
+        return op.plan.grouped(rows) if combine else op.plan.projected(rows)
+
+    def _frame(self, name: str) -> DataFrame | None:
+        """The batch, or the kernel's rows of an operator in this step; None if there are none."""
+        if name == BATCH:
+            return self.batch
+        if name not in self.specs:
+            return None
+        op = self.flow.by_id[name]
+        if name in self.reports:
+            staged = tuple(s for report in self.reports[name] for s in report.staged)
+            return staged_frame(self.session, self.directory, staged, op.plan.kernel_schema)
+        return self._work(op, self._input(op), op.plan.kernel_schema) if self.specs[name].passes_on else None
 
     def _work(self, op: Op, rows: DataFrame | None, schema: StructType | str) -> DataFrame:
         """What the operator's instances make of their rows: results, or reports."""
@@ -143,37 +207,10 @@ class Jobs:
         anchor = self.placement.anchor(self.session, op.id) if self.placement is not None else None
         if rows is None:
             return (anchor or self.session.range(0, tasks, 1, tasks)).mapInArrow(task, schema)
-        prepared = op.plan.combined(rows) if self.combining.wanted(op) else op.plan.projected(rows)
         if anchor is not None:
-            return at_home(anchor, route_by_column(prepared, routing, INSTANCE), task.at, schema)
+            return at_home(anchor, route_by_column(rows, routing, INSTANCE), task.at, schema)
         made_here = any(self._joins_another_job(up) for up in self.flow.upstream(op) if up.id in self.specs)
-        return route(prepared, routing, in_task=not made_here and not self.shuffles).mapInArrow(task, schema)
-
-    def _rows(self, port: Port) -> DataFrame | None:
-        """The rows of a port in this step; None if there are none."""
-        parts = [frame for branch in port if (frame := self._branch(branch)) is not None]
-        if not parts:
-            return None
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = whole.union(part)
-        return whole
-
-    def _branch(self, branch: Branch) -> DataFrame | None:
-        if branch.source in self.flow.sources:
-            rows = self.sources.get(branch.source)
-            return None if rows is None else branch.apply(rows)
-        op = self.flow.by_id[branch.source]
-        if op.id not in self.specs:
-            return None
-        if op.id in self.reports:
-            staged = tuple(s for report in self.reports[op.id] for s in report.staged)
-            rows = staged_frame(self.session, self.directory, staged, op.plan.kernel_schema)
-        elif self.specs[op.id].passes_on:
-            rows = self._work(op, self._input(op), op.plan.kernel_schema)
-        else:
-            rows = None
-        return None if rows is None else branch.apply(op.plan.results(rows))
+        return route(rows, routing, in_task=not made_here and not self.shuffles).mapInArrow(task, schema)
 
     def _checked(self, op: Op, texts: list[str]) -> list[InstanceReport]:
         reports = sorted((from_text(text) for text in texts), key=lambda r: r.instance)
@@ -184,23 +221,36 @@ class Jobs:
         return list(one_each.values())
 
 
-def outlet_rows(
-    flow: Dataflow, port: Port, session: SparkSession, directory: Path, staged: tuple[StagedFile, ...], sources: dict[str, DataFrame]
-) -> DataFrame | None:
-    """What a sink is to get of a committed version; None if that is nothing."""
-    whole: DataFrame | None = None
-    for branch in port:
-        if branch.source in flow.sources:
-            part = branch.apply(sources[branch.source])
-        else:
-            op = flow.by_id[branch.source]
-            own = tuple(s for s in staged if s.operator == op.id)
-            rows = staged_frame(session, directory, own, op.plan.kernel_schema)
-            if rows is None:
-                continue
-            part = branch.apply(op.plan.results(rows) if branch.steps else op.plan.finish(rows))
-        whole = part if whole is None else whole.union(part)
-    return whole
+@dataclass(frozen=True)
+class Delivery:
+    """What sinks get of a committed version."""
+
+    flow: Dataflow
+    session: SparkSession
+    directory: Path
+    preparations: Preparations
+    batch: DataFrame
+    staged: tuple[StagedFile, ...]
+
+    def rows(self, outlet: int) -> DataFrame | None:
+        """None if there is nothing."""
+        port = self.flow.outlets[outlet]
+        frames = {name: frame for name in self.flow.frames_of([port]) if (frame := self._frame(name)) is not None}
+        if not frames:
+            return None
+
+        def build(frames: Frames) -> DataFrame:
+            rows = self.flow.rows(port, frames, as_finished=True)
+            assert rows is not None
+            return rows
+
+        return self.preparations.frame((outlet, *frames), build, frames, self.session)
+
+    def _frame(self, name: str) -> DataFrame | None:
+        if name == BATCH:
+            return self.batch
+        own = tuple(s for s in self.staged if s.operator == name)
+        return staged_frame(self.session, self.directory, own, self.flow.by_id[name].plan.kernel_schema)
 
 
 def merged(first: list[InstanceReport], then: list[InstanceReport]) -> list[InstanceReport]:

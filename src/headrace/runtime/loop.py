@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.catalyst import first_line
 from headrace.compile.dataflow import Dataflow, Op
+from headrace.compile.prepared import Preparations
 from headrace.config import Config
 from headrace.errors import CheckpointError, HeadraceError, QueryError
 from headrace.operators.kernel import Moment, OutputMode, store_id
@@ -29,7 +31,7 @@ from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.initial import initial_states
-from headrace.runtime.jobs import Combining, Jobs, merged, outlet_rows
+from headrace.runtime.jobs import JOBS_AT_ONCE, Combining, Delivery, Jobs, merged
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.reports import InstanceReport
 from headrace.runtime.session import suit_query
@@ -91,6 +93,8 @@ class BatchLoop:
 
     def __post_init__(self) -> None:
         self.combining = Combining(self.config)
+        self.preparations = Preparations()
+        self.beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
         self.direct = {
             port[0].source: sink
             for port, sink in zip(self.flow.outlets, self.sinks, strict=True)
@@ -128,9 +132,12 @@ class BatchLoop:
         reports: Reports = {}
         manifest = self.checkpoint.manifests.read_if_exists(version)
         replayed = manifest is not None
-        kept = self.flow.only_reader is None
+        if not self.suited:
+            suit_query(batch.sparkSession, (op.plan.operator.input_schema for op in self.flow.ops))
+            self.suited = True
+        kept = self.flow.source_readers > 1
         if kept:
-            # Several operators or sinks read the batch; its source is read once.
+            # Its source is read once.
             batch = batch.persist()
         try:
             if manifest is None:
@@ -170,9 +177,6 @@ class BatchLoop:
 
     def _process(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, Reports]:
         before = self._before(version)
-        if not self.suited:
-            suit_query(batch.sparkSession, (op.plan.operator.input_schema for op in self.flow.ops))
-            self.suited = True
         now_ms = int(time.time() * 1000)
         states = {name: state.runs for name, state in before.operators.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
@@ -244,11 +248,10 @@ class BatchLoop:
         return self.previous
 
     def _jobs(self, session: SparkSession, batch: DataFrame | None, specs: dict[str, TaskSpec], phases: dict[str, float]) -> Jobs:
-        only = self.flow.only_reader is not None
-        sources = {} if batch is None or only else self.flow.rows_of_sources(batch)
-        selected = batch if only else None
         directory, placement = self.checkpoint.directory, self.elastic.placement
-        return Jobs(self.flow, session, directory, specs, sources, selected, self.combining, self.direct, placement, phases, self.shuffles)
+        prepared, combining = self.preparations, self.combining
+        shared = (prepared, combining, self.direct, placement, self.beside)
+        return Jobs(self.flow, session, directory, specs, batch, *shared, phases, self.shuffles)
 
     def _process_specs(self, version: int, late_ms: int, now_ms: int, states: dict[str, tuple[RunRef, ...]]) -> dict[str, TaskSpec]:
         """Operators that get rows: from sources, or from others that give results at once."""
@@ -321,12 +324,12 @@ class BatchLoop:
         return found
 
     def _deliver(self, batch: DataFrame, manifest: Manifest) -> None:
-        sources = {} if self.flow.only_reader is not None else self.flow.rows_of_sources(batch)
         directory = self.checkpoint.directory
-        for port, sink in zip(self.flow.outlets, self.sinks, strict=True):
+        delivery = Delivery(self.flow, batch.sparkSession, directory, self.preparations, batch, manifest.staged)
+        for at, (port, sink) in enumerate(zip(self.flow.outlets, self.sinks, strict=True)):
             if len(port) == 1 and port[0].source in self.direct:
                 continue
-            rows = outlet_rows(self.flow, port, batch.sparkSession, directory, manifest.staged, sources)
+            rows = delivery.rows(at)
             try:
                 sink.deliver(manifest.version, rows)
             except Exception:

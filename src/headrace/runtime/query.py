@@ -29,7 +29,8 @@ from headrace.runtime.progress import BatchProgress
 from headrace.runtime.state_frame import state_frame
 from headrace.state.routing import Routing
 
-RECENT = 100
+RECENT = "spark.sql.streaming.numRecentProgressUpdates"
+"""Spark's setting of how much progress it keeps; as much is kept of ours."""
 LEASES = 16
 _LEASED: deque[Path] = deque()
 
@@ -69,7 +70,7 @@ class HeadraceQuery:
         self._inputs, self._trigger_s = inputs_of(loop.flow), trigger_s
         self._started = threading.Event()
         self._query: StreamingQuery | None = None
-        self._ours: deque[BatchProgress] = deque(maxlen=RECENT)
+        self._ours: deque[BatchProgress] = deque(maxlen=int(session.conf.get(RECENT, "100") or 100))
         self._endpoint = Endpoint(loop.checkpoint, loop.elastic, lambda: self.lastProgress, autoscaler)
 
     def _attach(self, query: StreamingQuery) -> None:

@@ -43,6 +43,8 @@ SETTINGS: dict[str, str] = {
 OWN_SETTINGS: dict[str, str] = {
     # Combining before the shuffle is one complete aggregate to Spark, to which it would deny its fast hash map.
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
+    # A batch that several operators read is kept for as long as they do; to compress it costs more than all of them.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
 """For the session that Spark gives a streaming query of its own: the user's is not touched."""
 FIXED_WIDTH_SETTINGS: dict[str, str] = {

@@ -73,6 +73,8 @@ def start_query(outputs: list[Output], options: dict[str, str], manner: Manner) 
         for branch in port:
             if branch.source in flow.by_id:
                 check_mode(flow.by_id[branch.source].plan, output.mode, output.where)
+            elif output.mode is OutputMode.COMPLETE:
+                raise QueryError(where=output.where, wanted="append or update, as no aggregate keeps results", found="output mode complete")
     if planned.only_planning():
         formats = tuple(output.format for output in outputs)
         return cast(HeadraceQuery, planned.note(flow, first_routing(flow, config, session, {}, manner.elastic), formats, where, name))

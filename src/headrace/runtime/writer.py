@@ -97,13 +97,6 @@ class StreamWriter:
         where = user_line("start")
         if path is not None:
             self._options["path"] = path
-        if self._stream.origin is None:
-            raise UnsupportedError(
-                "Headrace runs stateful queries",
-                where=where,
-                found="a stream without an aggregate or dropDuplicates",
-                hint="for a stateless query use Spark's own writeStream",
-            )
         return start_query([self._output(where)], self._options, Manner(self._name, self._trigger, self._elastic, where))
 
     def _output(self, where: str) -> Output:

@@ -57,6 +57,22 @@ def ranks(columns: list[pa.Array]) -> list[npt.NDArray[np.int64]]:
     return found
 
 
+def as_ranks(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Whole numbers in the order of the values: numbers, moments or texts. Null comes first.
+
+    >>> as_ranks(pa.array([0.5, None, -2.0])).tolist()
+    [2, 0, 1]
+    """
+    kind = column.type
+    if not column.null_count and (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        signed = column.view(pa.int64() if kind.bit_width == 64 else pa.int32()) if pa.types.is_temporal(kind) else column
+        return np.asarray(signed.to_numpy(), dtype=np.int64)
+    rank = np.asarray(pc.rank(column, sort_keys="ascending", tiebreaker="dense").to_numpy(), dtype=np.int64)
+    if column.null_count:
+        rank[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return rank
+
+
 def as_bits(column: pa.Array) -> npt.NDArray[np.unsignedinteger] | None:
     """A fixed-width column as unsigned numbers without a copy; None for any other type."""
     kind = column.type

@@ -13,14 +13,24 @@ from headrace.state.run import Run, row_range
 
 
 def newest(runs: Iterable[Run], needles: pa.RecordBatch, layout: Layout) -> tuple[Indices, pa.RecordBatch]:
-    """For sorted, distinct keys: which were found, and their newest values (in the needles' order).
+    """For sorted, distinct keys: which were found, and their newest values (in the needles' order)."""
+    place, rows = newest_places(runs, needles, layout)
+    found = np.flatnonzero(place >= 0)
+    at = place[found]
+    # From a single run they come in order.
+    return found, rows if bool((at == np.arange(len(at))).all()) else rows.take(pa.array(at))
+
+
+def newest_places(runs: Iterable[Run], needles: pa.RecordBatch, layout: Layout) -> tuple[Indices, pa.RecordBatch]:
+    """For sorted, distinct keys: the newest values of those that were found, in no order; and which row each key's are, or -1.
 
     Only for states with at most one row per key. A tombstone ends the search for its key and is not returned.
     """
     h = hashes(needles)
     wanted = np.ones(needles.num_rows, dtype=np.bool_)
-    found: list[Indices] = []
+    place = np.full(needles.num_rows, -1, dtype=np.int64)
     pieces: list[pa.RecordBatch] = []
+    rows = 0
     for run in runs:
         begin, end = row_range(h, run.ref.lo, run.ref.hi)
         which, where = _match(run, needles, np.flatnonzero(wanted[begin:end]) + begin, layout)
@@ -30,14 +40,10 @@ def newest(runs: Iterable[Run], needles: pa.RecordBatch, layout: Layout) -> tupl
         if DELETED in run.rows.schema.names:
             alive = ~run.rows.column(DELETED).take(pa.array(where)).to_numpy(zero_copy_only=False)
             which, where = which[alive], where[alive]
-        found.append(which)
+        place[which] = rows + np.arange(len(which))
+        rows += len(which)
         pieces.append(run.rows.select(layout.value_names).take(pa.array(where)))
-    if not pieces:
-        return np.zeros(0, dtype=np.int64), layout.empty().select(layout.value_names)
-    which = np.concatenate(found)
-    rows = pieces[0] if len(pieces) == 1 else _concatenate(pieces)
-    order = np.argsort(which, kind="stable")
-    return which[order], rows if len(pieces) == 1 else rows.take(pa.array(order))
+    return place, _concatenate(pieces) if pieces else layout.empty().select(layout.value_names)
 
 
 def all_rows(runs: Iterable[Run], needles: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -84,4 +90,5 @@ def _match(run: Run, needles: pa.RecordBatch, candidates: Indices, layout: Layou
 
 
 def _concatenate(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.concat_batches([p.replace_schema_metadata(None) for p in pieces])
+    plain = [piece.replace_schema_metadata(None) for piece in pieces]
+    return plain[0] if len(plain) == 1 else pa.concat_batches(plain)

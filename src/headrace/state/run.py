@@ -169,7 +169,8 @@ class RunReader:
     mapped."""
 
     _open: ClassVar[OrderedDict[str, OpenRun]] = OrderedDict()
-    _open_max: ClassVar[int] = 1024
+    _open_max: ClassVar[int] = 512
+    """Each is an open file, and many a library cannot deal with numbers of files above 1,023."""
 
     def __init__(self, directory: Path, layout: Layout, working: Working | None = None) -> None:
         self.directory = directory

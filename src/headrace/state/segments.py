@@ -58,6 +58,25 @@ def hash_order(h: Hashes) -> Indices:
     return np.argsort(h, kind="stable")
 
 
+def int_order(values: Indices) -> Indices:
+    """A stable argsort of whole numbers, several times as fast as numpy's where they lie close enough together.
+
+    >>> int_order(np.array([3, -1, 3, 2])).tolist()
+    [1, 3, 0, 2]
+    """
+    if len(values) < 2:
+        return np.arange(len(values))
+    # Differences of two numbers always fit, if they are taken without a sign.
+    above = values.view(np.uint64) - values.min().view(np.uint64)
+    bits = (len(values) - 1).bit_length()
+    if int(above.max()).bit_length() + bits > 64:
+        return np.argsort(values, kind="stable")
+    packed = (above << np.uint64(bits)) | np.arange(len(values), dtype=np.uint64)
+    packed.sort()
+    order: Indices = (packed & np.uint64((1 << bits) - 1)).astype(np.int64)
+    return order
+
+
 def _then_by_sub(order: Indices, h: Hashes, sub: Indices) -> Indices:
     """Refine an order by hash: rows of one hash by their sub-key."""
     if not len(order):

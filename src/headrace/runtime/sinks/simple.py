@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 
+from headrace.compile.catalyst import nothing
 from headrace.errors import SinkError
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.sinks.base import Sink, SinkRequest
@@ -23,14 +24,14 @@ class MemorySink(Sink):
         jvm: Any = request.session._jvm
         streaming = jvm.org.apache.spark.sql.execution.streaming.sources
         self._sink = streaming.MemorySink()
-        nothing = request.session.createDataFrame([], request.schema)
-        plan = streaming.MemoryPlan(self._sink, nothing._jdf.queryExecution().analyzed().output())
+        none = nothing(request.session, request.schema)
+        plan = streaming.MemoryPlan(self._sink, none._jdf.queryExecution().analyzed().output())
         frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(request.session._jsparkSession, plan)
         frame.createOrReplaceTempView(request.query_name)
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         if rows is None:
-            rows = self.request.session.createDataFrame([], self.request.schema)
+            rows = nothing(self.request.session, self.request.schema)
         self._sink.write(version, self.request.mode is OutputMode.COMPLETE, rows._jdf.collect())
 
 
@@ -42,7 +43,7 @@ class ConsoleSink(Sink):
         truncate = self.request.options.get("truncate", "true").lower() == "true"
         print(f"{'-' * 43}\nBatch: {version}\n{'-' * 43}")
         if rows is None:
-            rows = self.request.session.createDataFrame([], self.request.schema)
+            rows = nothing(self.request.session, self.request.schema)
         rows.show(count, truncate)
 
 
@@ -61,7 +62,7 @@ class ForeachBatchSink(Sink):
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         assert self.request.foreach_batch is not None
-        frame = rows if rows is not None else self.request.session.createDataFrame([], self.request.schema)
+        frame = rows if rows is not None else nothing(self.request.session, self.request.schema)
         self.request.foreach_batch(frame, version)
 
 

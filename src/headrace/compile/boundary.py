@@ -1,0 +1,60 @@
+"""Where Structured Streaming's own plan ends and a batch's plan begins.
+
+Spark hands a batch over row by row. Steps that make many rows of one (``explode``) are better done behind that point: there Spark compiles
+them into one loop with what follows, combining above all, and none of the many rows is ever written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from headrace.compile import catalyst
+
+_STEPS = {"Project", "Filter", "Generate", "SubqueryAlias"}
+_STAY = ("CURRENT_LIKE", "PLAN_EXPRESSION")
+"""Expressions whose meaning is the streaming plan's: the time of a batch, queries of their own."""
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """A streaming DataFrame in two parts."""
+
+    below: DataFrame
+    """What stays in the streaming plan: all up to the first step that multiplies rows, and of that only the columns that are used."""
+    _whole: Any
+
+    def above(self, batch: DataFrame) -> DataFrame:
+        """The rest, on rows of ``below``."""
+        plan = catalyst.substitute(self.below.sparkSession, self._whole, self.below, batch)
+        return catalyst.frame_of(batch.sparkSession, plan)
+
+
+def boundary(frame: DataFrame) -> Boundary | None:
+    """Below the lowest step that multiplies rows, as far as steps may move; None if there is none."""
+    session = frame.sparkSession
+    jvm: Any = session._jvm
+    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    stay = [getattr(patterns, name)() for name in _STAY]
+    above, found = [], 0
+    node = root = catalyst.analyzed(frame)
+    while catalyst.class_name(node) in _STEPS and _may_move(node, stay):
+        above.append(node)
+        found = len(above) if catalyst.class_name(node) == "Generate" else found
+        node = node.child()
+    if not found:
+        return None
+    lowest = above[found - 1].child()
+    used = {each.exprId().id() for step in above[:found] for each in catalyst.items(step.references().toSeq())}
+    columns = [each for each in catalyst.items(lowest.output()) if each.exprId().id() in used]
+    pruned = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(jvm.PythonUtils.toSeq(columns), lowest)
+    below = catalyst.frame_of(session, pruned)
+    whole = catalyst.rewrite(session, root, lambda each: catalyst.analyzed(below) if each.equals(lowest) else None)
+    return Boundary(below, whole)
+
+
+def _may_move(node: Any, stay: list[Any]) -> bool:
+    expressions = list(catalyst.items(node.expressions()))
+    return all(each.deterministic() and not any(each.containsPattern(pattern) for pattern in stay) for each in expressions)

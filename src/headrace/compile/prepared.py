@@ -1,0 +1,90 @@
+"""A frame that is built from others in the same way batch after batch: worked out once, then only its leaves are exchanged.
+
+Every step of building a frame is several round trips to the JVM and an analysis by Spark, tens of milliseconds in all; a graph with a few
+unions has dozens of steps. Built on empty leaves, the analysed plan can be kept. A batch then costs the nodes between leaves and root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.compile.catalyst import Binding, analyzed, class_name, frame_of, items
+
+Frames = Mapping[str, DataFrame]
+"""Leaves by name."""
+Build = Callable[[Frames], DataFrame]
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    name: str
+    binding: Binding
+
+
+@dataclass(frozen=True)
+class _Inner:
+    """A node with leaves below it; children without any are Spark's own nodes, and stay."""
+
+    node: Any
+    children: tuple[Any, ...]
+
+
+class Prepared:
+    """The plan of ``build``, with places for leaves."""
+
+    def __init__(self, build: Build, leaves: Frames, session: SparkSession) -> None:
+        # RDDs have numbers, by which the templates are known again, also where Spark gives their columns new ids.
+        templates = {name: session.createDataFrame([], frame.schema) for name, frame in leaves.items()}
+        self._names = {analyzed(frame).rdd().id(): name for name, frame in templates.items()}
+        plan = analyzed(build(templates))
+        self.constant = bool(plan.deterministic())
+        """Else Spark has drawn its random numbers already, and every batch would get the same."""
+        self._root = self._with_places(session, plan)
+
+    def on(self, leaves: Frames, session: SparkSession) -> DataFrame:
+        jvm: Any = session._jvm
+        filling = _Filling({name: analyzed(frame) for name, frame in leaves.items()}, jvm.PythonUtils.toSeq)
+        return frame_of(session, filling.node(self._root))
+
+    def _with_places(self, session: SparkSession, node: Any) -> Any:
+        if class_name(node) == "LogicalRDD" and node.rdd().id() in self._names:
+            return _Leaf(self._names[node.rdd().id()], Binding(session, node))
+        children = tuple(self._with_places(session, child) for child in items(node.children()))
+        return _Inner(node, children) if any(isinstance(child, _Leaf | _Inner) for child in children) else node
+
+
+class _Filling:
+    """One batch's leaves on their way into the plan."""
+
+    def __init__(self, leaves: dict[str, Any], to_seq: Callable[[list[Any]], Any]) -> None:
+        self._leaves = leaves
+        self._to_seq = to_seq
+        self._bound: dict[Hashable, Any] = {}
+
+    def node(self, node: Any) -> Any:
+        if isinstance(node, _Leaf):
+            key = (node.name, node.binding.ids)
+            if key not in self._bound:
+                self._bound[key] = node.binding.to(self._leaves[node.name])
+            return self._bound[key]
+        if isinstance(node, _Inner):
+            return node.node.withNewChildren(self._to_seq([self.node(child) for child in node.children]))
+        return node
+
+
+class Preparations:
+    """What a query has prepared, by what it is for."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Prepared] = {}
+
+    def frame(self, purpose: Hashable, build: Build, leaves: Frames, session: SparkSession) -> DataFrame:
+        """``build(leaves)``. The purpose stands for everything that ``build`` depends on but the rows."""
+        if purpose not in self._known:
+            self._known[purpose] = Prepared(build, leaves, session)
+        prepared = self._known[purpose]
+        return prepared.on(leaves, session) if prepared.constant else build(leaves)

@@ -22,10 +22,13 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 
+SEGMENTS = 100
+DAYS = 69
 EXIT = 4
 STOPPED_REPORTS = 4
 MINUTES = 5
 AHEAD = 5
+ROUNDING = 1e-9  # a mean that is a whole number must not be less than that
 NAMES = ["Type", "Time", "VID", "Spd", "XWay", "Lane", "Dir", "Seg", "Pos", "QID", "Sinit", "Send", "DOW", "TOD", "Day"]
 INPUT = ", ".join(f"{name} int" for name in NAMES)
 
@@ -42,33 +45,61 @@ def begins(sorted_values: Column) -> Column:
     return np.r_[True, sorted_values[1:] != sorted_values[:-1]][: len(sorted_values)]
 
 
-class Vehicles(hr.Processor):
-    """What a report means after the vehicle's last one."""
+def with_roads(*parts: dict[str, Any]) -> pa.Table:
+    """Rows of several kinds, in the columns of ``Vehicles``."""
 
-    state = "XWay int, Dir int, Seg int, Lane int, Pos int, standing int"
-    output = "XWay int, Dir int, Time int, VID int, Seg int, Lane int, Pos int, Spd int, stopped int, enters int, leaves int"
+    def whole(name: str) -> Column:
+        return np.concatenate([np.broadcast_to(part[name], len(part["place"])) for part in parts])
+
+    place = whole("place")
+    found = {"road": place // SEGMENTS, "Seg": place % SEGMENTS}
+    found |= {name: whole(name) for name in ("Time", "VID", "Lane", "Pos", "stopped", "enters", "leaves", "cars")}
+    return pa.table({name: values.astype(np.int32) for name, values in found.items()} | {"speed": whole("speed")})
+
+
+def grid(column: pa.ChunkedArray) -> Column:
+    """Lists as minutes and segments, zeros where a road has none yet."""
+    values = column.combine_chunks()
+    flat = values.flatten().to_numpy()
+    whole = np.zeros((len(values), MINUTES + 1, SEGMENTS), dtype=flat.dtype)
+    whole[values.is_valid().to_numpy(zero_copy_only=False)] = flat.reshape(-1, MINUTES + 1, SEGMENTS)
+    return whole
+
+
+def moved_on(grids: Column, minutes: Column) -> Column:
+    """What was of the minute that runs is of one before, and so on."""
+    row = np.arange(MINUTES + 1) - minutes[:, None]
+    return np.where((row >= 0)[:, :, None], np.take_along_axis(grids, np.maximum(row, 0)[:, :, None], axis=1), 0)
+
+
+class Vehicles(hr.Processor):
+    """Who enters and leaves a segment, who leaves the road, who stands; and, by minute and segment, by how much the number of cars and the
+    sum of their mean speeds have changed."""
+
+    # seen: where the vehicle has been in its minute; three numbers a place: the place, the sum of its speeds there, how many reports.
+    state = "place int, Lane int, Pos int, standing int, minute int, seen array<int>"
+    output = "road int, Time int, VID int, Seg int, Lane int, Pos int, stopped int, enters int, leaves int, cars int, speed double"
 
     def process(self, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
-        now = columns(rows.take(pa.array(np.lexsort((rows["Time"], rows["VID"])))))
-        first = begins(now["VID"])
-        kept = columns(state.get(pa.array(now["VID"][first])))
-        before = {name: np.r_[-1, now[name]][:-1] for name in ("XWay", "Dir", "Seg", "Lane", "Pos")}
+        now = columns(rows)
+        now["minute"] = now["Time"] // 60 + 1
+        first, last = begins(now["VID"]), begins(now["VID"][::-1])[::-1]
+        kept_rows = state.get(pa.array(now["VID"][first]))
+        kept = columns(kept_rows.drop_columns("seen"))
+        before = {name: np.r_[-1, now[name]][:-1] for name in ("place", "Lane", "Pos")}
         for name in before:
             before[name][first] = kept[name]
-
-        def same(*names: str) -> Column:
-            return np.logical_and.reduce([now[name] == before[name] for name in names])
-
-        stays, there = same("XWay", "Dir", "Lane", "Pos"), same("XWay", "Dir", "Seg")
-        standing = self._counted(stays, first, kept["standing"])
-        known = before["Lane"] >= 0
-        out = {name: now[name] for name in ("XWay", "Dir", "Time", "VID", "Seg", "Lane", "Pos", "Spd")}
-        out["stopped"] = standing >= STOPPED_REPORTS
-        out["enters"] = (now["Lane"] != EXIT) & (~known | (before["Lane"] == EXIT) | ~there)
-        out["leaves"] = known & (before["Lane"] != EXIT) & ~there
-        last = begins(now["VID"][::-1])[::-1]
-        state.put(pa.table({name: values[last] for name, values in (now | {"standing": standing}).items() if name != "Spd"}))
-        return pa.table({name: pa.array(values.astype(np.int32)) for name, values in out.items()})
+        known, there, exits = before["Lane"] >= 0, now["place"] == before["place"], now["Lane"] == EXIT
+        now["standing"] = self._counted(there & (now["Lane"] == before["Lane"]) & (now["Pos"] == before["Pos"]), first, kept["standing"])
+        now["stopped"] = now["standing"] >= STOPPED_REPORTS
+        now["enters"] = ~exits & (~known | (before["Lane"] == EXIT) | ~there)
+        now["leaves"] = known & (before["Lane"] != EXIT) & ~there
+        seen, added = self._added(now, first, last, kept["minute"], kept_rows["seen"].combine_chunks())
+        ends = {name: now[name][last] for name in ("VID", "place", "Lane", "Pos", "standing", "minute")}
+        state.put(pa.table(ends | {"seen": seen}))
+        told = now["stopped"] | now["enters"] | now["leaves"] | exits
+        names = ("place", "Time", "VID", "Lane", "Pos", "stopped", "enters", "leaves")
+        return with_roads(*({name: now[name][told] for name in names} | {"cars": 0, "speed": 0.0}, added))
 
     def _counted(self, stays: Column, first: Column, kept: Column) -> Column:
         """How many reports in a row a vehicle has stood at its place."""
@@ -78,104 +109,113 @@ class Vehicles(hr.Processor):
         earlier[first] = np.where(stays[first], kept, 0)
         return at - begins + 1 + earlier[begins]
 
+    def _added(
+        self, now: dict[str, Column], first: Column, last: Column, minutes: Column, seen: pa.ListArray
+    ) -> tuple[pa.ListArray, dict[str, Any]]:
+        """Where each vehicle has been in its last minute; and what all of them add to the cars and speeds of each minute and place."""
+        earlier = seen.flatten().to_numpy().reshape(-1, 3)
+        owner = np.repeat(np.arange(len(seen)), pc.fill_null(pc.list_value_length(seen), 0).to_numpy() // 3)
+        who = np.r_[owner, np.cumsum(first) - 1]
+        minute, place = np.r_[minutes[owner], now["minute"]], np.r_[earlier[:, 0], now["place"]]
+        places, oldest = int(place.max(initial=0)) + 1, int(minute.min(initial=0))
+        visit = (who * (int(minute.max(initial=0)) - oldest + 1) + minute - oldest) * places + place
+        order = np.argsort(visit, kind="stable")
+        starts = np.flatnonzero(begins(visit[order]))
+        speeds, counts = np.r_[earlier[:, 1], now["Spd"]], np.r_[earlier[:, 2], np.ones(len(first), dtype=np.int32)]
+        speed, reports = np.add.reduceat(speeds[order], starts), np.add.reduceat(counts[order], starts)
+        # What is known of a visit from batches before stands first in it, since the sort is stable.
+        at = order[starts]
+        old_speed, old_reports = (np.where(at < len(owner), each[at], 0) for each in (speeds, counts))
+        who, minute, place = who[at], minute[at], place[at]
+        mean_before = np.where(old_reports > 0, old_speed / np.maximum(old_reports, 1), 0)
+        fresh = reports > old_reports
+        where, of = np.unique((minute.astype(np.int64) * places + place)[fresh], return_inverse=True)
+        added = {
+            "place": where % places,
+            "Time": (where // places - 1) * 60,
+            "cars": np.bincount(of, weights=(old_reports == 0)[fresh]),
+            "speed": np.bincount(of, weights=(speed / reports - mean_before)[fresh]),
+        }
+        kept = minute == now["minute"][last][who]
+        values = np.stack([place, speed, reports], axis=1)[kept].astype(np.int32)
+        offsets = np.r_[0, 3 * np.cumsum(np.bincount(who[kept], minlength=len(seen)))].astype(np.int32)
+        nobody = {"VID": -1, "Lane": -1, "Pos": -1, "stopped": 0, "enters": 0, "leaves": 0}
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.ravel())), added | nobody
+
 
 class Segments(hr.Processor):
-    """Cars, speeds and accidents of each segment; what those who enter it have to pay."""
+    """Cars, speeds and accidents of a road (an expressway in one direction), segment by segment; what those who enter have to pay.
+
+    A road's state is three grids of minutes and segments: row 0 is the minute that runs, row 1 the one before, ..."""
 
     state = hr.State(
-        "minute int",
-        maps={
-            "cars": ("Seg int, VID int", "speed long, reports int"),  # of the minute that runs
-            "minutes": ("minute int, Seg int", "cars int, speed double"),
-            "stops": ("Lane int, Pos int, VID int", "at int"),
-            "accidents": ("minute int, Seg int", "at int"),
-        },
+        "minute int, cars array<int>, speed array<double>, accident array<int>", maps={"stops": ("Lane int, Pos int, VID int", "at int")}
     )
     output = "VID int, Time int, leaves int, enters int, Lane int, LAV int, Toll int, AccSeg int"
 
     def process(self, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
-        minutes = pc.add(pc.divide(rows["Time"], 60), 1)
-        rows = rows.append_column("minute", minutes.cast(pa.int32())).sort_by("Time")
-        parts = []
-        for minute in sorted(pc.unique(rows["minute"]).to_pylist()):
-            mine = rows.filter(pc.equal(rows["minute"], minute))
-            self._begin(minute, mine, state)
-            self._count(mine, state)
-            self._look_for_accidents(minute, mine, state)
-            parts.append(self._told(minute, mine, state))
-        return pa.concat_tables(parts) if parts else self._told(0, rows, state)
+        now = columns(rows)
+        roads, road = np.unique(now["road"], return_inverse=True)
+        kept = state.get(pa.array(roads))
+        at = columns(kept.select(["minute"]))["minute"].copy()
+        grids = {name: grid(kept[name]) for name in ("cars", "speed", "accident")}
+        minutes = now["Time"] // 60 + 1
+        answer = {name: np.zeros(len(rows), dtype=np.int64) for name in ("LAV", "Toll", "AccSeg")}
+        for minute in np.unique(minutes):
+            mine = np.flatnonzero(minutes == minute)
+            here, of = np.unique(road[mine], return_inverse=True)
+            for each in grids.values():
+                each[here] = moved_on(each[here], minute - at[here])
+            at[here] = minute
+            where = road[mine] * SEGMENTS + now["Seg"][mine]
+            for name in ("cars", "speed"):
+                added = np.bincount(where, weights=now[name][mine], minlength=len(roads) * SEGMENTS)
+                grids[name][:, 0] += added.reshape(-1, SEGMENTS).astype(grids[name].dtype)
+            for which in self._accidents(rows, mine[now["stopped"][mine] == 1], state):
+                grids["accident"][road[which], 0, now["Seg"][which]] = 1
+            tolls = self._tolls(roads[here], *(grids[name][here] for name in ("cars", "speed", "accident")))
+            for name, values in zip(answer, tolls, strict=True):
+                answer[name][mine] = values[of, now["Seg"][mine]]
+        flat = {name: pa.FixedSizeListArray.from_arrays(each.ravel(), (MINUTES + 1) * SEGMENTS) for name, each in grids.items()}
+        state.put(pa.table({"road": roads, "minute": at} | flat))
+        told = (now["enters"] == 1) | (now["leaves"] == 1) | (now["Lane"] == EXIT)
+        names = ("VID", "Time", "leaves", "enters", "Lane")
+        return pa.table({name: values[told].astype(np.int32) for name, values in ({n: now[n] for n in names} | answer).items()})
 
-    def _begin(self, minute: int, rows: pa.Table, state: hr.KeyedState) -> None:
-        """When a minute is over its cars are counted, once and for all; what is too old to matter is forgotten."""
-        keys = state.keys(rows)
-        last = state.get(keys)["minute"]
-        over = keys.append_column("minute", last).filter(pc.less(last, minute))
-        state.put(keys.append_column("minute", pa.array([minute] * len(keys), pa.int32())))
-        if not len(over):
-            return
-        cars = state.map("cars").items(over)
-        mean = pc.divide(cars["speed"].cast(pa.float64()), cars["reports"].cast(pa.float64()))
-        done = cars.append_column("mean", mean).group_by(["XWay", "Dir", "Seg"]).aggregate([("mean", "mean"), ("VID", "count")])
-        done = done.join(over, ["XWay", "Dir"]).rename_columns({"VID_count": "cars", "mean_mean": "speed"})
-        state.map("minutes").put(done)
-        state.map("cars").delete(cars)
-        for name in ("minutes", "accidents"):
-            entries = state.map(name).items(over)
-            state.map(name).delete(entries.filter(pc.less(entries["minute"], minute - MINUTES)))
-
-    def _count(self, rows: pa.Table, state: hr.KeyedState) -> None:
-        new = rows.group_by(["XWay", "Dir", "Seg", "VID"]).aggregate([("Spd", "sum"), ("Spd", "count")])
-        old = columns(state.map("cars").get(new), missing=0)
-        sums = pa.array(new["Spd_sum"].to_numpy() + old["speed"])
-        counts = pa.array((new["Spd_count"].to_numpy() + old["reports"]).astype(np.int32))
-        state.map("cars").put(new.select(["XWay", "Dir", "Seg", "VID"]).append_column("speed", sums).append_column("reports", counts))
-
-    def _look_for_accidents(self, minute: int, rows: pa.Table, state: hr.KeyedState) -> None:
-        """Two vehicles that stand at one place within 30 s of one another. Few do, so they are looked at one by one."""
-        stopped = rows.filter(pc.equal(rows["stopped"], 1))
+    def _accidents(self, rows: pa.Table, stopped: Column, state: hr.KeyedState) -> list[int]:
+        """The reports of vehicles that stand where another one does, too, or did 30 s ago. Few stand, so they are looked at one by one."""
         if not len(stopped):
-            return
-        place = ["XWay", "Dir", "Lane", "Pos"]
-        stops = state.map("stops")
-        kept = stops.items(stopped)
-        seen = {(*key, vid): at for *key, vid, at in zip(*(kept[name].to_pylist() for name in (*place, "VID", "at")), strict=True)}
-        accidents = set()
-        for *key, vid, at, seg in zip(*(stopped[name].to_pylist() for name in (*place, "VID", "Time", "Seg")), strict=True):
-            if any(other[:4] == tuple(key) and other[4] != vid and at - 30 <= when <= at for other, when in seen.items()):
-                accidents.add((key[0], key[1], minute, seg, at))
-            seen[(*key, vid)] = at
-        stops.put(pa.table(dict(zip((*place, "VID"), zip(*seen, strict=True), strict=True)) | {"at": list(seen.values())}))
-        if accidents:
-            found = pa.table(dict(zip(("XWay", "Dir", "minute", "Seg", "at"), zip(*accidents, strict=True), strict=True)))
-            last = found.group_by(["XWay", "Dir", "minute", "Seg"]).aggregate([("at", "max")])
-            state.map("accidents").put(last.rename_columns({"at_max": "at"}))
+            return []
+        names = ("road", "Lane", "Pos", "VID", "Time")
+        found = rows.take(pa.array(stopped)).append_column("at", pa.array(stopped)).sort_by("Time")
+        stops, oldest = state.map("stops"), found["Time"][0].as_py() - 30
+        kept = stops.items(found)
+        stops.delete(kept.filter(pc.less(kept["at"], oldest)))
+        standing: dict[tuple[int, ...], dict[int, int]] = {}
+        for *key, vid, time in zip(*(kept[name].to_pylist() for name in (*names[:4], "at")), strict=True):
+            standing.setdefault(tuple(key), {})[vid] = time
+        accidents, changed = [], {}
+        for *key, vid, time, at in zip(*(found[name].to_pylist() for name in (*names, "at")), strict=True):
+            others = standing.setdefault(tuple(key), {})
+            if any(other != vid and time - 30 <= when <= time for other, when in others.items()):
+                accidents.append(at)
+            others[vid] = changed[(*key, vid)] = time
+        stops.put(pa.table(dict(zip(names[:4], zip(*changed, strict=True), strict=True)) | {"at": list(changed.values())}))
+        return accidents
 
-    def _told(self, minute: int, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
-        """Toll and accident for those who enter; that they went, for those who leave a segment or the road."""
-        told = rows.filter(pc.or_(pc.or_(pc.equal(rows["enters"], 1), pc.equal(rows["leaves"], 1)), pc.equal(rows["Lane"], EXIT)))
-        segments = told.group_by(["XWay", "Dir", "Seg"]).aggregate([])
-        lav, toll, ahead = self._tolls(minute, segments, state)
-        facts = segments.append_column("LAV", lav).append_column("Toll", toll).append_column("AccSeg", ahead)
-        return told.join(facts, ["XWay", "Dir", "Seg"]).select(["VID", "Time", "leaves", "enters", "Lane", "LAV", "Toll", "AccSeg"])
-
-    def _tolls(self, minute: int, segments: pa.Table, state: hr.KeyedState) -> tuple[pa.Array, pa.Array, pa.Array]:
-        seg, step = segments["Seg"].to_numpy(), np.where(segments["Dir"].to_numpy() == 0, 1, -1)
-
-        def at(name: str, minute: int, ahead: int = 0) -> dict[str, Column]:
-            there = {"XWay": segments["XWay"], "Dir": segments["Dir"], "Seg": pa.array((seg + step * ahead).astype(np.int32))}
-            return columns(state.map(name).get(pa.table(there | {"minute": pa.array([minute] * len(segments), pa.int32())})))
-
-        stats = [at("minutes", minute - back) for back in range(1, MINUTES + 1)]
-        has = np.stack([each["cars"] > 0 for each in stats])
-        speeds = np.stack([each["speed"] for each in stats])
-        lav = np.where(has.any(0), np.where(has, speeds, 0).sum(0) / np.maximum(has.sum(0), 1), -1).astype(np.int32)
-        cars = stats[0]["cars"].astype(np.int64)
-        accident = np.full(len(segments), -1)
-        for ahead in reversed(range(AHEAD)):
-            accident = np.where(at("accidents", minute - 1, ahead)["at"] >= 0, seg + step * ahead, accident)
-        free = (lav >= 40) | (cars <= 50) | (accident >= 0)
-        toll = np.where(free, 0, 2 * (cars - 50) ** 2)
-        return pa.array(lav), pa.array(toll.astype(np.int32)), pa.array(accident.astype(np.int32))
+    def _tolls(self, roads: Column, cars: Column, speed: Column, accident: Column) -> tuple[Column, Column, Column]:
+        """Of each road and segment in the minute that runs: LAV, toll, and where the nearest accident ahead is (or -1)."""
+        has = cars[:, 1:] > 0
+        means = np.where(has, speed[:, 1:] / np.maximum(cars[:, 1:], 1), 0).sum(axis=1) / np.maximum(has.sum(axis=1), 1)
+        lav = np.where(has.any(axis=1), means + ROUNDING, -1).astype(np.int64)
+        step = np.where(roads % 2 == 0, 1, -1)[:, None]
+        ahead = np.full(lav.shape, -1)
+        for far in reversed(range(AHEAD)):
+            seg = np.arange(SEGMENTS) + step * far
+            there = (seg >= 0) & (seg < SEGMENTS) & (np.take_along_axis(accident[:, 1], np.clip(seg, 0, SEGMENTS - 1), axis=1) > 0)
+            ahead = np.where(there, seg, ahead)
+        free = (lav >= 40) | (cars[:, 1] <= 50) | (ahead >= 0)
+        return lav, np.where(free, 0, 2 * (cars[:, 1].astype(np.int64) - 50) ** 2), ahead
 
 
 class Accounts(hr.Processor):
@@ -185,7 +225,7 @@ class Accounts(hr.Processor):
     output = "VID int, Time int, QID int, balance long"
 
     def process(self, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
-        now = columns(rows.take(pa.array(np.lexsort((rows["QID"], rows["Time"], rows["VID"])))))
+        now = columns(rows)
         first = begins(now["VID"])
         who = np.cumsum(first) - 1
         vids = pa.array(now["VID"][first])
@@ -209,33 +249,41 @@ class Accounts(hr.Processor):
 class Diaries(hr.Processor):
     """What a vehicle has spent on a day of the past. Nothing changes; the history is there from the start, as state."""
 
-    state = "days array<int>, tolls array<int>"
+    state = "tolls array<int>"  # by day, from 0 on; -1 where there is nothing
     output = "Time int, QID int, Bal int"
 
     def process(self, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
-        kept, told = state.get(rows), []
-        for day, days, tolls in zip(*(each.to_pylist() for each in (rows["Day"], kept["days"], kept["tolls"])), strict=True):
-            told.append(dict(zip(days or [], tolls or [], strict=True)).get(day))
-        found = rows.select(["Time", "QID"]).append_column("Bal", pa.array(told, pa.int32()))
-        return found.filter(pc.is_valid(found["Bal"]))
+        kept = state.get(rows)["tolls"].combine_chunks()
+        there = kept.is_valid().to_numpy(zero_copy_only=False)
+        asked = columns(rows.select(["Time", "QID", "Day"]).filter(pa.array(there)))
+        tolls = kept.flatten().to_numpy().reshape(-1, DAYS + 1)
+        told = tolls[np.arange(len(tolls)), np.clip(asked["Day"], 0, DAYS)]
+        found = (told >= 0) & (asked["Day"] >= 0) & (asked["Day"] <= DAYS)
+        return pa.table({"Time": asked["Time"][found], "QID": asked["QID"][found], "Bal": told[found]})
 
 
-def answers(tuples: hr.Stream, history: DataFrame, journeys: DataFrame) -> dict[str, hr.Stream]:
-    """The five answers. ``history`` has what each vehicle spent on each day (VID, XWay, Day, Toll); ``journeys`` how long and how dear it
-    is from the road's beginning to the edges of its segments (seconds and tolls, arrays), by day of the week, hour and direction."""
-    reports = tuples.filter("Type = 0").select("VID", "Time", "Spd", "XWay", "Lane", "Dir", "Seg", "Pos")
-    vehicles = reports.groupBy("VID").process(Vehicles(), Vehicles.output, Vehicles.state)
-    notices = vehicles.groupBy("XWay", "Dir").process(Segments(), Segments.output, Segments.state)
-    asked = tuples.filter("Type = 2").selectExpr(
-        "VID", "Time", "0 leaves", "0 enters", "-1 Lane", "-1 LAV", "0 Toll", "-1 AccSeg", "QID"
-    )
-    accounts = notices.withColumn("QID", F.lit(-1)).union(asked).groupBy("VID").process(Accounts(), Accounts.output, Accounts.state)
+def diaries(history: DataFrame) -> DataFrame:
+    """From what each vehicle spent on each day and expressway (VID, Day, XWay, Toll) to the state of ``Diaries``."""
+    spent = history.groupBy("VID", "XWay").agg(F.map_from_entries(F.collect_list(F.struct("Day", "Toll"))).alias("spent"))
+    return spent.selectExpr("VID", "XWay", f"transform(sequence(0, {DAYS}), day -> coalesce(spent[day], -1)) AS tolls")
+
+
+def answers(tuples: hr.Stream, diaries: DataFrame, journeys: DataFrame) -> dict[str, hr.Stream]:
+    """The five answers. ``diaries`` has what each vehicle spent by day; ``journeys`` how long and how dear it is from the road's
+    beginning to the edges of its segments (seconds and tolls, arrays), by day of the week, hour and direction."""
+    kinds = tuples.split(reports="Type = 0", balance="Type = 2", daily="Type = 3", travel="Type = 4")
+    place = f"(XWay * 2 + Dir) * {SEGMENTS} + Seg AS place"
+    reports = kinds.reports.selectExpr("VID", "Time", "Spd", "Lane", "Pos", place)
+    vehicles = reports.groupBy("VID").process(Vehicles(), Vehicles.output, Vehicles.state, orderBy="Time")
+    notices = vehicles.groupBy("road").process(Segments(), Segments.output, Segments.state)
+    asked = kinds.balance.selectExpr("VID", "Time", "0 leaves", "0 enters", "-1 Lane", "-1 LAV", "0 Toll", "-1 AccSeg", "QID")
+    dues = notices.withColumn("QID", F.lit(-1)).union(asked).groupBy("VID")
+    accounts = dues.process(Accounts(), Accounts.output, Accounts.state, orderBy=("Time", "QID"))
     when = ("DOW", "(TOD - 1) div 60 AS hour", "if(Send >= Sinit, 0, 1) AS Dir")
     where = ("least(Sinit, Send) AS before", "greatest(Sinit, Send) + 1 AS after")
-    journey = tuples.filter("Type = 4").selectExpr("QID", "Time", *when, *where)
+    journey = kinds.travel.selectExpr("QID", "Time", *when, *where)
     planned = journey.join(journeys, ["DOW", "hour", "Dir"])
-    diaries = history.groupBy("VID", "XWay").agg(F.collect_list("Day").alias("days"), F.collect_list("Toll").alias("tolls"))
-    days = tuples.filter("Type = 3").select("VID", "XWay", "Day", "Time", "QID").groupBy("VID", "XWay")
+    days = kinds.daily.select("VID", "XWay", "Day", "Time", "QID").groupBy("VID", "XWay")
     return {
         "toll": notices.filter("enters = 1").select("VID", "Time", "LAV", "Toll"),
         "accident": notices.filter("enters = 1 AND AccSeg >= 0").select("Time", "VID", "AccSeg"),
@@ -271,7 +319,7 @@ def main(spark: SparkSession, folder: str) -> None:
     def show(name: str) -> Any:
         return lambda rows, batch: print(name, *[tuple(row) for row in rows.filter("Time > 120").collect()])
 
-    writers = [each.writeStream.foreachBatch(show(name)) for name, each in answers(tuples, history, journeys).items()]
+    writers = [each.writeStream.foreachBatch(show(name)) for name, each in answers(tuples, diaries(history), journeys).items()]
     hr.start(*writers, checkpointLocation=f"{folder}/checkpoint", availableNow=True).awaitTermination()
 
 

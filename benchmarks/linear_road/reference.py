@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from benchmarks.linear_road.segments import journey
 
@@ -57,6 +58,7 @@ class Reference:
         """At a place, lane and position: when each vehicle last reported that it stands there."""
         self.accidents: set[tuple[int, Place]] = set()
         self.lavs: dict[tuple[int, Place], int] = {}
+        self.means: dict[tuple[int, Place], Fraction | None] = {}
         self.charges: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """A vehicle's, in order: time and balance from then on."""
 
@@ -111,12 +113,19 @@ class Reference:
         return self.lavs[minute, place]
 
     def _mean_speed(self, place: Place, minute: int) -> int:
-        means = []
-        for earlier in range(minute - 5, minute):
-            cars = self.speeds.get((earlier, place))
-            if cars:
-                means.append(sum(sum(each) / len(each) for each in cars.values()) / len(cars))
+        """In fractions: a mean that is a whole number is not to lose one for a rounding."""
+        means = [mean for earlier in range(minute - 5, minute) if (mean := self._mean_of_minute(place, earlier)) is not None]
         return int(sum(means) / len(means)) if means else -1
+
+    def _mean_of_minute(self, place: Place, minute: int) -> Fraction | None:
+        if (minute, place) not in self.means:
+            cars = self.speeds.get((minute, place), {})
+            by_reports: dict[int, int] = defaultdict(int)
+            for each in cars.values():
+                by_reports[len(each)] += sum(each)
+            total = sum((Fraction(speeds, reports) for reports, speeds in by_reports.items()), Fraction())
+            self.means[minute, place] = total / len(cars) if cars else None
+        return self.means[minute, place]
 
     def _accident_ahead(self, place: Place, minute: int) -> int | None:
         xway, direction, seg = place

@@ -1,4 +1,4 @@
-"""One run of Linear Road: the past as fast as it can be read, then the present at its own speed; every answer with its time."""
+"""One run of Linear Road: the past as fast as it is taken, then the present at its own speed; every answer with its time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
 from benchmarks.linear_road import segments
-from benchmarks.linear_road.paced import Pace, Prepared
-from benchmarks.linear_road.road import history
-from examples.linear_road import INPUT, answers
+from benchmarks.linear_road.outputs import Outputs
+from benchmarks.linear_road.paced import Pace, Prepared, appear, second
+from examples.linear_road import INPUT, answers, diaries
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
 
 KINDS = ("toll", "accident", "balance", "daily", "travel")
 ANSWERS = "kind int, Time int, a int, b int, c long"
+TELL_S = 10
+"""Progress is told as often as this."""
 LIMITS_S = {"toll": 5, "accident": 5, "balance": 5, "daily": 10, "travel": 30}
+
+DIARIES = "process-4"
+NAMES = {"process": "Vehicles", "process-2": "Segments", "process-3": "Accounts", DIARIES: "Diaries"}
+"""Operators in the order in which the query makes them."""
 
 _SHAPES = {
     "toll": ("VID", "LAV", "Toll"),
@@ -52,16 +63,28 @@ class Outcome:
     answered: list[Answered] = field(default_factory=list)
     batches: list[dict[str, Any]] = field(default_factory=list)
     late_s: float = 0.0
+    last_at: float = field(default_factory=time.time)
+    """When the last batch's answers were there, or a portion of the past came after them ..."""
+    waited_s: float = 0.0
+    """... and how old the newest tuple of it was then."""
 
     def table(self) -> pa.Table:
         """All answers, with the second in which each was there."""
+        if not any(len(each.rows) for each in self.answered):
+            return self.answered[0].rows.append_column("at", pa.array([], pa.float64()))
         parts = [each.rows.append_column("at", pa.array(np.full(len(each.rows), each.at))) for each in self.answered if len(each.rows)]
         return pa.concat_tables(parts)
 
 
 @contextmanager
 def session(heap_gb: int) -> Iterator[SparkSession]:
-    spark = hr.session("linear road", spark__ui__enabled="false", spark__driver__memory=f"{heap_gb}g", spark__sql__session__timeZone="UTC")
+    spark = hr.session(
+        "linear road",
+        spark__ui__enabled="false",
+        spark__driver__memory=f"{heap_gb}g",
+        spark__sql__session__timeZone="UTC",
+        spark__sql__streaming__numRecentProgressUpdates="10000",
+    )
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
@@ -106,75 +129,135 @@ def in_one_stream(each: dict[str, hr.Stream]) -> hr.Stream:
 
 @dataclass
 class Run:
-    """One query on one checkpoint: first the past, a file a batch, then what comes, as much a batch as is there."""
+    """One query: it is given the past portion by portion, as fast as it takes it, then what comes, as much a batch as is there."""
 
     spark: SparkSession
     day: Prepared
     folder: Path
     outcome: Outcome
     instances: int
+    outputs: Outputs | None = None
+    """Files that answers are written to."""
+    _told_at: float = field(default_factory=time.monotonic)
 
     @property
     def source(self) -> Path:
         return self.folder / "source"
 
-    def past(self) -> None:
-        """The state of the earlier minutes."""
+    def go(self) -> None:
         self.source.mkdir(parents=True)
-        for path in sorted(self.day.past.iterdir()):
-            (self.source / path.name).hardlink_to(path)
-        began = time.monotonic()
-        query = self._start({"maxFilesPerTrigger": "1"}, {"availableNow": True})
-        query.awaitTermination()
-        self.outcome.past_s = time.monotonic() - began
-        self.outcome.past_rows = self.outcome.xways * sum(pq.read_metadata(path).num_rows for path in self.day.past.iterdir())
-
-    def present(self) -> None:
-        """At the road's own speed."""
-        query = self._start({}, {"processingTime": "0 seconds"})
+        query = self._start()
         try:
-            query.processAllAvailable()
-            pace = Pace(self.day, self.source)
-            self.outcome.began = time.time()
-            pace.start()
-            while not pace.done.wait(1.0):
-                if query.exception() is not None:
-                    break
-            query.processAllAvailable()
-            self.outcome.began, self.outcome.late_s = pace.began, pace.late_s
-            self.outcome.batches = [each["headrace"] for each in query.recentProgress]
+            self._past(query)
+            past = query.lastProgress
+            print(f"linear road: {self.outcome.past_rows:,} tuples in {self.outcome.past_s:.0f} s", flush=True)
+            if any(self.day.coming.iterdir()):
+                print(f"linear road: {self.day.ends_s - self.day.begins_s:,} seconds at the road's own speed", flush=True)
+                self._present(query)
+            last = past["headrace"]["version"] if past else -1
+            self.outcome.batches = [ours for each in query.recentProgress if (ours := each["headrace"])["version"] > last]
         finally:
             query.stop()
 
-    def _start(self, options: dict[str, str], trigger: dict[str, Any]) -> hr.HeadraceQuery:
-        read = self.spark.readStream.schema(INPUT).options(**options).parquet(str(self.source))
+    def _past(self, query: hr.HeadraceQuery) -> None:
+        """The state of the earlier minutes."""
+        began = time.monotonic()
+        for portion in self.day.portions():
+            self.outcome.last_at = time.time()
+            for path in portion:
+                appear(path, self.source)
+            query.processAllAvailable()
+            self.outcome.past_rows += self.outcome.xways * sum(pq.read_metadata(path).num_rows for path in portion)
+            self.outcome.past_s = time.monotonic() - began
+            self._tell(f"second {second(portion[0]):,}, {self.outcome.past_rows:,} tuples in {self.outcome.past_s:.0f} s")
+
+    def _present(self, query: hr.HeadraceQuery) -> None:
+        """At the road's own speed."""
+        pace = Pace(self.day, self.source)
+        self.outcome.began = time.time()
+        pace.start()
+        while not pace.done.wait(1.0):
+            if query.exception() is not None:
+                break
+            waited = time.time() - self.outcome.last_at + self.outcome.waited_s
+            self._tell(f"second {time.time() - self.outcome.began:.0f}, answered up to {waited:.1f} s ago")
+        query.processAllAvailable()
+        self.outcome.late_s = pace.late_s
+
+    def _tell(self, what: str) -> None:
+        """Progress, now and then."""
+        if time.monotonic() - self._told_at >= TELL_S:
+            self._told_at = time.monotonic()
+            print(f"linear road: {what}", flush=True)
+
+    def _start(self) -> hr.HeadraceQuery:
+        read = self.spark.readStream.schema(INPUT).parquet(str(self.source))
         tuples = hr.stream(replicated(read, self.outcome.xways, self.day))
-        told = in_one_stream(answers(tuples, self._history(), journeys(self.spark)))
-        writer = told.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(self.folder / "checkpoint"))
-        return writer.option("headrace.instances", self.instances).trigger(**trigger).start()
+        told = in_one_stream(answers(tuples, self._diaries(), journeys(self.spark)))
+        writer = told.writeStream.foreachBatch(self._note).option("checkpointLocation", str(self.folder / "checkpoint"))
+        # So few ask for their expenditure that one instance is enough, which needs no shuffle.
+        writer = writer.option("headrace.instances", self.instances).option("headrace.instancesOf", f"{DIARIES}=1")
+        return writer.trigger(processingTime="0 seconds").start()
 
-    def _history(self) -> DataFrame:
-        diary = self.folder / "history.parquet"
-        if not diary.exists():
-            pq.write_table(history(self.day.vids), diary)
-        copies = F.explode(F.sequence(F.lit(0), F.lit(self.outcome.xways - 1)))
-        rows = self.spark.read.parquet(str(diary)).withColumn("copy", copies)
-        return rows.selectExpr(f"VID + copy * {self.day.vids} AS VID", "copy AS XWay", "Day", "Toll")
+    def _diaries(self) -> DataFrame:
+        whole = diaries(self.spark.read.parquet(str(self.day.history)))
+        if self.outcome.xways == 1:
+            return whole
+        copies = whole.withColumn("copy", F.explode(F.sequence(F.lit(0), F.lit(self.outcome.xways - 1))))
+        return copies.selectExpr(f"VID + copy * {self.day.vids} AS VID", "copy AS XWay", "tolls")
 
-    def _keep(self, rows: DataFrame, _batch: int) -> None:
+    def _note(self, rows: DataFrame, _batch: int) -> None:
         found = rows.toArrow()
-        self.outcome.answered.append(Answered(time.time(), found))
+        now = time.time()
+        self.outcome.answered.append(Answered(now, found))
+        if self.outcome.began and len(found):
+            self.outcome.waited_s = now - self.outcome.began + self.day.begins_s - float(pc.max(found["Time"]).as_py())
+        if self.outputs is not None:
+            self.outputs.write(found, self._emitted(found, now))
+        self.outcome.last_at = now
+
+    def _emitted(self, found: pa.Table, now: float) -> Floats:
+        """In the road's time. Where tuples come as fast as they are taken, each comes with its portion."""
+        if self.outcome.began:
+            return np.full(len(found), now - self.outcome.began + self.day.begins_s)
+        return np.asarray(found["Time"].to_numpy() + (now - self.outcome.last_at))
 
 
-def response_times(outcome: Outcome, day: Prepared) -> dict[str, tuple[float, float, float, float, int]]:
-    """Of each kind of answer to what came in the present: median, 95th and 99th percentile, the longest; and how many."""
+def waits(outcome: Outcome, day: Prepared) -> tuple[Ints, Floats, Ints]:
+    """Of each answer to what came in the present: the second of its tuple, how long it took, its kind."""
     told = outcome.table()
     seconds, kinds = told["Time"].to_numpy(), told["kind"].to_numpy()
     took = told["at"].to_numpy() - (outcome.began + seconds - day.begins_s)
+    now = seconds >= day.begins_s
+    return seconds[now], took[now], kinds[now]
+
+
+def response_times(outcome: Outcome, day: Prepared) -> dict[str, tuple[float, float, float, float, int]]:
+    """Of each kind of answer: median, 95th and 99th percentile, the longest; and how many."""
+    _, took, kinds = waits(outcome, day)
     found = {}
     for at, name in enumerate(KINDS):
-        mine = took[(kinds == at) & (seconds >= day.begins_s)]
+        mine = took[kinds == at]
         if len(mine):
             median, p95, p99, worst = np.percentile(mine, [50, 95, 99, 100])
             found[name] = (float(median), float(p95), float(p99), float(worst), len(mine))
     return found
+
+
+def where_the_time_goes(batches: list[dict[str, Any]]) -> Iterator[str]:
+    """Medians over the batches: of the phases of a batch, and of the slowest instance of each operator."""
+    if not batches:
+        return
+    rows, whole = (float(np.median([batch[name] for batch in batches])) for name in ("rows", "batchMs"))
+    yield f"a batch, by the median: {rows:,.0f} tuples in {whole:,.0f} ms"
+    for phase in batches[-1]["phasesMs"]:
+        yield f"  {phase:<22} {np.median([batch['phasesMs'].get(phase, 0.0) for batch in batches]):>8,.0f} ms"
+    slowest: dict[str, list[float]] = {}
+    for batch in batches:
+        walls: dict[str, float] = {}
+        for each in batch["instances"]:
+            walls[each["operator"]] = max(walls.get(each["operator"], 0.0), each["wallSeconds"] * 1000)
+        for name, wall in walls.items():
+            slowest.setdefault(name, []).append(wall)
+    for name in sorted(slowest):
+        yield f"    in the job: {NAMES.get(name, name):<10} {np.median(slowest[name]):>8,.0f} ms"

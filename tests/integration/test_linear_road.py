@@ -16,19 +16,16 @@ from benchmarks.linear_road.run import Outcome, Run, response_times
 PAST_S, PRESENT_S = 300, 4
 
 
-@pytest.mark.extra
 @pytest.mark.slow
 @pytest.mark.spark
 def test_every_answer_is_the_references(spark: SparkSession, tmp_path: Path) -> None:
     traffic = Traffic(rate_first=60, rate_last=60, accident_every_s=20, accident_s=(150, 200), questions=0.05)
-    day = prepare(tmp_path / "day", traffic, PAST_S, PAST_S + PRESENT_S)
+    day = prepare(tmp_path / "day", traffic, PAST_S, PAST_S + PRESENT_S, portion_s=120)
     wanted = expected(day)
     assert wanted.accidents, "the case is one with accidents"
     assert len(wanted.daily) > 20
     outcome = Outcome(xways=2)
-    run = Run(spark, day, tmp_path / "run", outcome, instances=2)
-    run.past()
-    run.present()
+    Run(spark, day, tmp_path / "run", outcome, instances=2).go()
     told = outcome.table()
     found = verdict(told, wanted, 2, day)
     assert found.equal, found.why

@@ -8,6 +8,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.rows import numbered
+
 
 def key_of(value: Column, keys: int) -> Column:
     """The first rows touch every key once, so that state can be filled quickly; then keys are drawn uniformly."""
@@ -20,8 +22,7 @@ def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
 
 
 def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", params["rows"])
-    return columns(reader.option("numPartitions", spark.sparkContext.defaultParallelism).load(), params)
+    return columns(numbered(spark, params), params)
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from benchmarks.handover.query import START_S, STEP_MS, columns
+from benchmarks.handover.query import STEP_MS, columns
+from benchmarks.rows import START_S
 from headrace.bench.model import Verdict
 from headrace.bench.runner import Finished, verdict
 

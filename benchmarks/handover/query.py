@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.rows import START_S, numbered
 from headrace.bench.runner import Runner
 from headrace.control.handover import Protocol
 
-START_S = 1_700_000_000
 STEP_MS = 500
 """A batch's event time, and how often one begins."""
 OVER_S_MAX = 120.0
@@ -29,8 +29,7 @@ def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
 
 
 def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", params["rows"])
-    return columns(reader.option("numPartitions", spark.sparkContext.defaultParallelism).load(), params)
+    return columns(numbered(spark, params), params)
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:

@@ -12,6 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.rows import numbered
+from benchmarks.sliding.query import HOURLY
 from benchmarks.sliding.query import columns as rows_in_time
 
 HEAVY_S = 600
@@ -28,14 +30,13 @@ def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
 
 
 def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", params["rows"])
-    return columns(reader.option("numPartitions", spark.sparkContext.defaultParallelism).load(), params)
+    return columns(numbered(spark, params), params)
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:
     """``rows`` is a Headrace stream or a streaming DataFrame."""
-    calls = rows.withColumn("duration", F.col("end").cast("long") - F.col("start").cast("long")).withWatermark("ts", "10 seconds")
-    grouped = calls.groupBy("src", F.window("ts", "1 hour", "1 minute"))
+    calls = rows.withColumn("duration", F.col("end").cast("long") - F.col("start").cast("long")).withWatermark("ts", HOURLY.delay)
+    grouped = calls.groupBy("src", F.window("ts", HOURLY.size, HOURLY.advance))
     return grouped.agg(F.avg("duration").alias("avg_duration"), F.count("*").alias("calls")).filter(F.col("avg_duration") > HEAVY_S)
 
 

@@ -12,7 +12,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-START_S = 1_700_000_000
+from benchmarks.call_records.records import phone
+from benchmarks.rows import drawn, event_ms, numbered
+
 WITHIN_S, DELAY = 60, "10 seconds"
 SPEED_KM_H = 2000
 EARTH_KM = 6371.0
@@ -22,41 +24,35 @@ DISTANCE = f"""2 * {EARTH_KM} * asin(sqrt(pow(sin(radians(lat_right - lat) / 2),
 """Along the surface of the earth, in kilometres."""
 TOO_FAST = f"ts < ts_right and {DISTANCE} > {SPEED_KM_H} * (unix_micros(ts_right) - unix_micros(ts)) / 3.6e9"
 """The later of two calls is written on the right, so that each pair comes once."""
+EVERY_PAIR = "ts < ts_right"
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
     """A call from the row's number; the source and the check share it."""
     value = F.col("value")
-    per_batch, step_ms = params["rows"], params["step_s"] * 1000
-    batch, row = F.floor(value / per_batch), F.pmod(value, F.lit(per_batch))
-    ms = F.lit(START_S * 1000) + batch * step_ms + F.floor(row * step_ms / F.lit(per_batch))
-    caller = F.pmod(F.xxhash64(value), F.lit(params["keys"]))
+    caller = drawn(params["keys"], value)
     return rows.select(
-        F.concat(F.lit("+346"), F.lpad(caller.cast("string"), 8, "0")).alias("src"),
-        F.timestamp_millis(ms).alias("ts"),
-        (36 + _part(caller, 1, 7000) / 1000 + _part(value, 2, 300) / 1000).alias("lat"),
-        (-9 + _part(caller, 3, 12000) / 1000 + _part(value, 4, 300) / 1000).alias("lon"),
+        phone(caller).alias("src"),
+        F.timestamp_millis(event_ms(value, params)).alias("ts"),
+        (36 + drawn(7000, caller, 1) / 1000 + drawn(300, value, 2) / 1000).alias("lat"),
+        (-9 + drawn(12000, caller, 3) / 1000 + drawn(300, value, 4) / 1000).alias("lon"),
     )
 
 
-def _part(value: Any, salt: int, size: int) -> Any:
-    return F.pmod(F.xxhash64(value, F.lit(salt)), F.lit(size))
-
-
 def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", params["rows"])
-    return columns(reader.option("numPartitions", spark.sparkContext.defaultParallelism).load(), params)
+    return columns(numbered(spark, params), params)
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:
-    """``rows`` is a Headrace stream or a DataFrame, streaming or not."""
+    """``rows`` is a Headrace stream or a DataFrame, streaming or not. With ``every_pair`` also pairs one can have travelled between."""
+    where = EVERY_PAIR if params.get("every_pair") else TOO_FAST
     calls = rows.withWatermark("ts", DELAY)
     if isinstance(rows, DataFrame):
         others = rows.withWatermark("ts", DELAY).select("src", *[F.col(c).alias(f"{c}_right") for c in ("ts", "lat", "lon")])
         bound = f"ts_right between ts - interval {WITHIN_S} seconds and ts + interval {WITHIN_S} seconds"
-        pairs = calls.join(others.withColumnRenamed("src", "src_right"), F.expr(f"src = src_right and {bound} and {TOO_FAST}"))
+        pairs = calls.join(others.withColumnRenamed("src", "src_right"), F.expr(f"src = src_right and {bound} and {where}"))
     else:
-        pairs = calls.join(calls, on="src", within=f"{WITHIN_S} seconds", where=TOO_FAST)
+        pairs = calls.join(calls, on="src", within=f"{WITHIN_S} seconds", where=where)
     return pairs.select("src", "ts", "ts_right", F.round(F.expr(DISTANCE), 6).alias("km"))
 
 

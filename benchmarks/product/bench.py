@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.bench import stats
-from headrace.bench.model import OURS, Benchmark, Lane, Options, Results
+from headrace.bench.model import OURS, Benchmark, Lane, Options, Results, numbers_of
 from headrace.config import Config
 from headrace.errors import HeadraceError
 
@@ -23,7 +23,7 @@ def lanes(options: Options) -> list[Lane]:
     params = {name: int(options[name]) for name in ("numbers", "rows", "step_s")}
     warmup = -(-(WITHIN_S + DELAY_S) // params["step_s"]) + 1
     named = {OURS: params} | ({SPARK: params} if baselines == SPARK else {})
-    for count in _instances(options):
+    for count in numbers_of(options, "instances"):
         named[f"ours, {count} instance{'s' if count > 1 else ''}"] = {**params, "instances": count}
     if options["last_per_cell"]:
         # As many rows as the time bound leaves in a cell's side, so that both do the same number of comparisons.
@@ -31,20 +31,13 @@ def lanes(options: Options) -> list[Lane]:
     return [Lane(name, SPARK if name == SPARK else OURS, each, warmup_batches=warmup) for name, each in named.items()]
 
 
-def _instances(options: Options) -> list[int]:
-    text = str(options["instances"])
-    try:
-        found = [int(part) for part in text.split(",") if part and part != "none"]
-    except ValueError:
-        found = [0]
-    if any(count < 1 for count in found):
-        raise HeadraceError(where="--instances", wanted="numbers of instances, such as 1,2,4, or none", found=text)
-    return found
+def comparisons_per_row(rows: int, step_s: int) -> float:
+    """A row meets all rows of the other side within the bound, once as the left and once as the right one."""
+    return 2 * rows * WITHIN_S / step_s
 
 
 def extra(results: Results, options: Options) -> dict[str, Any]:
-    """Comparisons: a row meets all rows of the other side within the bound, once as the left and once as the right one."""
-    per_row = 2 * int(options["rows"]) * WITHIN_S / int(options["step_s"])
+    per_row = comparisons_per_row(int(options["rows"]), int(options["step_s"]))
     rates = {name: stats.rate_total(result) for name, result in results.items() if not result.failed}
     # All other lanes are ours.
     baselines = {SPARK: rates.get(SPARK)} if SPARK in results else {}

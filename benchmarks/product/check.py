@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from benchmarks.product.query import CONDITION, START_S, WITHIN_S, columns
+from benchmarks.product.query import CONDITION, WITHIN_S, columns
+from benchmarks.rows import START_S
 from headrace.bench.model import Verdict
 from headrace.bench.runner import Finished, verdict
 
 
-def check(finished: Finished) -> Verdict:
+def check(finished: Finished, columns: Callable[[DataFrame, dict[str, Any]], DataFrame] = columns) -> Verdict:
+    """``columns`` makes the calls from the numbers of rows."""
     spark, params = finished.spark, finished.params
     written = spark.read.parquet(str(finished.folder / "output"))
     # Batches come whole and in order, and every one finds pairs, so the newest call in the output tells how far the query has come.

@@ -11,7 +11,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-START_S = 1_700_000_000
+from benchmarks.call_records.records import phone
+from benchmarks.rows import drawn, event_ms, numbered
+
 WITHIN_S, DELAY = 60, "5 seconds"
 
 OVERLAP = "(ts < ts_right and ts_right < ended or ts_right < ts and ts < ended_right)"
@@ -22,25 +24,17 @@ CONDITION = f"{OVERLAP} and {IN_COMMON}"
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
     """A call from the row's number; the source and the check share it."""
     value = F.col("value")
-    per_batch, step_ms = params["rows"], params["step_s"] * 1000
-    batch, row = F.floor(value / per_batch), F.pmod(value, F.lit(per_batch))
-    ms = F.lit(START_S * 1000) + batch * step_ms + F.floor(row * step_ms / F.lit(per_batch))
+    ms = event_ms(value, params)
     return rows.select(
-        _number(value, 1, params["numbers"]).alias("src"),
-        _number(value, 2, params["numbers"]).alias("dst"),
+        phone(drawn(params["numbers"], value, 1)).alias("src"),
+        phone(drawn(params["numbers"], value, 2)).alias("dst"),
         F.timestamp_millis(ms).alias("ts"),
-        F.timestamp_millis(ms + F.pmod(F.xxhash64(value, F.lit(3)), F.lit(WITHIN_S * 1000))).alias("ended"),
+        F.timestamp_millis(ms + drawn(WITHIN_S * 1000, value, 3)).alias("ended"),
     )
 
 
-def _number(value: Any, salt: int, numbers: int) -> Any:
-    drawn = F.pmod(F.xxhash64(value, F.lit(salt)), F.lit(numbers))
-    return F.concat(F.lit("+346"), F.lpad(drawn.cast("string"), 8, "0"))
-
-
 def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", params["rows"])
-    return columns(reader.option("numPartitions", spark.sparkContext.defaultParallelism).load(), params)
+    return columns(numbered(spark, params), params)
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:

@@ -7,42 +7,59 @@ Values are small whole numbers: their sums are exact in any order, so averages c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-START_S = 1_700_000_000
-WINDOW, ADVANCE, DELAY = "1 hour", "1 minute", "10 seconds"
-WINDOW_S, ADVANCE_S, DELAY_S = 3600, 60, 10
+from benchmarks.rows import event_ms, numbered
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows that slide, and how late rows may be."""
+
+    size_s: int
+    advance_s: int
+    delay_s: int
+
+    @property
+    def size(self) -> str:
+        return f"{self.size_s} seconds"
+
+    @property
+    def advance(self) -> str:
+        return f"{self.advance_s} seconds"
+
+    @property
+    def delay(self) -> str:
+        return f"{self.delay_s} seconds"
+
+
+HOURLY = Windows(size_s=3600, advance_s=60, delay_s=10)
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
     """Key, event time and value from the row's number; the source and the check share it."""
     value = F.col("value")
-    per_batch, step_ms = params["rows"], params["step_s"] * 1000
-    batch, row = F.floor(value / per_batch), F.pmod(value, F.lit(per_batch))
-    first_ms = F.floor(row * (WINDOW_S * 1000) / F.lit(per_batch))
-    later_ms = F.lit(WINDOW_S * 1000) + (batch - 1) * step_ms + F.floor(row * step_ms / F.lit(per_batch))
-    ms = F.lit(START_S * 1000) + F.when(batch == 0, first_ms).otherwise(later_ms)
     hashed = F.xxhash64(value)
     return rows.select(
         F.pmod(hashed, F.lit(params["keys"])).alias("key"),
-        F.timestamp_millis(ms).alias("ts"),
+        F.timestamp_millis(event_ms(value, {**params, "fill_s": HOURLY.size_s})).alias("ts"),
         F.pmod(F.shiftright(hashed, 20), F.lit(1000)).alias("v"),
     )
 
 
 def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", params["rows"])
-    return columns(reader.option("numPartitions", spark.sparkContext.defaultParallelism).load(), params)
+    return columns(numbered(spark, params), params)
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:
     """``rows`` is a Headrace stream or a streaming DataFrame."""
-    windows = F.window("ts", WINDOW, ADVANCE)
-    return rows.withWatermark("ts", DELAY).groupBy("key", windows).agg(F.avg("v").alias("average"))
+    windows = F.window("ts", HOURLY.size, HOURLY.advance)
+    return rows.withWatermark("ts", HOURLY.delay).groupBy("key", windows).agg(F.avg("v").alias("average"))
 
 
 def write(writer: Any, params: dict[str, Any], folder: Path) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from headrace.bench import stats
-from headrace.bench.model import OURS, Benchmark, Lane, LaneResult, Options, Results, engines_of, preload
+from headrace.bench.model import OURS, Benchmark, Lane, LaneResult, Options, Results, engines_of, numbers_of, preload
 from headrace.errors import HeadraceError
 
 GROWTH_MAX = 2.0
@@ -15,12 +15,9 @@ MEMORY = "memory"
 
 
 def sizes_of(options: Options) -> list[int]:
-    try:
-        sizes = sorted(int(part.replace("_", "")) for part in str(options["sizes"]).split(","))
-    except ValueError:
-        raise HeadraceError(where="--sizes", wanted="numbers of keys, separated by commas", found=str(options["sizes"])) from None
-    if sizes[0] <= 0:
-        raise HeadraceError(where="--sizes", wanted="numbers above 0", found=str(sizes[0]))
+    sizes = numbers_of(options, "sizes")
+    if not sizes:
+        raise HeadraceError(where="--sizes", wanted="numbers of keys, separated by commas", found="none")
     return sizes
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from benchmarks.strategies.query import START_S, columns, query
+from benchmarks.rows import START_S
+from benchmarks.strategies.query import columns, query
 from headrace.bench.model import Verdict
 from headrace.bench.runner import Finished, verdict
 

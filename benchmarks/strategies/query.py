@@ -8,24 +8,21 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-START_S = 1_700_000_000
+from benchmarks.rows import event_ms, numbered
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
-    value, per_batch = F.col("value"), params["rows"]
-    batch, row = F.floor(value / per_batch), F.pmod(value, F.lit(per_batch))
-    ms = F.lit(START_S * 1000) + batch * params["step_s"] * 1000 + F.floor(row * (params["step_s"] * 1000) / F.lit(per_batch))
+    value = F.col("value")
     hashed = F.xxhash64(value)
     return rows.select(
         F.pmod(hashed, F.lit(params["keys"])).alias("key"),
-        F.timestamp_millis(ms).alias("ts"),
+        F.timestamp_millis(event_ms(value, params)).alias("ts"),
         F.pmod(F.shiftright(hashed, 20), F.lit(1000)).alias("v"),
     )
 
 
 def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", params["rows"])
-    return columns(reader.option("numPartitions", spark.sparkContext.defaultParallelism).load(), params)
+    return columns(numbered(spark, params), params)
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:

@@ -27,6 +27,7 @@ TINY = {
     "aggregate": "--keys 300 --rows 1000 --baselines spark-memory",
     "sliding": "--keys 10 --rows 200 --step-s 3600 --baselines spark-rocksdb",
     "join": "--keys 100 --rows 400 --step-s 30",
+    "call-records": "--rows 300 --numbers 30 --districts 5 --instances 2",
     "product": "--numbers 20 --rows 100 --step-s 30 --instances none",
     "latency": "--keys 300 --rows 100 --warmup 1 --baselines spark-memory",
     "heavy-customers": "--customers 10 --rows 200 --step-s 3600 --baselines spark-rocksdb",
@@ -40,10 +41,11 @@ TINY = {
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }
 
-ELSEWHERE = {"linear-road"}
-"""With a test of its own: it starts its own Spark."""
+ELSEWHERE = {"linear-road", "word-frequency", "top-k"}
+"""With tests of their own: they start their own Spark."""
 
 BASELINES = {
+    "call-records": ("spark",),
     "product": ("spark",),
     "process": ("transformWithStateInPandas",),
     "strategies": ("operator-cloud", "query-cloud"),
@@ -71,7 +73,7 @@ def test_every_benchmark_has_a_tiny_run_and_a_readme() -> None:
         assert (discover.source_root() / "benchmarks" / name.replace("-", "_") / "README.md").is_file()
 
 
-LIKE_OTHERS = ("join", "process", "product", "strategies", "heavy-customers", "state-size", "sliding", "aggregate")
+LIKE_OTHERS = ("call-records", "join", "process", "product", "strategies", "heavy-customers", "state-size", "sliding", "aggregate")
 WITH_CHANGES = ("elastic", "executors", "handover", "rescale")
 ALIKE = {*LIKE_OTHERS, *WITH_CHANGES}
 """Those whose way through the runner others take too."""

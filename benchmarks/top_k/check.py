@@ -1,0 +1,36 @@
+"""The reference: plain counting of exactly the lines that were offered and not discarded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from benchmarks.top_k.outcome import Ranking
+
+
+@cache
+def languages_of(block: Path) -> Counter[str]:
+    """Views by language of a block of lines, line by line."""
+    return Counter(line.split(b" ", 1)[0].split(b".", 1)[0].decode() for line in block.read_bytes().splitlines())
+
+
+def expected(files: Iterable[tuple[int, Path]], window_s: int) -> dict[int, Counter[str]]:
+    """By the window's start in ms: views by language of the files of these times."""
+    found: dict[int, Counter[str]] = {}
+    for at_ms, block in files:
+        found.setdefault(at_ms - at_ms % (1000 * window_s), Counter()).update(languages_of(block))
+    return found
+
+
+def difference(told: dict[int, Ranking], wanted: dict[int, Counter[str]]) -> str:
+    """Empty if every window was told, with all counts right and in the right order; else the first thing that is wrong."""
+    if told.keys() != wanted.keys():
+        return f"windows {sorted(told)} instead of {sorted(wanted)}"
+    for start, ranking in sorted(told.items()):
+        right = sorted(wanted[start].items(), key=lambda each: (-each[1], each[0]))
+        if ranking != right:
+            wrong = next((pair for pair in zip(ranking, right, strict=False) if pair[0] != pair[1]), (len(ranking), len(right)))
+            return f"window {start // 1000} s: {wrong[0]} instead of {wrong[1]}"
+    return ""

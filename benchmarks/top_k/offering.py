@@ -1,0 +1,104 @@
+"""The two loops of SEEP 6.1: what is offered, and what becomes of it.
+
+*Closed*: the next files come when the last ones were taken, and nothing is lost; the rate is the query's capacity. *Open*: files come by
+the clock, whatever the query does. A bounded number of them may wait, which is the query's input buffer; a file that comes when the
+buffer is full is discarded, and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.top_k.views import Stream
+
+CLOSED_POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A file of lines that came, and where it went."""
+
+    at_s: float
+    """The clock, as `time.time` has it."""
+    ms: int
+    """The time of its views, since the stream began."""
+    name: str = ""
+    """Empty: discarded."""
+    block: Path | None = None
+
+
+@dataclass
+class Taken:
+    """Which batch took which file, from Spark's own log of its source; it has an entry as soon as a batch is cut."""
+
+    log: Path
+    batches: dict[str, int] = field(default_factory=dict)
+    _read: set[str] = field(default_factory=set)
+
+    def count(self) -> int:
+        """How many files have been taken."""
+        for name in os.listdir(self.log) if self.log.is_dir() else ():
+            if name in self._read or name.startswith("."):
+                continue
+            for line in (self.log / name).read_text().splitlines()[1:]:
+                said = json.loads(line)
+                self.batches[said["path"].rpartition("/")[2]] = int(said["batchId"])
+            self._read.add(name)
+        return len(self.batches)
+
+
+@dataclass
+class Offering:
+    """Puts files into a query's source, in one loop or the other; one loop at a time."""
+
+    stream: Stream
+    taken: Taken
+    batch_files: int
+    buffer_files: int
+    history: list[Offered] = field(default_factory=list)
+    late_s: float = 0.0
+    """How late a file was at most: the measuring machine's own fault."""
+    alive: Callable[[], bool] = lambda: True
+    _accepted: int = 0
+    _began: float = field(default_factory=time.time)
+
+    @property
+    def waiting(self) -> int:
+        return self._accepted - self.taken.count()
+
+    def closed(self, seconds: float) -> None:
+        """A batch's files as soon as the ones before were taken."""
+        end = time.time() + seconds
+        while time.time() < end and self.alive():
+            if self.waiting == 0:
+                for _ in range(self.batch_files):
+                    self._offer(time.time(), True)
+            time.sleep(CLOSED_POLL_S)
+
+    def open(self, seconds: float, files_per_s: float) -> None:
+        """By the clock."""
+        began = time.time()
+        for at in range(round(seconds * files_per_s)):
+            due = began + at / files_per_s
+            time.sleep(max(0.0, due - time.time()))
+            if not self.alive():
+                return
+            self._offer(due, self.waiting < self.buffer_files)
+            self.late_s = max(self.late_s, time.time() - due)
+
+    def end(self, window_s: int) -> Offered:
+        """A last file, so much later that its time closes all windows before."""
+        return self._offer(time.time(), True, ahead_ms=3_000 * window_s)
+
+    def _offer(self, at_s: float, fits: bool, ahead_ms: int = 0) -> Offered:
+        # Names are times, so that no two may be equal, and later ones must be later.
+        earliest = self.history[-1].ms + 1 if self.history else 0
+        ms = max(earliest, round((at_s - self._began) * 1000) + ahead_ms)
+        self.history.append(Offered(at_s, ms, *self.stream.add(ms)) if fits else Offered(at_s, ms))
+        self._accepted += fits
+        return self.history[-1]

@@ -1,0 +1,48 @@
+"""Over what words are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError
+
+DELAY_S = 1
+"""Of the watermark: fragments come in the order of their event time, but for what a batch's partitions do to it."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Of event time; without a size, all that ever came."""
+
+    name: str
+    size_s: int | None = None
+    advance_s: int = 0
+
+    @property
+    def slides(self) -> bool:
+        return self.size_s is not None and self.advance_s < self.size_s
+
+    @property
+    def mode(self) -> str:
+        return "append" if self.slides else "update"
+
+
+WINDOWS = {
+    window.name: window
+    for window in (
+        Window("running"),
+        Window("30s", 30, 30),
+        Window("15min", 900, 15),
+        Window("1h", 3600, 60),
+        Window("12h", 43_200, 720),
+    )
+}
+
+
+def windows_of(option: str, text: str) -> list[Window]:
+    """By their names, separated by commas."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in WINDOWS]
+    if unknown or not names:
+        raise HeadraceError(where=f"bench word-frequency {option}", wanted=f"some of {','.join(WINDOWS)}", found=text or "nothing")
+    return [WINDOWS[name] for name in names]

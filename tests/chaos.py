@@ -22,6 +22,7 @@ from random import Random
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from tests.crash.batches import as_read_by
 from tests.crash.driver import KINDS
 from tests.crash.faults import disturb
 from tests.crash.harness import Left, Program, write_input
@@ -66,7 +67,7 @@ class Campaign:
             tell(f"{about}: finishing")
             program.finish(random.randint(1, 4))
             tell(f"{about}: undisturbed run")
-            calm = Program(kind, source, work / "undisturbed")
+            calm = Program(kind, as_read_by(program, work / "joined"), work / "undisturbed")
             calm.finish(2)
             difference = Left.of(program).difference(Left.of(calm))
             if difference:

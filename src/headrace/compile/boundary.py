@@ -1,7 +1,9 @@
 """Where Structured Streaming's own plan ends and a batch's plan begins.
 
 Spark hands a batch over row by row. Steps that make many rows of one (``explode``) are better done behind that point: there Spark compiles
-them into one loop with what follows, combining above all, and none of the many rows is ever written.
+them into one loop with what follows, combining above all, and none of the many rows is ever written. Where several operators read a batch,
+it is kept for them, and then the few rows are kept instead of the many; each reader does the steps itself, and what it filters out it may
+filter out before. So only steps that cost little move then.
 """
 
 from __future__ import annotations
@@ -16,6 +18,10 @@ from headrace.compile import catalyst
 _STEPS = {"Project", "Filter", "Generate", "SubqueryAlias"}
 _STAY = ("CURRENT_LIKE", "PLAN_EXPRESSION")
 """Expressions whose meaning is the streaming plan's: the time of a batch, queries of their own."""
+_CHEAP = {"Alias", "AttributeReference", "Literal", "Cast", "Add", "Subtract", "Multiply", "Remainder", "Pmod", "UnaryMinus"}
+_CHEAP |= {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "And", "Or", "Not", "In"}
+_CHEAP |= {"IsNull", "IsNotNull", "Coalesce", "If", "CaseWhen", "Explode", "PosExplode", "Sequence", "CreateArray", "GetStructField"}
+"""Expressions that may be worked out once for every reader."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +38,15 @@ class Boundary:
         return catalyst.frame_of(batch.sparkSession, plan)
 
 
-def boundary(frame: DataFrame) -> Boundary | None:
-    """Below the lowest step that multiplies rows, as far as steps may move; None if there is none."""
+def boundary(frame: DataFrame, shared: bool = False) -> Boundary | None:
+    """Below the lowest step that multiplies rows, as far as steps may move; None if there is none. ``shared``: several read the rows."""
     session = frame.sparkSession
     jvm: Any = session._jvm
     patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     stay = [getattr(patterns, name)() for name in _STAY]
     above, found = [], 0
     node = root = catalyst.analyzed(frame)
-    while catalyst.class_name(node) in _STEPS and _may_move(node, stay):
+    while catalyst.class_name(node) in _STEPS and _may_move(node, stay) and (not shared or _is_cheap(node)):
         above.append(node)
         found = len(above) if catalyst.class_name(node) == "Generate" else found
         node = node.child()
@@ -58,3 +64,7 @@ def boundary(frame: DataFrame) -> Boundary | None:
 def _may_move(node: Any, stay: list[Any]) -> bool:
     expressions = list(catalyst.items(node.expressions()))
     return all(each.deterministic() and not any(each.containsPattern(pattern) for pattern in stay) for each in expressions)
+
+
+def _is_cheap(node: Any) -> bool:
+    return all(catalyst.class_name(each) in _CHEAP for expression in catalyst.items(node.expressions()) for each in catalyst.walk(expression))

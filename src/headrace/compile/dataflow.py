@@ -101,8 +101,12 @@ class Dataflow:
 
     @cached_property
     def boundary(self) -> Boundary | None:
-        """Where the only reader's columns are selected, if not all in the streaming plan."""
-        return None if self.only_reader is None or self.spread else boundary(self.only_reader.plan.selected)
+        """Where steps of the only reader, or of the only source, are done, if not all in the streaming plan."""
+        if self.spread:
+            return None
+        if self.only_reader is not None:
+            return boundary(self.only_reader.plan.selected)
+        return boundary(next(iter(self.sources.values())), shared=True) if len(self.sources) == 1 else None
 
     @property
     def streaming(self) -> DataFrame:
@@ -113,7 +117,7 @@ class Dataflow:
             frames = (self.sources[port[0].source] for port in self.only_reader.ports)
             return self.only_reader.plan.select(tuple(frame.repartition(self.spread) for frame in frames))
         if len(self.sources) == 1:
-            return next(iter(self.sources.values()))
+            return next(iter(self.sources.values())) if self.boundary is None else self.boundary.below
         tagged = [self._tagged(at, name) for at, name in enumerate(self.sources)]
         whole = tagged[0]
         for more in tagged[1:]:
@@ -152,7 +156,7 @@ class Dataflow:
 
     def _rows_of_source(self, batch: DataFrame, name: str) -> DataFrame:
         if len(self.sources) == 1:
-            return batch
+            return batch if self.boundary is None else self.boundary.above(batch)
         return batch.filter(F.col(TAG) == list(self.sources).index(name)).select(f"{name}.*")
 
     def consumers(self, name: str) -> int:

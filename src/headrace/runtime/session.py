@@ -40,6 +40,11 @@ SETTINGS: dict[str, str] = {
     **{f"spark.executorEnv.{variable}": "1" for variable in THREADS},
 }
 
+LOCAL_SETTINGS: dict[str, str] = {
+    # Shuffle files never leave the machine, and mostly never the page cache: to compress them is work for nothing.
+    "spark.shuffle.compress": "false",
+}
+"""Where the driver does all the work itself."""
 OWN_SETTINGS: dict[str, str] = {
     # Combining before the shuffle is one complete aggregate to Spark, to which it would deny its fast hash map.
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
@@ -68,7 +73,8 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", os.environ["SPARK_LOCAL_IP"])
     builder = builder.master(chosen)
-    for key, value in {**SETTINGS, **{k.replace("__", "."): v for k, v in settings.items()}}.items():
+    own = LOCAL_SETTINGS if chosen.startswith("local[") or chosen == "local" else {}
+    for key, value in {**SETTINGS, **own, **{k.replace("__", "."): v for k, v in settings.items()}}.items():
         builder = builder.config(key, value)
     created: SparkSession = builder.getOrCreate()
     return created

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.runtime.worker import freeze_modules
 from headrace.state.blocks import open_arrow
 from headrace.state.manifest import StagedFile
 
@@ -27,6 +28,7 @@ class StagedReader:
     columns: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_modules()
         for batch in batches:
             for at in batch.column(0).to_pylist():
                 rows = self.read(self.files[at])

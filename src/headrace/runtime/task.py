@@ -27,6 +27,7 @@ from headrace.operators.windowed import WindowedAggregate
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.runtime.whereabouts import executor_id, working_folder
+from headrace.runtime.worker import freeze_modules
 from headrace.state.blocks import write_arrow
 from headrace.state.compact import Compactor
 from headrace.state.layout import HASH, hashes
@@ -104,6 +105,7 @@ class InstanceTask:
 
         if instance >= len(self.spec.routing.parts):
             return
+        freeze_modules()
         context = TaskContext.get()
         assert context is not None
         attempt = context.taskAttemptId()

@@ -43,6 +43,9 @@ SETTINGS: dict[str, str] = {
 LOCAL_SETTINGS: dict[str, str] = {
     # Shuffle files never leave the machine, and mostly never the page cache: to compress them is work for nothing.
     "spark.shuffle.compress": "false",
+    # They tell whether a lost map task, run again, gave other rows. There is no other machine to lose.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
 """Where the driver does all the work itself."""
 OWN_SETTINGS: dict[str, str] = {

@@ -16,8 +16,6 @@ from pyspark.sql import DataFrame
 from headrace.compile import catalyst
 
 _STEPS = {"Project", "Filter", "Generate", "SubqueryAlias"}
-_STAY = ("CURRENT_LIKE", "PLAN_EXPRESSION")
-"""Expressions whose meaning is the streaming plan's: the time of a batch, queries of their own."""
 _CHEAP = {"Alias", "AttributeReference", "Literal", "Cast", "Add", "Subtract", "Multiply", "Remainder", "Pmod", "UnaryMinus"}
 _CHEAP |= {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "And", "Or", "Not", "In"}
 _CHEAP |= {"IsNull", "IsNotNull", "Coalesce", "If", "CaseWhen", "Explode", "PosExplode", "Sequence", "CreateArray", "GetStructField"}
@@ -42,8 +40,8 @@ def boundary(frame: DataFrame, shared: bool = False) -> Boundary | None:
     """Below the lowest step that multiplies rows, as far as steps may move; None if there is none. ``shared``: several read the rows."""
     session = frame.sparkSession
     jvm: Any = session._jvm
-    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    stay = [getattr(patterns, name)() for name in _STAY]
+    # The time of a batch, queries of their own: their meaning is the streaming plan's.
+    stay = catalyst.patterns(session, catalyst.MOMENTARY)
     above, found = [], 0
     node = root = catalyst.analyzed(frame)
     while catalyst.class_name(node) in _STEPS and _may_move(node, stay) and (not shared or _is_cheap(node)):
@@ -67,4 +65,5 @@ def _may_move(node: Any, stay: list[Any]) -> bool:
 
 
 def _is_cheap(node: Any) -> bool:
-    return all(catalyst.class_name(each) in _CHEAP for expression in catalyst.items(node.expressions()) for each in catalyst.walk(expression))
+    expressions = (each for whole in catalyst.items(node.expressions()) for each in catalyst.walk(whole))
+    return all(catalyst.class_name(each) in _CHEAP for each in expressions)

@@ -78,6 +78,28 @@ def analyzed(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()
 
 
+def optimized(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().optimizedPlan()
+
+
+MOMENTARY = ("CURRENT_LIKE", "PLAN_EXPRESSION")
+"""Patterns of expressions whose meaning is that of the moment when a plan is optimised: the time, results of queries of their own."""
+
+_ROWS_AT_HAND = {"LogicalRDD", "LocalRelation", "Range", "OneRowRelation"}
+
+
+def patterns(session: SparkSession, names: tuple[str, ...]) -> list[Any]:
+    jvm: Any = session._jvm
+    return [getattr(jvm.org.apache.spark.sql.catalyst.trees.TreePattern, name)() for name in names]
+
+
+def can_be_optimized_early(session: SparkSession, plan: Any) -> bool:
+    """Whether the optimiser makes the same of a plan today and tomorrow. Of tables and files it may keep what they held at that moment."""
+    if not plan.deterministic() or any(plan.containsPattern(each) for each in patterns(session, MOMENTARY)):
+        return False
+    return all(class_name(node) in _ROWS_AT_HAND for node in walk(plan) if not node.children().size())
+
+
 def watermark_delay_ms(frame: DataFrame, name: str) -> int | None:
     """The delay of the watermark on a column, or None if it has none."""
     for output in items(analyzed(frame).output()):
@@ -108,8 +130,10 @@ def first_line(error: BaseException) -> str:
     return text.split(" SQLSTATE")[0]
 
 
-def frame_of(session: SparkSession, plan: Any) -> DataFrame:
-    """The DataFrame of a logical plan."""
+def frame_of(session: SparkSession, plan: Any, analyzed: bool = False) -> DataFrame:
+    """The DataFrame of a logical plan; one that is known to be analysed need not be looked through once more."""
+    if analyzed:
+        plan.setAnalyzed()
     jvm: Any = session._jvm
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
 
@@ -124,19 +148,36 @@ class Binding:
     def __init__(self, session: SparkSession, template: Any) -> None:
         jvm: Any = session._jvm
         catalyst = jvm.org.apache.spark.sql.catalyst
-        # Names of Java's are looked up by a round trip a dot; these are used for every column of every batch.
+        # Names of Java's are looked up by a round trip a dot; these are used for every batch.
         self._alias, self._project, self._to_seq = catalyst.expressions.Alias, catalyst.plans.logical.Project, jvm.PythonUtils.toSeq
         self._none = self._to_seq([])
-        self._columns = [(c.name(), c.exprId(), jvm.scala.Some(c.metadata())) for c in items(template.output())]
+        self._output = template.output()
+        self._columns = [(c.name(), c.exprId(), jvm.scala.Some(c.metadata())) for c in items(self._output)]
+        self._named: tuple[str, Any] = ("", None)
         self.ids = tuple(expr_id.id() for _, expr_id, _ in self._columns)
 
     def to(self, actual: Any) -> Any:
         """The actual plan under the template's ids."""
-        named = [
-            self._alias(now, name, expr_id, self._none, metadata, self._none)
-            for (name, expr_id, metadata), now in zip(self._columns, items(actual.output()), strict=True)
-        ]
-        return self._project(self._to_seq(named), actual)
+        match class_name(actual):
+            # Nodes that may be told what their columns are called: every further node costs the planner time, batch after batch.
+            case "MapInArrow":
+                return actual.copy(actual.functionExpr(), self._output, actual.child(), actual.isBarrier(), actual.profile())
+            case "LocalRelation":
+                return actual.copy(self._output, actual.data(), actual.isStreaming(), actual.stream())
+            case "Repartition":
+                return actual.copy(actual.numPartitions(), actual.shuffle(), self.to(actual.child()))
+        return self._project(self._names_of(actual.output()), actual)
+
+    def _names_of(self, output: Any) -> Any:
+        """The actual columns as the template's; mostly they are those of the batch before."""
+        text = output.toString()
+        if self._named[0] != text:
+            named = [
+                self._alias(now, name, expr_id, self._none, metadata, self._none)
+                for (name, expr_id, metadata), now in zip(self._columns, items(output), strict=True)
+            ]
+            self._named = (text, self._to_seq(named))
+        return self._named[1]
 
 
 def substitute(session: SparkSession, plan: Any, template: DataFrame, actual: DataFrame) -> Any:

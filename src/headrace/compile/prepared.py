@@ -1,7 +1,8 @@
 """A frame that is built from others in the same way batch after batch: worked out once, then only its leaves are exchanged.
 
 Every step of building a frame is several round trips to the JVM and an analysis by Spark, tens of milliseconds in all; a graph with a few
-unions has dozens of steps. Built on empty leaves, the analysed plan can be kept. A batch then costs the nodes between leaves and root.
+unions has dozens of steps. Built on empty leaves, the plan can be kept, analysed and, where nothing in it depends on when that is done,
+optimised: steps are merged then, and unused columns gone. A batch costs the nodes between leaves and root.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.compile.catalyst import Binding, analyzed, class_name, frame_of, items
+from headrace.compile.catalyst import Binding, analyzed, can_be_optimized_early, class_name, frame_of, items, optimized
 
 Frames = Mapping[str, DataFrame]
 """Leaves by name."""
@@ -40,15 +41,16 @@ class Prepared:
         # RDDs have numbers, by which the templates are known again, also where Spark gives their columns new ids.
         templates = {name: session.createDataFrame([], frame.schema) for name, frame in leaves.items()}
         self._names = {analyzed(frame).rdd().id(): name for name, frame in templates.items()}
-        plan = analyzed(build(templates))
+        frame = build(templates)
+        plan = analyzed(frame)
         self.constant = bool(plan.deterministic())
         """Else Spark has drawn its random numbers already, and every batch would get the same."""
-        self._root = self._with_places(session, plan)
+        self._root = self._with_places(session, optimized(frame) if can_be_optimized_early(session, plan) else plan)
 
     def on(self, leaves: Frames, session: SparkSession) -> DataFrame:
         jvm: Any = session._jvm
         filling = _Filling({name: analyzed(frame) for name, frame in leaves.items()}, jvm.PythonUtils.toSeq)
-        return frame_of(session, filling.node(self._root))
+        return frame_of(session, filling.node(self._root), analyzed=True)
 
     def _with_places(self, session: SparkSession, node: Any) -> Any:
         if class_name(node) == "LogicalRDD" and node.rdd().id() in self._names:

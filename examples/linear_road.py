@@ -117,8 +117,8 @@ class Vehicles(hr.Processor):
         owner = np.repeat(np.arange(len(seen)), pc.fill_null(pc.list_value_length(seen), 0).to_numpy() // 3)
         who = np.r_[owner, np.cumsum(first) - 1]
         minute, place = np.r_[minutes[owner], now["minute"]], np.r_[earlier[:, 0], now["place"]]
-        places, oldest = int(place.max(initial=0)) + 1, int(minute.min(initial=0))
-        visit = (who * (int(minute.max(initial=0)) - oldest + 1) + minute - oldest) * places + place
+        places, since = int(place.max(initial=0)) + 1, int(now["minute"].min(initial=minute.max(initial=0)))
+        visit = (who * (int(minute.max(initial=0)) + 1) + minute) * places + place
         order = np.argsort(visit, kind="stable")
         starts = np.flatnonzero(begins(visit[order]))
         speeds, counts = np.r_[earlier[:, 1], now["Spd"]], np.r_[earlier[:, 2], np.ones(len(first), dtype=np.int32)]
@@ -128,16 +128,17 @@ class Vehicles(hr.Processor):
         old_speed, old_reports = (np.where(at < len(owner), each[at], 0) for each in (speeds, counts))
         who, minute, place = who[at], minute[at], place[at]
         mean_before = np.where(old_reports > 0, old_speed / np.maximum(old_reports, 1), 0)
-        fresh = reports > old_reports
-        where, of = np.unique((minute.astype(np.int64) * places + place)[fresh], return_inverse=True)
+        fresh = np.flatnonzero(reports > old_reports)
+        cell = (minute[fresh] - since) * places + place[fresh]
+        where = np.flatnonzero(np.bincount(cell))
         added = {
             "place": where % places,
-            "Time": (where // places - 1) * 60,
-            "cars": np.bincount(of, weights=(old_reports == 0)[fresh]),
-            "speed": np.bincount(of, weights=(speed / reports - mean_before)[fresh]),
+            "Time": (where // places + since - 1) * 60,
+            "cars": np.bincount(cell, weights=(old_reports == 0)[fresh])[where],
+            "speed": np.bincount(cell, weights=(speed / reports - mean_before)[fresh])[where],
         }
-        kept = minute == now["minute"][last][who]
-        values = np.stack([place, speed, reports], axis=1)[kept].astype(np.int32)
+        kept = np.flatnonzero(minute == now["minute"][last][who])
+        values = np.stack([each[kept].astype(np.int32) for each in (place, speed, reports)], axis=1)
         offsets = np.r_[0, 3 * np.cumsum(np.bincount(who[kept], minlength=len(seen)))].astype(np.int32)
         nobody = {"VID": -1, "Lane": -1, "Pos": -1, "stopped": 0, "enters": 0, "leaves": 0}
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.ravel())), added | nobody

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+import headrace as hr
 from headrace.compile.boundary import boundary
 from tests.integration.both import Feed, assert_equal, compiled
 
@@ -77,8 +78,8 @@ def test_the_answers_are_sparks(spark: SparkSession, feed: Feed, tmp_path: Path,
         assert_equal(spark, [feed], query, mode, tmp_path, keys=keys, **options)
 
 
-def below(spark: SparkSession, feed: Feed, tmp_path: Path, query: Any) -> list[str] | None:
-    found = boundary(query(feed.stream(spark, tmp_path)))
+def below(spark: SparkSession, feed: Feed, tmp_path: Path, query: Any, shared: bool = False) -> list[str] | None:
+    found = boundary(query(feed.stream(spark, tmp_path)), shared)
     return None if found is None else found.below.columns
 
 
@@ -106,3 +107,42 @@ def test_what_is_below_has_the_columns_that_are_used(spark: SparkSession, feed: 
 )
 def test_what_stays_in_the_streaming_plan(spark: SparkSession, feed: Feed, tmp_path: Path, query: Any) -> None:
     assert below(spark, feed, tmp_path, query) is None
+
+
+def test_for_several_readers_only_steps_that_cost_little_move(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
+    def copies(stream: Any) -> Any:
+        return stream.withColumn("copy", F.explode(F.sequence(F.lit(0), F.lit(2)))).withColumn("m", F.col("copy") * 2 + 1)
+
+    assert below(spark, feed, tmp_path, copies, shared=True) == ["at", "text", "more", "unused"]
+    assert below(spark, feed, tmp_path, lambda s: copies(s).select("m", "text"), shared=True) == ["at", "text", "more", "unused"]
+    assert below(spark, feed, tmp_path, words, shared=True) is None
+    assert below(spark, feed, tmp_path, lambda s: copies(s).withColumn("up", F.upper("text")), shared=True) is None
+
+
+def test_several_operators_and_sinks_read_what_was_multiplied(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
+    def multiplied(frame: Any) -> Any:
+        return frame.select("text", F.explode("more").alias("m")).withColumn("twice", F.col("m") * 2)
+
+    found: dict[str, list[tuple[Any, ...]]] = {"counts": [], "texts": [], "plain": []}
+
+    def note(name: str) -> Any:
+        return lambda rows, _batch: found[name].extend(tuple(row) for row in rows.collect())
+
+    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(feed.folder / "waiting"))
+    stream = hr.stream(multiplied(files))
+    counts = stream.groupBy("twice").count()
+    texts = stream.filter("m > 0").groupBy("text").agg(F.max("m").alias("most"))
+    plain = stream.filter("m = 1").select("text", "twice")
+    writers = [
+        counts.writeStream.outputMode("update").foreachBatch(note("counts")),
+        texts.writeStream.outputMode("update").foreachBatch(note("texts")),
+        plain.writeStream.foreachBatch(note("plain")),
+    ]
+    with compiled(spark):
+        query = hr.start(*writers, checkpointLocation=str(tmp_path / "checkpoint"), availableNow=True)
+        query.awaitTermination()
+    whole = multiplied(feed.batch(spark))
+    assert dict(found["counts"]) == {row[0]: row[1] for row in whole.groupBy("twice").count().collect()}
+    assert dict(found["texts"]) == {row[0]: row[1] for row in whole.filter("m > 0").groupBy("text").agg(F.max("m")).collect()}
+    plain_rows = [tuple(row) for row in whole.filter("m = 1").select("text", "twice").collect()]
+    assert sorted(found["plain"], key=repr) == sorted(plain_rows, key=repr)

@@ -82,3 +82,15 @@ def test_steps_are_merged_once(spark: SparkSession) -> None:
     made = Preparations().frame("x", build, {"a": leaf(spark, [(1, 1)], "rdd")}, spark)
     assert rows_of(made) == [(1, 6)]
     assert sum(class_name(node) == "Project" for node in walk(analyzed(made))) <= 2
+
+
+def test_functions_of_the_user_s_own_in_python(spark: SparkSession) -> None:
+    plus = F.udf(lambda v: v + 1, "int")
+
+    def build(frames: Frames) -> DataFrame:
+        return frames["a"].withColumn("w", plus("v")).filter(plus("w") > 3).select("k", "w").union(frames["a"].select("k", plus("k")))
+
+    known = Preparations()
+    for at in range(3):
+        made = known.frame("x", build, {"a": leaf(spark, [(1, at), (2, at + 5)], "python")}, spark)
+        assert rows_of(made) == sorted([(2, at + 6), (1, 2), (2, 3), *([(1, at + 1)] if at + 2 > 3 else [])])

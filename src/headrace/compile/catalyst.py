@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
-from headrace.errors import QueryError
+from headrace.errors import QueryError, require
 
 WATERMARK_KEY = "spark.watermarkDelayMs"
 
@@ -181,10 +181,25 @@ class Binding:
 
 
 def substitute(session: SparkSession, plan: Any, template: DataFrame, actual: DataFrame) -> Any:
-    """The plan with ``template`` inside it replaced by ``actual``, which has the same columns."""
+    """The plan with ``template`` inside it replaced by ``actual``, which has the same columns.
+
+    The template must be there exactly once. Where one DataFrame is used twice in a plan, Spark gives the columns of the second
+    occurrence new ids; it would stay in, and its rows would be missing.
+    """
     wanted = analyzed(template)
     bound = Binding(session, wanted).to(analyzed(actual))
-    return rewrite(session, plan, lambda node: bound if node.equals(wanted) else None)
+    found = 0
+
+    def replacement(node: Any) -> Any | None:
+        nonlocal found
+        if not node.equals(wanted):
+            return None
+        found += 1
+        return bound
+
+    replaced = rewrite(session, plan, replacement)
+    require(found == 1, f"a template is in its plan exactly once; it was found {found} times")
+    return replaced
 
 
 def nothing(session: SparkSession, schema: StructType) -> DataFrame:

@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType
 
 from headrace.compile.buffers import kernels, readers
 from headrace.compile.plan import StatefulPlan, hash_of
-from headrace.compile.sides import Joined, SideColumns, between, joined, share_places, side_columns, text_of, travelling
+from headrace.compile.sides import Joined, SideColumns, between, joined, own_templates, share_places, side_columns, text_of, travelling
 from headrace.compile.types import check_key
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
@@ -29,7 +29,7 @@ OUTER = {"inner": (False, False), "left": (True, False), "right": (False, True),
 
 
 def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
-    frames = tuple(stream.frame for stream in node.inputs)
+    frames = own_templates(tuple(stream.frame for stream in node.inputs))
     one_input = len(frames) == 1
     sides = side_columns(frames[0], node.on[LEFT], node.where), side_columns(frames[-1], node.on[RIGHT], node.where)
     _check_keys(sides, node.where)

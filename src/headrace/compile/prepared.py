@@ -13,7 +13,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.compile.catalyst import Binding, analyzed, can_be_optimized_early, class_name, frame_of, items, optimized
+from headrace.compile.catalyst import Binding, analyzed, can_be_optimized_early, class_name, frame_of, items, optimized, walk
+from headrace.errors import require
 
 Frames = Mapping[str, DataFrame]
 """Leaves by name."""
@@ -43,6 +44,9 @@ class Prepared:
         self._names = {analyzed(frame).rdd().id(): name for name, frame in templates.items()}
         frame = build(templates)
         plan = analyzed(frame)
+        there = {node.rdd().id() for node in walk(plan) if class_name(node) == "LogicalRDD"}
+        missing = [name for number, name in self._names.items() if number not in there]
+        require(not missing, f"every leaf has a place in the plan that is built on it; missing: {', '.join(missing)}")
         self.constant = bool(plan.deterministic())
         """Else Spark has drawn its random numbers already, and every batch would get the same."""
         self._root = self._with_places(session, optimized(frame) if can_be_optimized_early(session, plan) else plan)

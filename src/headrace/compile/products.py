@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from headrace.compile.buffers import kernels, readers
 from headrace.compile.plan import StatefulPlan
-from headrace.compile.sides import Joined, SideColumns, between, hash_of_row, joined, share_places, side_columns, text_of, travelling
+from headrace.compile.sides import Joined, SideColumns, between, hash_of_row, joined, own_templates, share_places, side_columns, text_of, travelling
 from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import ProductNode
@@ -25,7 +25,7 @@ _PLACE = "__headrace_place"
 
 
 def compile_product(node: ProductNode, config: Config) -> StatefulPlan:
-    frames = tuple(stream.frame for stream in node.inputs)
+    frames = own_templates(tuple(stream.frame for stream in node.inputs))
     sides = side_columns(frames[0], (), node.where), side_columns(frames[-1], (), node.where)
     columns = joined(sides, (False, False), node.suffixes, node.where)
     places, kinds = share_places(sides)

@@ -69,6 +69,14 @@ class SideColumns:
         return StoreReader(T.StructType(fields), lambda frame: frame.select(*shown))
 
 
+def own_templates(frames: tuple[DataFrame, ...]) -> tuple[DataFrame, ...]:
+    """The inputs of an operator, each with a leaf of its own, by which it is found in the operator's plan.
+
+    Templates of two branches are built on one leaf, of which Spark would rename the second occurrence. It renames no streaming leaf.
+    """
+    return tuple(f if f.isStreaming else f.sparkSession.createDataFrame([], f.schema) for f in frames)
+
+
 def side_columns(frame: DataFrame, on: tuple[str, ...], where: str) -> SideColumns:
     time = the_event_time(frame, where)
     key_fields = [field_of(frame, name) for name in on]

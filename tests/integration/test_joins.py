@@ -19,7 +19,7 @@ from headrace.compile.dataflow import compile_flow
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
 from headrace.operators.kernel import OutputMode
-from tests.integration.both import Feed, Values, assert_same_rows, ours, values
+from tests.integration.both import Feed, Values, assert_same_rows, ours, settings, values
 
 pytestmark = pytest.mark.spark
 
@@ -218,6 +218,23 @@ def test_a_dataframe_that_does_not_change_is_joined_by_spark(spark: SparkSession
 
     found = ours(spark, [calls], query, "complete", tmp_path)
     assert_same_rows(found.steps[-1], values(query(calls.batch(spark))), found.columns, "before and after an aggregate")
+
+
+def test_a_static_dataframe_is_broadcast_only_where_spark_would(spark: SparkSession, tmp_path: Path) -> None:
+    timed = hr.stream(Feed(tmp_path, CALLS, []).stream(spark, tmp_path)).withWatermark("ts", "1 minute")
+    large, small = spark.range(10).select(F.col("id").cast("string").alias("k")), spark.createDataFrame([("a",)], "k string")
+
+    def joined_by(stream: Any) -> str:
+        # Results of an operator are joined batch by batch; the template shows what Spark makes of it.
+        return str(stream.frame._jdf.queryExecution().executedPlan().toString())
+
+    with settings(spark, spark__sql__autoBroadcastJoinThreshold="-1"):
+        results = timed.groupBy("k", F.window("ts", "1 minute")).count()
+        assert "BroadcastHashJoin" not in joined_by(results.join(large, "k"))
+        assert "BroadcastHashJoin" in joined_by(results.join(F.broadcast(large), "k")), "a hint of the user's counts"
+    with settings(spark, spark__sql__autoBroadcastJoinThreshold="10MB"):
+        results = timed.groupBy("k", F.window("ts", "1 minute")).count()
+        assert "BroadcastHashJoin" in joined_by(results.join(small.limit(1), "k"))
 
 
 @pytest.mark.extra

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 import headrace as hr
@@ -113,6 +113,7 @@ BUILDING: dict[str, tuple[type[HeadraceError], Callable[[Any], Any], tuple[str, 
         ("results change", "F.window"),
     ),
     "duplicates of results": (UnsupportedError, lambda s: counted(s).dropDuplicates(), ("results change",)),
+    "an aggregate of a source hidden in select": (UnsupportedError, lambda s: s.select(F.sum("v")), ("several rows", "groupBy", "select at")),
     "an aggregate hidden in select": (UnsupportedError, lambda s: counted(s).select(F.sum("count")), ("several rows", "groupBy")),
     "union of other columns": (QueryError, lambda s: s.union(s.select("k")), ("union at",)),
     "watermark too late": (UnsupportedError, lambda s: counted(s).withWatermark("k", "1 hour"), ("belongs to the source",)),
@@ -186,6 +187,46 @@ def test_sources_that_do_not_fit(spark: SparkSession) -> None:
     assert "list" in str(refused(lambda: hr.stream([1, 2]), SourceError))  # type: ignore[arg-type]
     socket = spark.readStream.format("socket").option("host", "localhost").option("port", 1).load()
     assert "cannot replay" in str(refused(lambda: hr.stream(socket), SourceError))
+
+
+STATE_OF_SPARK: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "an aggregate": (lambda df: df.groupBy(F.window("ts", "1 minute")).count(), "groupBy"),
+    "an aggregate below other steps": (lambda df: df.groupBy("k").count().filter("count > 1").select("k"), "groupBy"),
+    "an aggregate hidden in select": (lambda df: df.select(F.sum("v")), "groupBy"),
+    "an aggregate on one side of a union": (lambda df: df.select("k").union(df.groupBy("k").count().select("k")), "groupBy"),
+    "dropDuplicates": (lambda df: df.dropDuplicates(["k"]), "dropDuplicates"),
+    "dropDuplicatesWithinWatermark": (lambda df: df.dropDuplicatesWithinWatermark(["k"]), "dropDuplicatesWithinWatermark"),
+    "distinct": (lambda df: df.distinct(), "dropDuplicates"),
+    "a join of two streams": (lambda df: df.alias("a").join(df.alias("b"), F.expr("a.k = b.k and a.ts = b.ts")), "join of two streams"),
+    "limit": (lambda df: df.limit(3), "limit"),
+    "offset": (lambda df: df.offset(3), "offset"),
+    "sort": (lambda df: df.sort("v"), "sort"),
+    "a window function": (lambda df: df.withColumn("n", F.row_number().over(Window.partitionBy("k").orderBy("v"))), "window function"),
+    "applyInPandas": (lambda df: df.groupBy("k").applyInPandas(lambda rows: rows, df.schema), "applyInPandas"),
+    "applyInPandasWithState": (
+        lambda df: df.groupBy("k").applyInPandasWithState(lambda *_: [], "k string", "n long", "append", "NoTimeout"),
+        "applyInPandasWithState",
+    ),
+}
+
+
+def test_state_of_spark_below_a_stream(spark: SparkSession, folder: Path) -> None:
+    """Spark hands over its results a batch after the watermark has passed them; they would be dropped as late."""
+    df = spark.readStream.schema(SCHEMA).parquet(str(folder / "in")).withWatermark("ts", "1 minute")
+    for what, (build, word) in STATE_OF_SPARK.items():
+        error = refused(lambda build=build: hr.stream(build(df)), UnsupportedError)  # type: ignore[misc]
+        assert word in error.found, f"{what}: {error}"
+        assert "stream at test_mistakes.py:" in error.where
+
+
+def test_static_dataframes_joined_below_a_stream_may_be_made_in_any_way(spark: SparkSession, folder: Path) -> None:
+    df = spark.readStream.schema(SCHEMA).parquet(str(folder / "in"))
+    names = spark.createDataFrame([("a", 1)], "k string, n int").dropDuplicates().groupBy("k").agg(F.max("n").alias("n")).limit(9)
+    ranked = names.withColumn("rank", F.row_number().over(Window.partitionBy("k").orderBy("n")))
+    below = df.join(ranked, "k").union(df.join(ranked, "k", "left")).repartition(2).filter("rank > 0")
+    assert hr.stream(below).select("k", "n").columns == ["k", "n"]
+    above = hr.stream(df).join(ranked, "k").withColumn("m", F.col("n") + 1)
+    assert above.groupBy("k").agg(F.sum("m").alias("m")).join(ranked, "k").selectExpr("m + rank AS x").columns == ["x"]
 
 
 def start(stream: Any, location: Path) -> None:

@@ -32,7 +32,7 @@ class Boundary:
 
     def above(self, batch: DataFrame) -> DataFrame:
         """The rest, on rows of ``below``."""
-        plan = catalyst.substitute(self.below.sparkSession, self._whole, self.below, batch)
+        plan = catalyst.substitute(self.below.sparkSession, self._whole, [(self.below, batch)])
         return catalyst.frame_of(batch.sparkSession, plan)
 
 

@@ -6,7 +6,7 @@ Spark version is one file to look at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -180,25 +180,27 @@ class Binding:
         return self._named[1]
 
 
-def substitute(session: SparkSession, plan: Any, template: DataFrame, actual: DataFrame) -> Any:
-    """The plan with ``template`` inside it replaced by ``actual``, which has the same columns.
+def substitute(session: SparkSession, plan: Any, actual: Sequence[tuple[DataFrame, DataFrame]]) -> Any:
+    """The plan with templates inside it replaced by actual DataFrames of the same columns; pairs are given in the plan's order.
 
-    The template must be there exactly once. Where one DataFrame is used twice in a plan, Spark gives the columns of the second
+    Each template must be there exactly once. Where one batch DataFrame is used twice in a plan, Spark gives the columns of the second
     occurrence new ids; it would stay in, and its rows would be missing.
     """
-    wanted = analyzed(template)
-    bound = Binding(session, wanted).to(analyzed(actual))
-    found = 0
+    wanted = [analyzed(template) for template, _ in actual]
+    bound = [Binding(session, node).to(analyzed(rows)) for node, (_, rows) in zip(wanted, actual, strict=True)]
+    found = [0] * len(wanted)
 
     def replacement(node: Any) -> Any | None:
-        nonlocal found
-        if not node.equals(wanted):
+        equal = [at for at, each in enumerate(wanted) if node.equals(each)]
+        if not equal:
             return None
-        found += 1
-        return bound
+        # Two templates may be equal: they then stand in the order of the pairs.
+        at = next((at for at in equal if not found[at]), equal[-1])
+        found[at] += 1
+        return bound[at]
 
     replaced = rewrite(session, plan, replacement)
-    require(found == 1, f"a template is in its plan exactly once; it was found {found} times")
+    require(found == [1] * len(wanted), f"every template is in its plan exactly once; they were found {found} times")
     return replaced
 
 

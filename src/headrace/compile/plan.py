@@ -77,9 +77,8 @@ class StatefulPlan:
     def select(self, rows: tuple[DataFrame, ...]) -> DataFrame:
         """What ``selected`` is for the inputs' columns, for actual rows of those columns."""
         session = self.selected.sparkSession
-        plan = catalyst.analyzed(self.selected)
-        for template, actual in zip(self.inputs, rows, strict=True):
-            plan = catalyst.substitute(session, plan, template, actual)
+        pairs = list(zip(self.inputs, rows, strict=True))
+        plan = catalyst.substitute(session, catalyst.analyzed(self.selected), pairs)
         return catalyst.frame_of(rows[0].sparkSession, plan)
 
     def results(self, rows: DataFrame) -> DataFrame:

@@ -74,7 +74,7 @@ def product_node(
 
 
 def with_static(stream: Stream, other: DataFrame, on: Any, how: str, unwanted: dict[str, Any], where: str) -> Stream:
-    """A stream joined with a DataFrame that does not change: Spark's own join, the DataFrame sent to every task."""
+    """A stream joined with a DataFrame that does not change: Spark's own join, by broadcast or shuffle as Spark decides."""
     given = [name for name, value in unwanted.items() if value is not None]
     if given:
         hint = "filter the result instead" if given == ["where"] else "leave it out: every row of the DataFrame is always there"
@@ -91,7 +91,7 @@ def with_static(stream: Stream, other: DataFrame, on: Any, how: str, unwanted: d
         raise QueryError(where=where, wanted="on='column', a list of columns, or a condition", found="none")
 
     def step(rows: DataFrame) -> DataFrame:
-        return rows.join(F.broadcast(other), on, kind)
+        return rows.join(other, on, kind)
 
     frame = checked(where, lambda: step(stream.frame))
     if stream.origin is None:

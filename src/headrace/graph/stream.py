@@ -15,14 +15,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.compile.catalyst import analyzed, checked, class_name, nothing, walk
+from headrace.compile.catalyst import checked, nothing
 from headrace.compile.nodes import compile_node
 from headrace.config import Config
-from headrace.errors import QueryError, SessionError, SourceError, UnsupportedError, require
+from headrace.errors import QueryError, UnsupportedError, require
 from headrace.graph import joins
 from headrace.graph.grouped import GroupedStream, grouped
 from headrace.graph.nodes import Call, DedupNode, Method, Node, SharedNode, StatefulNode, Step, UnionNode
 from headrace.graph.origin import user_line
+from headrace.graph.sources import check_source, check_step
 from headrace.operators.kernel import OutputMode
 
 if TYPE_CHECKING:
@@ -283,15 +284,9 @@ class Stream:
     def _step(self, method: str, *args: Any) -> Stream:
         step = Method(method, args, (), user_line(method))
         frame = checked(step.where, lambda: step.apply(self.frame))
+        check_step(self.frame, frame, method, step.where)
         if self.origin is None:
             return replace(self, frame=frame)
-        if any(class_name(node) in _NOT_BY_ROW for node in walk(analyzed(frame))):
-            raise UnsupportedError(
-                "Spark would compute it over each batch of results alone, which is never what was meant",
-                where=step.where,
-                found=f"a function that looks at several rows, in {method}",
-                hint="use groupBy(...).agg(...) on the stream",
-            )
         return replace(self, frame=frame, steps=(*self.steps, step))
 
     def _union(self, method: str, other: Stream, both: Callable[[DataFrame, DataFrame], DataFrame]) -> Stream:
@@ -350,35 +345,5 @@ def _template(frame: DataFrame) -> DataFrame:
 
 def stream(frame: DataFrame) -> Stream:
     """Wrap a streaming DataFrame; the rest is the PySpark you know."""
-    where = user_line("stream")
-    kind = type(frame).__module__
-    if kind.startswith("pyspark.sql.connect"):
-        raise SessionError(
-            where=where,
-            wanted="a DataFrame of a classic Spark session",
-            found="one of Spark Connect",
-            hint="start the session with a master (hr.session, or SparkSession.builder.master(...)), not with remote(...)",
-        )
-    if not isinstance(frame, DataFrame):
-        raise SourceError(where=where, wanted="a streaming DataFrame", found=type(frame).__name__)
-    if not frame.isStreaming:
-        raise SourceError(where=where, wanted="a streaming DataFrame", found="a batch DataFrame", hint="read it with spark.readStream")
-    _refuse_sources_without_replay(frame, where)
+    check_source(frame, user_line("stream"))
     return Stream(frame)
-
-
-def _refuse_sources_without_replay(frame: DataFrame, where: str) -> None:
-    for node in walk(analyzed(frame)):
-        if class_name(node) == "StreamingRelationV2" and node.sourceName() in _WITHOUT_REPLAY:
-            raise SourceError(
-                "results are exact only if a batch can be read again after a crash",
-                where=where,
-                found=f"the {node.sourceName()} source, which cannot replay",
-                hint="write its data to files or Kafka first",
-            )
-
-
-_NOT_BY_ROW = ("Aggregate", "Window", "Distinct", "Sort", "GlobalLimit")
-"""Nodes of Spark's plans that look at more than one row."""
-
-_WITHOUT_REPLAY = ("socket", "TextSocket")

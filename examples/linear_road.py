@@ -275,21 +275,21 @@ def answers(tuples: hr.Stream, diaries: DataFrame, journeys: DataFrame) -> dict[
     kinds = tuples.split(reports="Type = 0", balance="Type = 2", daily="Type = 3", travel="Type = 4")
     place = f"(XWay * 2 + Dir) * {SEGMENTS} + Seg AS place"
     reports = kinds.reports.selectExpr("VID", "Time", "Spd", "Lane", "Pos", place)
-    vehicles = reports.groupBy("VID").process(Vehicles(), Vehicles.output, Vehicles.state, orderBy="Time")
-    notices = vehicles.groupBy("road").process(Segments(), Segments.output, Segments.state)
+    vehicles = reports.groupBy("VID").process(Vehicles(), Vehicles.output, Vehicles.state, orderBy="Time").named("vehicles")
+    notices = vehicles.groupBy("road").process(Segments(), Segments.output, Segments.state).named("segments")
     asked = kinds.balance.selectExpr("VID", "Time", "0 leaves", "0 enters", "-1 Lane", "-1 LAV", "0 Toll", "-1 AccSeg", "QID")
     dues = notices.withColumn("QID", F.lit(-1)).union(asked).groupBy("VID")
-    accounts = dues.process(Accounts(), Accounts.output, Accounts.state, orderBy=("Time", "QID"))
+    accounts = dues.process(Accounts(), Accounts.output, Accounts.state, orderBy=("Time", "QID")).named("accounts")
     when = ("DOW", "(TOD - 1) div 60 AS hour", "if(Send >= Sinit, 0, 1) AS Dir")
     where = ("least(Sinit, Send) AS before", "greatest(Sinit, Send) + 1 AS after")
     journey = kinds.travel.selectExpr("QID", "Time", *when, *where)
-    planned = journey.join(journeys, ["DOW", "hour", "Dir"])
+    planned = journey.join(F.broadcast(journeys), ["DOW", "hour", "Dir"])
     days = kinds.daily.select("VID", "XWay", "Day", "Time", "QID").groupBy("VID", "XWay")
     return {
         "toll": notices.filter("enters = 1").select("VID", "Time", "LAV", "Toll"),
         "accident": notices.filter("enters = 1 AND AccSeg >= 0").select("Time", "VID", "AccSeg"),
         "balance": accounts.select("Time", "QID", F.col("balance").alias("Bal")),
-        "daily": days.process(Diaries(), Diaries.output, Diaries.state, initial=diaries),
+        "daily": days.process(Diaries(), Diaries.output, Diaries.state, initial=diaries).named("diaries"),
         "travel": planned.selectExpr(
             "QID", "Time", "int(floor(seconds[after] - seconds[before])) AS TravelTime", "tolls[after] - tolls[before] AS Toll"
         ),

@@ -32,8 +32,7 @@ TELL_S = 10
 """Progress is told as often as this."""
 LIMITS_S = {"toll": 5, "accident": 5, "balance": 5, "daily": 10, "travel": 30}
 
-DIARIES = "process-4"
-NAMES = {"process": "Vehicles", "process-2": "Segments", "process-3": "Accounts", DIARIES: "Diaries"}
+DIARIES = "diaries"
 """Operators in the order in which the query makes them."""
 
 _SHAPES = {
@@ -260,4 +259,4 @@ def where_the_time_goes(batches: list[dict[str, Any]]) -> Iterator[str]:
         for name, wall in walls.items():
             slowest.setdefault(name, []).append(wall)
     for name in sorted(slowest):
-        yield f"    in the job: {NAMES.get(name, name):<10} {np.median(slowest[name]):>8,.0f} ms"
+        yield f"    in the job: {name:<10} {np.median(slowest[name]):>8,.0f} ms"

@@ -11,6 +11,7 @@ from headrace.errors import QueryError
 
 PREFIX = "headrace."
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
+OPERATOR_CHANGES = ("refuse", "accept")
 FETCH_FROM = ("executors", "checkpoint")
 STRATEGIES = ("operator-set-cloud", "operator-cloud", "query-cloud")
 
@@ -54,6 +55,9 @@ class Config:
     fetchFrom: str = "executors"
     """On a cluster: where an instance that moves gets its state from: executors (those that have it; what they lack comes from the
     checkpoint), or checkpoint."""
+    operatorChanges: str = "refuse"
+    """What happens if a checkpoint has no state of an operator of the query, or has state of one that the query no longer has: refuse, or
+    accept (the first starts with empty state, without the rows before now; the state of the second is dropped)."""
     hashBits: int = 64
     """Bits of the key hash that are used; fewer make different keys collide, for tests."""
 
@@ -124,6 +128,9 @@ def _check(config: Config) -> None:
         raise QueryError(where=f"option '{PREFIX}strategy'", wanted=" or ".join(STRATEGIES), found=repr(config.strategy))
     if config.handover not in HANDOVERS:
         raise QueryError(where=f"option '{PREFIX}handover'", wanted=" or ".join(HANDOVERS), found=repr(config.handover))
+    if config.operatorChanges not in OPERATOR_CHANGES:
+        found = repr(config.operatorChanges)
+        raise QueryError(where=f"option '{PREFIX}operatorChanges'", wanted=" or ".join(OPERATOR_CHANGES), found=found)
     if config.fetchFrom not in FETCH_FROM:
         raise QueryError(where=f"option '{PREFIX}fetchFrom'", wanted=" or ".join(FETCH_FROM), found=repr(config.fetchFrom))
     if not config.workingDirectory.strip():

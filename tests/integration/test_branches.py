@@ -35,8 +35,8 @@ def feed(tmp_path_factory: pytest.TempPathFactory) -> Feed:
     random = Random(3)
     parts = []
     for at in range(2):
-        rows = [(f"k{random.randrange(3)}", at * 60 + random.randrange(60), random.choice("lr"), [at, random.randrange(9)]) for _ in range(40)]
-        parts.append([(k, START + timedelta(seconds=s), side, v) for k, s, side, v in rows])
+        times = [START + timedelta(seconds=at * 60 + random.randrange(60)) for _ in range(40)]
+        parts.append([(f"k{random.randrange(3)}", time, random.choice("lr"), [at, random.randrange(9)]) for time in times])
     parts.append([("end", START + timedelta(hours=9), "l", [0]), ("end", START + timedelta(hours=10), "r", [0])])
     tables = [pa.table(dict(zip(ARROW.names, map(list, zip(*part, strict=True)), strict=True)), ARROW) for part in parts]
     return Feed.of(tmp_path_factory.mktemp("branches"), SCHEMA, tables)

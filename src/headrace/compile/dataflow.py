@@ -7,9 +7,10 @@ struct column of its own beside a tag, and every reader takes its part of the ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F
 from headrace.compile.boundary import Boundary, boundary
 from headrace.compile.nodes import compile_node
 from headrace.compile.plan import StatefulPlan
+from headrace.compile.sharing import Rest, shared
 from headrace.compile.strategies import Strategy
 from headrace.config import Config
 from headrace.control.observing import OUTSIDE
@@ -45,6 +47,13 @@ class Branch:
             rows = step.apply(rows)
         return rows
 
+    def begin(self, flow: Dataflow) -> tuple[DataFrame | None, tuple[Step, ...]]:
+        """The streaming DataFrame that the user built, if it begins at one, and the steps behind it, however the source is shared."""
+        for at, step in enumerate(self.steps):
+            if isinstance(step, Rest):
+                return step.frame, self.steps[at + 1 :]
+        return flow.sources.get(self.source), self.steps
+
 
 Port = tuple[Branch, ...]
 """What one input of an operator, or a sink, takes in: the rows of all its branches together."""
@@ -57,10 +66,16 @@ class Op:
     id: str
     plan: StatefulPlan
     ports: tuple[Port, ...]
-    where: str
+    node: StatefulNode
     hold_ms: int = 0
     """By how much its rows may be older than the watermark: what comes out of a join is."""
     mode: OutputMode = OutputMode.APPEND
+    name: str | None = None
+    """Given by the user."""
+
+    @property
+    def where(self) -> str:
+        return self.node.where
 
     @property
     def branches(self) -> Iterator[Branch]:
@@ -80,6 +95,10 @@ class Dataflow:
     spread: int = 0
     """Rows are redistributed over so many tasks before every stateless operator (the operator-cloud strategy); 0: never."""
 
+    @property
+    def session(self) -> SparkSession:
+        return next(iter(self.sources.values())).sparkSession
+
     @cached_property
     def by_id(self) -> dict[str, Op]:
         return {op.id: op for op in self.ops}
@@ -92,7 +111,8 @@ class Dataflow:
             return None
         own = list(readers[0].branches)
         plain = all(len(port) == 1 and not port[0].steps and port[0].source in self.sources for port in readers[0].ports)
-        return readers[0] if plain and len({b.source for b in own}) == len(own) else None
+        # Spark keeps offsets by the order of sources in the plan, so that must be the order of the checkpoint.
+        return readers[0] if plain and [b.source for b in own] == list(self.sources) else None
 
     @cached_property
     def source_readers(self) -> int:
@@ -172,6 +192,19 @@ class Dataflow:
         readers = [other for other in self.ops if [b.source for b in other.branches] == [op.id]]
         return readers[0] if len(readers) == 1 and self.consumers(op.id) == 1 else None
 
+    def renamed(self, ids: Mapping[str, str]) -> Dataflow:
+        """With other ids for operators."""
+
+        def port(old: Port) -> Port:
+            return tuple(replace(branch, source=ids.get(branch.source, branch.source)) for branch in old)
+
+        ops = tuple(replace(op, id=ids.get(op.id, op.id), ports=tuple(port(each) for each in op.ports)) for op in self.ops)
+        return replace(self, ops=ops, outlets=tuple(port(each) for each in self.outlets))
+
+    def reading(self, order: Iterable[str]) -> Dataflow:
+        """With the sources in this order."""
+        return replace(self, sources={name: self.sources[name] for name in order})
+
     def upstream(self, op: Op) -> list[Op]:
         return [self.by_id[b.source] for b in op.branches if b.source in self.by_id]
 
@@ -180,7 +213,8 @@ def compile_flow(outlets: list[tuple[Stream, OutputMode, str]], config: Config) 
     """From what each sink is to get: the stream, the output mode, and where the user wrote it."""
     builder = _Builder(config)
     ports = [builder.port(stream) for stream, _, _ in outlets]
-    flow = Dataflow(builder.sources, tuple(builder.ops), tuple(ports))
+    flow = Dataflow(builder.sources, builder.named_ops(), tuple(ports)).renamed(builder.ids())
+    ports = list(flow.outlets)
     modes: dict[str, OutputMode] = {}
     for port, (_, mode, where) in zip(ports, outlets, strict=True):
         for branch in port:
@@ -198,7 +232,7 @@ def compile_flow(outlets: list[tuple[Stream, OutputMode, str]], config: Config) 
                 found=str(mode),
             )
         ops.append(replace(op, mode=mode))
-    flow = Dataflow(flow.sources, tuple(ops), flow.outlets)
+    flow = _reading_once(Dataflow(flow.sources, tuple(ops), flow.outlets))
     return _spread(flow, outlets[0][0].sparkSession) if config.strategy == Strategy.OPERATOR_CLOUD else flow
 
 
@@ -214,6 +248,21 @@ def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
     return Dataflow(flow.sources, ops, tuple(apart(port) for port in flow.outlets), tasks)
 
 
+def _reading_once(flow: Dataflow) -> Dataflow:
+    """Streams of one source read it together; what differs between them are steps of each reader."""
+    sources, parts = shared(flow.sources)
+
+    def port(old: Port) -> Port:
+        found = []
+        for branch in old:
+            source, rest = parts.get(branch.source, (branch.source, None))
+            found.append(Branch(source, branch.steps if rest is None else (rest, *branch.steps)))
+        return tuple(found)
+
+    ops = tuple(replace(op, ports=tuple(port(each) for each in op.ports)) for op in flow.ops)
+    return Dataflow(sources, ops, tuple(port(each) for each in flow.outlets))
+
+
 class _Builder:
     """Walks the graph from its sinks to its sources."""
 
@@ -222,7 +271,8 @@ class _Builder:
         self.sources: dict[str, DataFrame] = {}
         self.ops: list[Op] = []
         self._ids: dict[int, str] = {}
-        self._keep: list[object] = []
+        self._names: dict[str, str] = {}
+        """What the user calls operators, by id."""
 
     def port(self, stream: Stream) -> Port:
         node = stream.origin
@@ -233,7 +283,27 @@ class _Builder:
         if isinstance(node, UnionNode):
             inner = [branch for each in node.inputs for branch in self.port(each)]
             return tuple(Branch(branch.source, (*branch.steps, *stream.steps)) for branch in inner)
-        return (Branch(self._op(node), stream.steps),)
+        op = self._op(node)
+        if stream.name is not None and self._names.setdefault(op, stream.name) != stream.name:
+            raise QueryError(where=node.where, wanted="one name for an operator", found=f"{self._names[op]!r} and {stream.name!r}")
+        return (Branch(op, stream.steps),)
+
+    def named_ops(self) -> tuple[Op, ...]:
+        return tuple(replace(op, name=self._names.get(op.id)) for op in self.ops)
+
+    def ids(self) -> dict[str, str]:
+        """How operators are called: as the user says, else by their kind and a number."""
+        given: dict[str, str] = {}
+        for op in self.ops:
+            if op.id in self._names:
+                name = self._names[op.id].replace(" ", "_")
+                if name in given.values():
+                    raise QueryError(where=op.where, wanted="a name of its own for every operator", found=f"{name!r} twice")
+                given[op.id] = name
+        for op in self.ops:
+            if op.id not in given:
+                given[op.id] = free_id(op.plan.operator_id, given.values())
+        return given
 
     def _source(self, stream: Stream) -> str:
         key = id(stream.frame)
@@ -248,15 +318,22 @@ class _Builder:
             return self._ids[key]
         ports = tuple(self.port(stream) for stream in node.inputs)
         plan = compile_node(node, self.config)
-        number = sum(op.plan.operator_id == plan.operator_id for op in self.ops)
-        name = f"{plan.operator_id}-{number + 1}" if number else plan.operator_id
+        name = f"op{len(self.ops)}"
         above = [op for op in self.ops if any(b.source == op.id for port in ports for b in port)]
         hold_ms = max((op.hold_ms + op.plan.hold_ms for op in above), default=0)
-        self.ops.append(Op(name, plan, ports, node.where, hold_ms))
-        # The id of an object is only its own while it lives.
-        self._keep.append(node)
+        # It also keeps the node: the id of an object is only its own while it lives.
+        self.ops.append(Op(name, plan, ports, node, hold_ms))
         self._ids[key] = name
         return name
+
+
+def free_id(kind: str, taken: Collection[str]) -> str:
+    """The kind of an operator, with a number if others have that already.
+
+    >>> free_id("aggregate", ["aggregate", "aggregate-2", "join"])
+    'aggregate-3'
+    """
+    return next(name for name in chain((kind,), (f"{kind}-{number}" for number in count(2))) if name not in taken)
 
 
 def inputs_of(flow: Dataflow) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,18 @@ from pyspark.sql import types as T
 
 from headrace.compile.buffers import kernels, readers
 from headrace.compile.plan import StatefulPlan
-from headrace.compile.sides import Joined, SideColumns, between, hash_of_row, joined, own_templates, share_places, side_columns, text_of, travelling
+from headrace.compile.sides import (
+    Joined,
+    SideColumns,
+    between,
+    hash_of_row,
+    joined,
+    own_templates,
+    share_places,
+    side_columns,
+    text_of,
+    travelling,
+)
 from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import ProductNode

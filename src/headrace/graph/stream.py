@@ -21,6 +21,7 @@ from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError, require
 from headrace.graph import joins
 from headrace.graph.grouped import GroupedStream, grouped
+from headrace.graph.names import checked_name
 from headrace.graph.nodes import Call, DedupNode, Method, Node, SharedNode, StatefulNode, Step, UnionNode
 from headrace.graph.origin import user_line
 from headrace.graph.sources import check_source, check_step
@@ -51,6 +52,8 @@ class Stream:
     """What is done to the rows of the origin."""
     append_only: bool = True
     """Whether a row, once emitted, stands; the results of a running aggregate do not."""
+    name: str | None = None
+    """What the user calls the operator that the rows come from."""
 
     @property
     def schema(self) -> StructType:
@@ -275,6 +278,18 @@ class Stream:
         return self._after(DedupNode(self, resolved, where))
 
     drop_duplicates = dropDuplicates
+
+    def named(self, name: str) -> Stream:
+        """Give the stateful operator whose results these are a name: its id everywhere, and how its state is found after a restart.
+
+        Without one, an operator is recognised by what feeds it and what it computes. A name keeps its state also when that changes,
+        as long as the state's columns stay the same: give one to every operator of a query that is to live long.
+
+        >>> totals = calls.groupBy("src").agg(F.sum("seconds").alias("seconds")).named("totals by caller")
+        >>> totals.columns
+        ['src', 'seconds']
+        """
+        return replace(self, name=checked_name(self.origin, name, user_line("named")))
 
     @property
     def writeStream(self) -> StreamWriter:

@@ -20,6 +20,9 @@ from headrace.state.routing import Routing
 FOLDER = "headrace"
 ROUTING = "routing.json"
 LEASE_SECONDS_MAX = 3600
+FORMAT = 3
+"""Of query.json. Since 3 it says which operator is which."""
+_PARTS = {"identities": dict, "sources": list, "retired": list}
 
 
 def local_path(location: str) -> Path:
@@ -45,6 +48,7 @@ class Checkpoint:
         self.runs = self.directory / "runs"
         self.staged = self.directory / "staged"
         self.leases = self.directory / "leases"
+        self._wanted: dict[str, Any] = {}
         self._files: dict[int, set[tuple[str, str]]] = {}
         self._claimed: int | None = None
         self._claiming = threading.Lock()
@@ -59,11 +63,20 @@ class Checkpoint:
             )
         return found
 
-    def open(self, stores: dict[str, tuple[Layout, dict[str, object]]]) -> None:
-        """Create the folder, or check that it belongs to this query, by the layout and description of every store."""
+    @property
+    def is_there(self) -> bool:
+        """Whether a query has begun here."""
+        return (self.directory / "query.json").exists()
+
+    def open(self, stores: dict[str, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
+        """Create the folder, or check that it belongs to this query, by the layout and description of every store.
+
+        ``about`` says which operators and sources these are; see ``runtime/identity.py``.
+        """
         identity = self.directory / "query.json"
         wanted = {
-            "format": 2,
+            "format": FORMAT,
+            **about,
             "operators": {
                 name: {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
                 for name, (layout, about) in stores.items()
@@ -81,13 +94,23 @@ class Checkpoint:
                 )
             for folder in (self.manifests.directory, self.runs, self.staged, self.leases):
                 folder.mkdir(parents=True, exist_ok=True)
-            temporary = identity.with_suffix(".tmp")
-            with open(temporary, "w") as file:
-                file.write(json.dumps(wanted, indent=2, default=str))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(identity)
-            sync_directory(self.directory)
+            self._write_identity(wanted)
+        self._wanted = wanted
+
+    def keep_identity(self) -> None:
+        """Note what has changed since the query last ran: names, operators that came or went. Only the owner may."""
+        if json.loads(json.dumps(self._wanted, default=str)) != self.identity():
+            self._write_identity(self._wanted)
+
+    def _write_identity(self, identity: dict[str, Any]) -> None:
+        path = self.directory / "query.json"
+        temporary = path.with_suffix(".tmp")
+        with open(temporary, "w") as file:
+            file.write(json.dumps(identity, indent=2, default=str))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+        sync_directory(self.directory)
 
     def claim(self) -> None:
         """Be the only query on this checkpoint, until released. The lock of a process that died is freed by its kernel."""
@@ -124,6 +147,8 @@ class Checkpoint:
             data: dict[str, Any] = json.loads(path.read_text())
             if not isinstance(data["operators"], dict):
                 raise TypeError("operators")
+            if data["format"] == FORMAT and not all(isinstance(data[name], kind) for name, kind in _PARTS.items()):
+                raise TypeError("identities")
         except (ValueError, KeyError, TypeError) as broken:
             raise CorruptStateError(
                 path=str(path),
@@ -131,31 +156,26 @@ class Checkpoint:
                 found="text that is none",
                 hint="restore the file from a backup; nothing was guessed",
             ) from broken
+        if data["format"] != FORMAT:
+            raise CheckpointMismatchError(
+                where=str(self.location),
+                wanted=f"a checkpoint of format {FORMAT}",
+                found=f"one of format {data['format']}, which another version of Headrace wrote",
+                hint="go on with that version, or start with a new checkpointLocation",
+            )
         return data
 
     def _check_identity(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-        if set(found["operators"]) != set(wanted["operators"]):
-            raise CheckpointMismatchError(
-                where=str(self.location),
-                wanted=f"a checkpoint of this query ({', '.join(wanted['operators'])})",
-                found=f"one of another query ({', '.join(found['operators'])})",
-                hint="give the query a checkpointLocation of its own",
-            )
+        """Stores that both have are of one shape; which there are was checked before."""
         for name, mine in wanted["operators"].items():
             theirs = found["operators"].get(name)
-            if theirs is None or theirs.get("operator") != mine.get("operator"):
-                raise CheckpointMismatchError(
-                    where=str(self.location),
-                    wanted=f"a checkpoint of this query ({name})",
-                    found=f"one of another query ({', '.join(found['operators'])})",
-                    hint="give the query a checkpointLocation of its own",
-                )
-            if all(theirs.get(name) == mine.get(name) for name in ("fingerprint", "window", "keys", "calls")):
+            same = ("fingerprint", "window", "keys", "calls")
+            if theirs is None or not self.manifests.versions() or all(theirs.get(each) == mine.get(each) for each in same):
                 continue
             changes = _differences(theirs, mine)
             kind = StateSchemaError if theirs["keys"] == mine["keys"] else CheckpointMismatchError
             raise kind(
-                where=str(self.location),
+                where=f"{self.location}, {name}",
                 wanted="the state that the query now needs: " + "; ".join(f"{k} {new}" for k, (_, new) in changes.items()),
                 found="; ".join(f"{k} {old}" for k, (old, _) in changes.items()),
                 hint="undo the change, or start with a new checkpointLocation and read the stream from its beginning",

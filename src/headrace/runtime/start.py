@@ -28,6 +28,7 @@ from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.executors import Executors
+from headrace.runtime.identity import recognise
 from headrace.runtime.lending import Share
 from headrace.runtime.loop import BatchLoop
 from headrace.runtime.placement import Placement, shares_of
@@ -81,9 +82,12 @@ def start_query(outputs: list[Output], options: dict[str, str], manner: Manner) 
     sinks = tuple(output.make_sink() for output in outputs)
     location = options.get("checkpointLocation") or _default_location(session, name, where, sinks)
     checkpoint = Checkpoint(location)
-    checkpoint.open(_stores(flow))
+    found = recognise(flow, checkpoint, config.operatorChanges)
+    flow = found.flow
+    checkpoint.open(_stores(flow), found.about)
     checkpoint.claim()
     try:
+        checkpoint.keep_identity()
         # Only the owner may sweep: what no manifest names yet may be the next version of a query that runs.
         checkpoint.sweep()
         if not checkpoint.manifests.versions():

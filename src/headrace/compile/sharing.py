@@ -1,0 +1,111 @@
+"""Streams of one source in one query: the source is read once, and what differs between them is done on the batch.
+
+``e.filter(a)`` and ``e.filter(b)`` are two streaming DataFrames over one source. Spark would read it for each. Both have a part in common,
+here ``e``: that is the query's source, and the filters become steps of those who read it. Steps move to the batch only where they mean the
+same there: not watermarks, whose statistics are the streaming plan's, nor what depends on chance or on the time of the batch.
+Two calls of ``load()`` are two sources, even if they read one folder: Spark keeps an offset log for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from headrace.compile import catalyst
+from headrace.compile.lineage import is_without_code, lines
+
+_STEPS = {"Project", "Filter", "Generate", "SubqueryAlias", "Join"}
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The steps of a streaming DataFrame that are done on the batch, on rows of the part that it shares with others."""
+
+    frame: DataFrame
+    """The whole of it."""
+    base: DataFrame
+    """The part that is shared, as it is in this one."""
+    method: str = "steps on rows of a shared source"
+    where: str = ""
+
+    def apply(self, rows: DataFrame) -> DataFrame:
+        plan = catalyst.substitute(self.frame.sparkSession, catalyst.analyzed(self.frame), [(self.base, rows)])
+        return catalyst.frame_of(rows.sparkSession, plan)
+
+    def __str__(self) -> str:
+        base = catalyst.analyzed(self.base)
+        return "; ".join(reversed(lines(catalyst.analyzed(self.frame), lambda node: [] if node.equals(base) else None)))
+
+
+def anchor(frame: DataFrame) -> Any:
+    """The part of a streaming DataFrame's plan that must stay in the streaming plan."""
+    return _chain(frame)[-1]
+
+
+def shared(frames: dict[str, DataFrame]) -> tuple[dict[str, DataFrame], dict[str, tuple[str, Rest | None]]]:
+    """The sources that are read; and for each of the given ones, which of them is read for it, and what is left to do on its rows."""
+    chains = {name: _chain(frame) for name, frame in frames.items()} if len(frames) > 1 else {name: [] for name in frames}
+    groups: list[list[str]] = []
+    for name, chain in chains.items():
+        mine = next((group for group in groups if _same(chains[group[0]][-1], chain[-1])), None)
+        groups.append([name]) if mine is None else mine.append(name)
+    sources: dict[str, DataFrame] = {}
+    found: dict[str, tuple[str, Rest | None]] = {}
+    for first, *others in groups:
+        if not others:
+            sources[first], found[first] = frames[first], (first, None)
+            continue
+        session = frames[first].sparkSession
+        depth = _depth_in_common([chains[name] for name in (first, *others)])
+        sources[first] = catalyst.frame_of(session, chains[first][-depth])
+        for name in (first, *others):
+            whole = depth == len(chains[name])
+            found[name] = (first, None if whole else Rest(frames[name], catalyst.frame_of(session, chains[name][-depth])))
+    return sources, found
+
+
+def _chain(frame: DataFrame) -> list[Any]:
+    """From the root of a plan downwards, as far as steps may move, and what is below them."""
+    stay = catalyst.patterns(frame.sparkSession, catalyst.MOMENTARY)
+    node = catalyst.analyzed(frame)
+    chain = [node]
+    while (child := _below(node, stay)) is not None:
+        chain.append(child)
+        node = child
+    return chain
+
+
+def _below(node: Any, stay: list[Any]) -> Any | None:
+    """What a step that may move is done on."""
+    if catalyst.class_name(node) not in _STEPS:
+        return None
+    if not all(each.deterministic() and not any(each.containsPattern(p) for p in stay) for each in catalyst.items(node.expressions())):
+        return None
+    children = list(catalyst.items(node.children()))
+    streaming = [child for child in children if child.isStreaming()]
+    static = [child for child in children if not child.isStreaming()]
+    if len(streaming) != 1 or any(not each.deterministic() or any(each.containsPattern(p) for p in stay) for each in static):
+        return None
+    return streaming[0]
+
+
+def _depth_in_common(chains: list[list[Any]]) -> int:
+    """How many nodes from the lowest one upwards are the same in all chains."""
+    depth = 1
+    for nodes in list(zip(*(reversed(chain) for chain in chains), strict=False))[1:]:
+        if not all(_same(nodes[0], node) for node in nodes[1:]):
+            break
+        depth += 1
+    return depth
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two plans give the same rows of the same source. Watermarks have ids of their own, so plans may differ in name only."""
+    if one.equals(other):
+        return True
+    mine, theirs = ([node for node in catalyst.walk(plan) if not node.children().size()] for plan in (one, other))
+    if len(mine) != len(theirs) or not all(a.equals(b) for a, b in zip(mine, theirs, strict=True)):
+        return False
+    return is_without_code(one) and is_without_code(other) and lines(one) == lines(other)

@@ -1,0 +1,255 @@
+"""Which stored state belongs to which operator of a query, and which offsets to which source.
+
+A checkpoint keeps, beside each operator's id, the name that the user gave it and a fingerprint of what feeds it and what it computes
+(``compile/lineage.py``). After a restart every operator looks for its own: by its name, else by its fingerprint, wherever it now stands in
+the program. What is not found is not guessed:
+
+- An operator that the checkpoint does not know, or one that the query no longer has, is an error. With the option
+  ``headrace.operatorChanges=accept`` the first starts with empty state at the next batch, and the state of the second is dropped for good.
+- Operators that cannot be told apart must be named, unless their words say all that their state depends on: then their states are equal,
+  and it does not matter which has which.
+- Spark keeps offsets by the order of sources, so sources are read in the order in which the checkpoint has them. None can come or go.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.compile.catalyst import analyzed
+from headrace.compile.dataflow import Dataflow, Op, free_id
+from headrace.compile.lineage import Lineage, digest, lineages, lines, says_all, sources_in
+from headrace.compile.sharing import anchor
+from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError
+from headrace.runtime.checkpoint import Checkpoint, describe_layout
+
+ACCEPT = "accept"
+_NEW_LOCATION = "start with a new checkpointLocation and read the stream from its beginning"
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A query under the ids of its checkpoint."""
+
+    flow: Dataflow
+    about: dict[str, Any]
+    """What the checkpoint is to keep of it."""
+
+
+def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognised:
+    """Find every operator's state and every source's offsets; refuse what does not fit."""
+    known = lineages(flow)
+    by_name = lineages(flow, by_name=True) if any(op.name for op in flow.ops) else known
+    _refuse_doubtful_twins(flow, known)
+    stored = checkpoint.identity() if checkpoint.is_there else None
+    versions = checkpoint.manifests.versions() if stored is not None else []
+    since = versions[-1] + 1 if versions else 0
+    if stored is None:
+        return Recognised(flow, _about(flow, known, by_name, {}, since, []))
+    before: dict[str, dict[str, Any]] = stored["identities"] if versions else {}
+    ids = _Matching(str(checkpoint.location), flow, (known, by_name), before).ids()
+    new, gone = [op for op in flow.ops if op.id not in ids], [name for name in before if name not in ids.values()]
+    if before and (new or gone):
+        _accept_or_refuse(checkpoint, flow, known, stored, new, gone, changes)
+    retired = [*stored["retired"], *gone]
+    for op in new:
+        wanted = op.id if op.name is not None and op.id not in before else op.plan.operator_id
+        ids[op.id] = free_id(wanted, {*ids.values(), *before, *retired})
+    flow = _in_order(flow.renamed(ids), stored["sources"], checkpoint)
+    known, by_name = ({ids[name]: each for name, each in lineage.items()} for lineage in (known, by_name))
+    return Recognised(flow, _about(flow, known, by_name, before, since, retired))
+
+
+def _about(
+    flow: Dataflow,
+    known: dict[str, Lineage],
+    by_name: dict[str, Lineage],
+    before: dict[str, dict[str, Any]],
+    since: int,
+    retired: list[str],
+) -> dict[str, Any]:
+    identities = {}
+    for op in flow.ops:
+        lineage, old = known[op.id], before.get(op.id, {})
+        identities[op.id] = {
+            "name": op.name or old.get("name"),
+            "kind": op.plan.operator_id,
+            "fingerprint": lineage.fingerprint,
+            "fingerprint_by_name": by_name[op.id].fingerprint,
+            "reads": [list(each) for each in lineage.reads],
+            "computes": lineage.computes,
+            "since": old.get("since", since),
+        }
+    return {"identities": identities, "sources": _sources(flow), "retired": retired}
+
+
+def _refuse_doubtful_twins(flow: Dataflow, known: dict[str, Lineage]) -> None:
+    """Operators with equal fingerprints and no names must have equal states."""
+    first: dict[str, Op] = {}
+    for op in flow.ops:
+        other = first.setdefault(known[op.id].fingerprint, op) if op.name is None else op
+        if other is not op and not says_all(flow, op):
+            raise QueryError(
+                "after a restart nobody could say whose state is whose",
+                where=op.where,
+                wanted="operators that can be told apart",
+                found=f"two of kind {op.plan.operator_id} with the same input, whose own functions may differ (the other: {other.where})",
+                hint="give them names: .named('...') behind each",
+            )
+
+
+@dataclass
+class _Matching:
+    """Operators of the query, and those of the checkpoint."""
+
+    where: str
+    flow: Dataflow
+    known: tuple[dict[str, Lineage], dict[str, Lineage]]
+    """By all that feeds them, and with the names of operators before them in place of what feeds those."""
+    before: dict[str, dict[str, Any]]
+
+    def ids(self) -> dict[str, str]:
+        """The stored id of each operator that is found."""
+        found: dict[str, str] = {}
+        for op in self.flow.ops:
+            mine = [name for name, each in self.before.items() if op.name is not None and op.name in (each["name"], name)]
+            if mine:
+                self._check_kind(op, mine[0])
+                found[op.id] = mine[0]
+        for which, known in zip(("fingerprint", "fingerprint_by_name"), self.known, strict=True):
+            for op in (op for op in self.flow.ops if op.id not in found):
+                own = known[op.id].fingerprint
+                equal = [name for name, each in self.before.items() if each[which] == own and name not in found.values()]
+                if len({self.before[name]["since"] for name in equal}) > 1:
+                    raise self._twins_of_different_age(op, equal)
+                if equal:
+                    found[op.id] = equal[0]
+        return found
+
+    def _check_kind(self, op: Op, stored: str) -> None:
+        kind = self.before[stored]["kind"]
+        if kind != op.plan.operator_id:
+            raise CheckpointMismatchError(
+                where=f"{self.where}, operator {stored!r}",
+                wanted=f"state of {kind}, which the checkpoint has under this name",
+                found=f"{op.plan.operator_id} ({op.where})",
+                hint="give the operator another name, or " + _NEW_LOCATION,
+            )
+
+    def _twins_of_different_age(self, op: Op, equal: list[str]) -> CheckpointMismatchError:
+        ages = ", ".join(f"{name} since version {self.before[name]['since']}" for name in equal)
+        return CheckpointMismatchError(
+            where=f"{self.where}, {op.where}",
+            wanted="one stored state that is this operator's",
+            found=f"several with the same input and the same computation: {ages}",
+            hint=f"say which is which: .named({equal[0]!r}) behind one, .named({equal[1]!r}) behind the other",
+        )
+
+
+def _accept_or_refuse(
+    checkpoint: Checkpoint,
+    flow: Dataflow,
+    known: dict[str, Lineage],
+    stored: dict[str, Any],
+    new: list[Op],
+    gone: list[str],
+    changes: str,
+) -> None:
+    location = str(checkpoint.location)
+    if changes != ACCEPT:
+        alike = [name for op in new[:1] for name in gone if stored["identities"][name]["kind"] == op.plan.operator_id]
+        raise _changed(location, new[0], known[new[0].id], alike[0], stored) if alike else _more_or_less(location, new, gone)
+    for op in new:
+        if op.plan.initial is not None:
+            wanted = "a new checkpoint for an operator with initial state"
+            raise CheckpointMismatchError(where=f"{location}, {op.where}", wanted=wanted, found="one that has versions", hint=_NEW_LOCATION)
+        twins = [n for n, each in stored["identities"].items() if each["fingerprint"] == known[op.id].fingerprint and n not in gone]
+        if twins and op.name is None:
+            wanted = f"a name for a new operator that computes what {twins[0]!r} does"
+            raise CheckpointMismatchError(where=f"{location}, {op.where}", wanted=wanted, found="none", hint="call .named('...') on it")
+    if new:
+        names = ", ".join(f"{op.id} ({op.where})" for op in new)
+        warnings.warn(f"{location}: new operators start with empty state, without the rows before now: {names}", stacklevel=2)
+    if gone:
+        warnings.warn(f"{location}: the query no longer has these operators, and their state is dropped: {', '.join(gone)}", stacklevel=2)
+
+
+def _changed(location: str, op: Op, now: Lineage, name: str, stored: dict[str, Any]) -> CheckpointMismatchError | StateSchemaError:
+    """The operator that took the place of a stored one is another."""
+    then = stored["identities"][name]
+    parts = {part: (then["computes"].get(part), now.computes.get(part)) for part in {**then["computes"], **now.computes}}
+    layouts = {
+        f"layout of {store}": (stored["operators"].get(store, {}).get("layout"), describe_layout(each.layout))
+        for store, each in ((f"{name}.{key}" if key else name, each) for key, each in op.plan.operator.stores.items())
+    }
+    differing = {part: pair for part, pair in {**parts, **layouts}.items() if pair[0] != pair[1]}
+    if not differing or then["reads"] != [list(each) for each in now.reads]:
+        old, new = (_only(a, b) for a, b in ((then["reads"], now.reads), (now.reads, then["reads"])))
+        differing = {"input": (old, new), **differing}
+    same_state = not any(part.startswith("layout") for part in differing)
+    keep = f"; or, if it is to go on with that state, call .named({name!r}) on it" if same_state else ""
+    of_state = "keys" not in differing and set(differing) - {"input", "window", "operator"}
+    kind = StateSchemaError if of_state else CheckpointMismatchError
+    return kind(
+        where=f"{location}, operator {name!r} ({op.where})",
+        wanted="the operator whose state is stored: " + "; ".join(f"{part} {old}" for part, (old, _) in differing.items()),
+        found="; ".join(f"{part} {new}" for part, (_, new) in differing.items()),
+        hint=f"undo the change, or {_NEW_LOCATION}{keep}; option('headrace.operatorChanges', 'accept') drops the state and starts empty",
+    )
+
+
+def _only(one: Any, other: Any) -> str:
+    """The lines that only the first of two descriptions has."""
+    theirs = {line.strip() for each in other for line in each}
+    own = [line.strip() for each in one for line in each if line.strip() not in theirs]
+    return "; ".join(own) or "the same lines in another order"
+
+
+def _more_or_less(location: str, new: list[Op], gone: list[str]) -> CheckpointMismatchError:
+    parts = []
+    if new:
+        parts.append("new: " + ", ".join(f"{op.id} ({op.where})" for op in new))
+    if gone:
+        parts.append("missing: " + ", ".join(gone))
+    return CheckpointMismatchError(
+        where=location,
+        wanted="the operators that this checkpoint has state of",
+        found="; ".join(parts),
+        hint="option('headrace.operatorChanges', 'accept'): new ones then start with empty state, without the rows before now, and the "
+        f"state of missing ones is dropped. Or {_NEW_LOCATION}",
+    )
+
+
+def _sources(flow: Dataflow) -> list[dict[str, Any]]:
+    found = []
+    for name, frame in flow.sources.items():
+        readers = sorted(op.id for op in flow.ops if any(branch.source == name for branch in op.branches))
+        found.append({"reads": sources_in(analyzed(frame)), "anchor": digest(lines(anchor(frame))), "readers": readers})
+    return found
+
+
+def _in_order(flow: Dataflow, stored: list[dict[str, Any]], checkpoint: Checkpoint) -> Dataflow:
+    """The sources in the order of the checkpoint, whose offsets are kept by it."""
+    now = dict(zip(flow.sources, _sources(flow), strict=True))
+    place: dict[str, int] = {}
+    ways: list[Callable[[dict[str, Any]], Any]] = [
+        lambda each: (each["anchor"], each["readers"]),
+        lambda each: (each["reads"], each["readers"]),
+        lambda each: each["anchor"],
+        lambda each: each["reads"],
+    ]
+    for way in ways:
+        for name, mine in now.items():
+            free = [at for at, each in enumerate(stored) if at not in place.values() and way(each) == way(mine)]
+            if name not in place and free:
+                place[name] = free[0]
+    if len(place) != len(now) or len(place) != len(stored):
+        raise CheckpointMismatchError(
+            where=str(checkpoint.location),
+            wanted="the sources that this checkpoint has offsets of: " + "; ".join(text for each in stored for text in each["reads"]),
+            found="; ".join(text for each in now.values() for text in each["reads"]),
+            hint=f"undo the change, or {_NEW_LOCATION}; a query cannot get or lose a source on its way",
+        )
+    return flow.reading(sorted(place, key=lambda name: place[name]))

@@ -51,6 +51,7 @@ PARTIALS: list[P.Partial] = [
     P.Extreme(pa.float64(), greatest=False),
     P.Moments(),
     P.Pick(pa.string(), pa.timestamp("us", tz="UTC"), greatest=True),
+    P.PickRow((pa.string(), pa.struct([("a", pa.list_(pa.int64()))])), pa.struct([("t", pa.int64())]), greatest=False),
     P.Distinct(pa.date32()),
     P.Registers(),
     P.Both(P.DecimalSum(pa.decimal128(20, 2)), P.Count()),
@@ -73,7 +74,8 @@ def test_partials_survive(partial: P.Partial) -> None:
 
 @pytest.mark.parametrize("partial", PARTIALS, ids=repr)
 def test_every_column_of_a_partial_has_a_label(partial: P.Partial) -> None:
-    labels = D.column_labels(partial, "f(x)")
+    calls = [f"f(x{at})" for at in range(len(partial.values) if isinstance(partial, P.PickRow) else 1)]
+    labels = D.column_labels(partial, *calls)
     assert len(labels) == len(partial.types) == len(set(labels))
 
 
@@ -97,7 +99,7 @@ MEAN = (P.Both(P.Sum(pa.float64()), P.Count()),)
     ids=lambda o: type(o).__name__,
 )
 def test_operators_survive_with_the_fingerprint_of_their_layout(operator: Any) -> None:
-    calls = ["avg(v)"] if hasattr(operator, "partials") else []
+    calls = [("avg(v)",)] if hasattr(operator, "partials") else []
     about = through_json(D.describe(operator, MAIN, keys=["who", "where"], sub="pane", calls=calls))
     again = D.from_description(about)
     assert again == operator

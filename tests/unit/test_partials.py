@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import zlib
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -66,6 +67,11 @@ def splits(draw: st.DrawFn, rows: int) -> Split:
     parts = sorted({0, *draw(st.sets(st.integers(0, rows - 1)))})
     groups = sorted({0, *draw(st.sets(st.integers(0, len(parts) - 1)))})
     return Split(parts, groups)
+
+
+def splits_into_one(rows: int) -> st.SearchStrategy[Split]:
+    """Any parts, all of one group."""
+    return splits(rows).map(lambda split: Split(split.parts, [0]))
 
 
 def nullable(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
@@ -284,6 +290,57 @@ def test_the_value_of_the_least_or_greatest_order(value_kind: str, order_kind: s
         assert spark_key(once[1][i]) == spark_key(best)
 
 
+structs = pa.struct([("a", pa.int64()), ("b", pa.struct([("x", pa.float64()), ("y", pa.string())]))])
+some_structs = st.fixed_dictionaries(
+    {
+        "a": st.none() | st.integers(0, 1),
+        "b": st.none()
+        | st.fixed_dictionaries({"x": st.sampled_from([None, 0.0, -0.0, 1.0, NAN, -INF]), "y": st.sampled_from([None, "", "a", "é"])}),
+    }
+)
+
+
+def struct_key(value: dict[str, Any]) -> Any:
+    """Spark's order of structs: field by field (here the alphabet's order), null first."""
+    fields = [value[name] for name in sorted(value)]
+    return tuple((0,) if v is None else (1, struct_key(v) if isinstance(v, dict) else spark_key(v)) for v in fields)
+
+
+@pytest.mark.parametrize("greatest", [False, True])
+@given(st.lists(st.none() | some_structs, min_size=1, max_size=20), st.data())
+def test_least_and_greatest_structs(greatest: bool, rows: list[Any], data: st.DataObject) -> None:
+    split = split_of(data, len(rows))
+    once, twice = both_ways(P.Extreme(structs, greatest), [pa.array(rows, structs)], split)
+    for i, group in enumerate(groups_of(rows, split)):
+        present = [struct_key(v) for v in group if v is not None]
+        for found in (once[0][i], twice[0][i]):
+            assert (None if found is None else struct_key(found)) == ((max if greatest else min)(present) if present else None)
+
+
+@pytest.mark.parametrize("greatest", [False, True])
+@given(st.data())
+def test_all_values_are_picked_from_one_row_however_rows_are_split(greatest: bool, data: st.DataObject) -> None:
+    """Rows with many ties, in any order, cut in any way: always the same row, and always one of those that were there."""
+    values = st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, "a", "z"]), st.sampled_from([None, [], [None], [1]]))
+    drawn = data.draw(st.lists(st.tuples(values, st.none() | some_structs), min_size=1, max_size=15))
+    # The compiler makes a tie of all values.
+    rows = [(*row, order, zlib.crc32(repr(row).encode())) for row, order in drawn]
+    partial = P.PickRow((pa.int64(), pa.string(), pa.list_(pa.int64())), structs, greatest)
+    picked = []
+    for _ in range(2):
+        rows = data.draw(st.permutations(rows))
+        columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(partial.types)]
+        for way in both_ways(partial, columns, data.draw(splits_into_one(len(rows)))):
+            picked.append(tuple(column[0] for column in way))
+    ordered = [row for row in rows if row[3] is not None]
+    if not ordered:
+        assert all(row[3] is None for row in picked)
+        return
+    best = (max if greatest else min)(struct_key(row[3]) for row in ordered)
+    assert len({repr((*row[:3], row[4])) for row in picked}) == 1
+    assert repr((*picked[0][:3], picked[0][4])) in {repr((*row[:3], row[4])) for row in ordered if struct_key(row[3]) == best}
+
+
 @pytest.mark.parametrize("kind", ["bigint", "double", "string", "binary", "decimal", "boolean", "date", "timestamp"])
 @given(st.data())
 def test_distinct_values(kind: str, data: st.DataObject) -> None:
@@ -330,6 +387,7 @@ def test_two_partials_side_by_side() -> None:
         (P.Extreme(pa.string(), True), ["a"]),
         (P.Moments(), [2.0, 1.5, 0.5]),
         (P.Pick(pa.int64(), pa.int64(), False), [1, 2]),
+        (P.PickRow((pa.string(), pa.map_(pa.string(), pa.int64())), pa.struct([("t", pa.int64())]), True), ["a", [("b", 1)], {"t": 2}, 7]),
         (P.Distinct(pa.int64()), [[1, 2]]),
         (P.Registers(), [[257]]),
         (P.Both(P.Sum(pa.float64()), P.Count()), [1.5, 1]),

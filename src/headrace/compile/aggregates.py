@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from headrace.compile import catalyst, event_time
 from headrace.compile.functions import REPLACED, Context, Piece, take_apart
+from headrace.compile.picks import Parts, together
 from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.compile.windowing import NEVER, TIME, Key, Windowing, windowing
@@ -43,29 +44,31 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     calls = _calls(results)
     context = Context(session, *_event_time(staged), ansi=session.conf.get("spark.sql.ansi.enabled") == "true")
     pieces = {text: take_apart(call, context) for text, call in calls.items()}
+    parts = together(pieces)
 
     kind = windowing(node, staged, keys)
     stored = [k for k in keys if k.internal != kind.time_key]
     names = [f"k{i}" for i in range(len(stored))] or [_NO_KEY]
     key_types = [k.type for k in stored] or [T.ByteType()]
     key_columns = [encode(normalize(F.col(k.internal), k.type), k.type) for k in stored] or [F.lit(0).cast("byte")]
-    value_types = [each for piece in pieces.values() for each in piece.partial.types]
+    value_types = [each for piece in parts.pieces for each in piece.partial.types]
     operator = kind.make(
         tuple((name, arrow_type(each)) for name, each in zip(names, key_types, strict=True)),
         tuple((f"p{i}", each) for i, each in enumerate(value_types)),
-        tuple(piece.partial for piece in pieces.values()),
+        tuple(piece.partial for piece in parts.pieces),
     )
 
-    inputs, row, ones, many = _columns(list(pieces.values()))
+    inputs, row, ones, many = _columns(parts.pieces)
     subs = [] if kind.sub is None else [kind.sub.alias(SUB)]
     source = staged.filter(F.col(TIME).isNotNull()) if TIME in staged.columns else staged
     extra = kind.extra
     selected = source.select(*[c.alias(name) for c, name in zip(key_columns, names, strict=True)], *subs, *extra, *inputs)
 
-    finisher = _Finisher(session, node, keys, stored, names, kind, results, groups, calls, pieces)
-    texts = [str(call.sql()) for call in calls.values()]
+    finisher = _Finisher(session, node, keys, stored, names, kind, results, groups, calls, pieces, parts)
+    texts = {text: str(call.sql()) for text, call in calls.items()}
+    served = [tuple(texts[call] for call in each) for each in parts.calls]
     transported = [transport_type(each) for each in key_types]
-    kernel_schema = kind.schema(names, transported, [each for piece in pieces.values() for each in piece.types])
+    kernel_schema = kind.schema(names, transported, parts.types)
     return StatefulPlan(
         operator_id="aggregate",
         operator=operator,
@@ -88,9 +91,11 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
             "keys": [f"{k.name}: {k.type.simpleString()}" for k in keys],
             "window": kind.text,
             "aggregates": [str(e.name()) for e in results],
-            "calls": texts,
+            "calls": list(texts.values()),
         },
-        kernels={name: describe(operator, name, keys=[k.name for k in stored], sub=kind.sub_name, calls=texts) for name in operator.stores},
+        kernels={
+            name: describe(operator, name, keys=[k.name for k in stored], sub=kind.sub_name, calls=served) for name in operator.stores
+        },
     )
 
 
@@ -119,14 +124,8 @@ def _calls(results: list[Any]) -> dict[str, Any]:
     for result in results:
         for each in catalyst.walk(result):
             if catalyst.class_name(each) == "AggregateExpression":
-                found.setdefault(_text(each), each)
+                found.setdefault(catalyst.text(each), each)
     return found
-
-
-def _text(call: Any) -> str:
-    # Equal calls have equal texts, expression ids included, once their own result ids are left out. Only SQL tells 1 from '1'.
-    canonical = call.canonicalized()
-    return f"{canonical.toString()} {canonical.sql()}"
 
 
 def _without_alias(expression: Any) -> Any:
@@ -179,15 +178,15 @@ class _Finisher:
     groups: list[Any]
     calls: dict[str, Any]
     pieces: dict[str, Piece]
+    parts: Parts
 
     def columns(self, state: bool = False) -> Callable[[DataFrame], DataFrame]:
         """With the window as results show it, or as state does."""
-        finished: dict[str, Column] = {}
-        at = 0
-        for text, piece in self.pieces.items():
-            columns = [F.col(f"p{at + j}") for j in range(len(piece.types))]
-            at += len(columns)
-            finished[text] = _evaluate(self.session, self.calls[text], piece, columns)
+        named = self.parts.columns()
+        finished = {
+            text: _evaluate(self.session, self.calls[text], piece, [F.col(name) for name in named[text]])
+            for text, piece in self.pieces.items()
+        }
         outputs = [self._key(key).alias(key.name) for key in self.keys]
         to_expression: Any = self.session._jvm.org.apache.spark.sql.classic.ExpressionUtils.expression  # type: ignore[union-attr]
         shown_keys = [_without_alias(to_expression(c._jc)) for c in outputs]
@@ -195,7 +194,7 @@ class _Finisher:
         def replaced(expression: Any) -> Any | None:
             """An aggregate by its result; a grouping column, which a result may use too, by the key."""
             if catalyst.class_name(expression) == "AggregateExpression":
-                return to_expression(finished[_text(expression)]._jc)
+                return to_expression(finished[catalyst.text(expression)]._jc)
             return next((key for group, key in zip(self.groups, shown_keys, strict=True) if group.semanticEquals(expression)), None)
 
         if self.node.window is not None and self.kind.shown is not None:

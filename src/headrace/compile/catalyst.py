@@ -58,6 +58,12 @@ def column(session: SparkSession, expression: Any) -> Column:
     return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
 
 
+def text(expression: Any) -> str:
+    """Equal for equal expressions, expression ids included, once their own result ids are left out. Only SQL tells 1 from '1'."""
+    canonical = expression.canonicalized()
+    return f"{canonical.toString()} {canonical.sql()}"
+
+
 def folded(session: SparkSession, constant: Column) -> Column:
     """A constant expression as the literal it amounts to: what is worked out here need not be in every plan that uses it."""
     optimized = session.range(1).select(constant)._jdf.queryExecution().optimizedPlan()

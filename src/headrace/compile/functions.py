@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile import catalyst, hyperloglog
-from headrace.compile.types import arrow_type, check_value, decode, encode, normalize, transport_type
+from headrace.compile.types import arrow_type, check_carried, check_order, check_value, decode, encode, normalize, transport_type
 from headrace.errors import QueryError, UnsupportedError
 from headrace.operators import partials as P
 from headrace.operators.partials import Partial
@@ -48,6 +48,22 @@ class Piece:
     """The result from the partial columns, where there is no evaluateExpression to use."""
     types: list[T.DataType] = field(default_factory=list)
     """Spark types of the partial columns, as they travel."""
+    pick: Picking | None = None
+    """What is picked, for functions that take a value of one of the rows."""
+
+
+@dataclass(frozen=True)
+class Picking:
+    """A value of the row with the least or greatest order. Texts are equal where expressions are."""
+
+    value: Column
+    """Also of rows that a FILTER clause leaves out; those have no order."""
+    value_type: T.DataType
+    value_text: str
+    order: Column
+    order_type: T.DataType
+    order_text: str
+    greatest: bool
 
 
 @dataclass(frozen=True)
@@ -73,8 +89,9 @@ def take_apart(call: Any, context: Context) -> Piece:
     build = _BUILDERS.get(name)
     if build is None or _is_try(function):
         raise UnsupportedError("this aggregate function is not supported", where=where, found=function.prettyName(), supported=SUPPORTED)
-    keep = None if call.filter().isEmpty() else catalyst.column(context.session, call.filter().get())
-    return build(_Call(function, where, keep, context))
+    condition = None if call.filter().isEmpty() else call.filter().get()
+    keep = None if condition is None else catalyst.column(context.session, condition)
+    return build(_Call(function, where, keep, "" if condition is None else catalyst.text(condition), context))
 
 
 @dataclass(frozen=True)
@@ -83,13 +100,19 @@ class _Call:
     where: str
     keep: Column | None
     """The condition of a FILTER clause."""
+    keep_text: str
     context: Context
 
     def child(self, at: int = 0) -> tuple[Column, T.DataType]:
         """An argument and its type; rows that the FILTER clause leaves out give null."""
-        expression = self.function.children().apply(at)
-        value = catalyst.column(self.context.session, expression)
-        return (F.when(self.keep, value) if self.keep is not None else value), catalyst.data_type(expression)
+        value = catalyst.column(self.context.session, self.function.children().apply(at))
+        return self.kept(value), catalyst.data_type(self.function.children().apply(at))
+
+    def kept(self, value: Column) -> Column:
+        return F.when(self.keep, value) if self.keep is not None else value
+
+    def child_text(self, at: int = 0) -> str:
+        return catalyst.text(self.function.children().apply(at))
 
     def buffer_type(self, name: str) -> T.DataType:
         for each in catalyst.items(self.function.aggBufferAttributes()):
@@ -165,10 +188,10 @@ def _average(call: _Call) -> Piece:
 def _extreme(greatest: bool) -> Callable[[_Call], Piece]:
     def build(call: _Call) -> Piece:
         value, kind = call.child()
-        check_value(kind, call.where)
+        check_order(kind, call.where)
         name, aggregate = ("max", F.max) if greatest else ("min", F.min)
         # Spark sorts to aggregate values of variable length; shipping the rows is cheaper.
-        fixed = not isinstance(kind, T.StringType | T.CharType | T.VarcharType | T.BinaryType)
+        fixed = not isinstance(kind, T.StringType | T.CharType | T.VarcharType | T.BinaryType | T.StructType)
         return Piece(
             P.Extreme(arrow_type(kind), greatest),
             [encode(value, kind)],
@@ -195,18 +218,22 @@ def _moments(call: _Call) -> Piece:
     )
 
 
-def _pick(call: _Call, value: tuple[Column, T.DataType], order: tuple[Column, T.DataType], greatest: bool) -> Piece:
-    (x, x_type), (y, y_type) = value, order
-    check_value(x_type, call.where)
-    check_value(y_type, call.where)
+def _pick(call: _Call, order: Column, order_type: T.DataType, order_text: str, greatest: bool) -> Piece:
+    """The function's first argument, of the row with the least or greatest order."""
+    expression = call.function.children().apply(0)
+    value, kind = catalyst.column(call.context.session, expression), catalyst.data_type(expression)
+    check_carried(kind, call.where)
+    check_order(order_type, call.where)
     return Piece(
-        P.Pick(arrow_type(x_type), arrow_type(y_type), greatest),
-        [encode(x, x_type), encode(y, y_type)],
+        P.Pick(arrow_type(kind), arrow_type(order_type), greatest),
+        [encode(value, kind), encode(order, order_type)],
         lambda i: [i[0], i[1]],
         None,
         None,
-        finish=lambda p: decode(p[0], x_type),
-        types=[transport_type(x_type), transport_type(y_type)],
+        # Where no row has an order, none has won.
+        finish=lambda p: F.when(p[1].isNotNull(), decode(p[0], kind)),
+        types=[transport_type(kind), transport_type(order_type)],
+        pick=Picking(value, kind, catalyst.text(expression), order, order_type, f"{order_text} | {call.keep_text}", greatest),
     )
 
 
@@ -216,7 +243,7 @@ def _by(greatest: bool) -> Callable[[_Call], Piece]:
             raise UnsupportedError(
                 where=call.where, found="a number of values to keep", hint="min_by and max_by keep one", supported=SUPPORTED
             )
-        return _pick(call, call.child(0), call.child(1), greatest)
+        return _pick(call, *call.child(1), call.child_text(1), greatest)
 
     return build
 
@@ -231,11 +258,10 @@ def _by_event_time(greatest: bool) -> Callable[[_Call], Piece]:
                 found="a stream without a watermark",
                 hint="call withWatermark(column, delay) before groupBy, or use min_by or max_by with an order of your own",
             )
-        value, kind = call.child(0)
-        order = F.when(call.keep, time) if call.keep is not None else time
+        order, text = call.kept(time), "event time"
         if call.function.ignoreNulls():
-            order = F.when(value.isNotNull(), order)
-        return _pick(call, (value, kind), (order, call.context.event_time_type), greatest)
+            order, text = F.when(call.child(0)[0].isNotNull(), order), f"event time where there is {call.child_text(0)}"
+        return _pick(call, order, call.context.event_time_type, text, greatest)
 
     return build
 

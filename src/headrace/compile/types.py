@@ -6,6 +6,7 @@ no negative zero), as Spark does when it groups.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -68,10 +69,34 @@ def check_value(kind: T.DataType, where: str) -> None:
         )
 
 
+def check_order(kind: T.DataType, where: str) -> None:
+    """What values are compared by: atomic types and structs of them."""
+    if isinstance(kind, T.StructType):
+        for field in kind.fields:
+            check_order(field.dataType, f"{where}, field {field.name}")
+    elif not is_atomic(kind):
+        wanted = "values to compare of an atomic type or a struct of such (strings in the default collation)"
+        raise UnsupportedError(where=where, wanted=wanted, found=kind.simpleString(), hint="compare by its parts")
+
+
+def check_carried(kind: T.DataType, where: str) -> None:
+    """What is kept and handed out again, but never compared: structs, arrays and maps too."""
+    if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
+        for part in _parts(kind):
+            check_carried(part, where)
+    elif not is_atomic(kind):
+        wanted = "a value of an atomic type (strings in the default collation), or a struct, array or map of such"
+        raise UnsupportedError(where=where, wanted=wanted, found=kind.simpleString())
+
+
 def transport_type(kind: T.DataType) -> T.DataType:
     if isinstance(kind, T.StructType):
         # In Arrow the fields of a null struct are null, whatever Spark says of them.
         return T.StructType([T.StructField(f.name, transport_type(f.dataType)) for f in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(transport_type(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        return T.MapType(transport_type(kind.keyType), transport_type(kind.valueType), kind.valueContainsNull)
     return T.IntegerType() if isinstance(kind, T.YearMonthIntervalType) else kind
 
 
@@ -83,6 +108,10 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
         return pa.timestamp("us", tz="UTC")
     if isinstance(kind, T.StructType):
         return pa.struct([pa.field(f.name, arrow_type(f.dataType)) for f in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
+    if isinstance(kind, T.MapType):
+        return pa.map_(arrow_type(kind.keyType), pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull))
     return to_arrow_type(kind, timezone="UTC")
 
 
@@ -90,20 +119,44 @@ def encode(value: Column, kind: T.DataType) -> Column:
     """A value as it travels."""
     if isinstance(kind, T.YearMonthIntervalType):
         return value.cast("interval month").cast("int")
-    if isinstance(kind, T.StructType) and _contains(kind, T.YearMonthIntervalType):
-        fields = [encode(value[f.name], f.dataType).alias(f.name) for f in kind.fields]
-        return F.when(value.isNotNull(), F.struct(*fields))
-    return value
+    return _rebuilt(value, kind, encode, T.YearMonthIntervalType)
 
 
 def decode(value: Column, kind: T.DataType) -> Column:
     """The reverse of ``encode``."""
     if isinstance(kind, T.YearMonthIntervalType):
         return F.make_ym_interval(F.lit(0), value).cast(kind)
-    if isinstance(kind, T.StructType) and _contains(kind, T.YearMonthIntervalType):
-        fields = [decode(value[f.name], f.dataType).alias(f.name) for f in kind.fields]
+    return _rebuilt(value, kind, decode, T.YearMonthIntervalType)
+
+
+def _rebuilt(value: Column, kind: T.DataType, change: Callable[[Column, T.DataType], Column], *wanted: Any) -> Column:
+    """A nested value with its parts changed; the value itself where it contains none of the wanted types."""
+    if not _contains(kind, *wanted):
+        return value
+    if isinstance(kind, T.StructType):
+        fields = [change(value.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
         return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(kind, T.ArrayType):
+        element = kind.elementType
+        return F.transform(value, lambda x: change(x, element))
+    if isinstance(kind, T.MapType):
+        key, item = kind.keyType, kind.valueType
+        return F.transform_values(F.transform_keys(value, lambda k, _: change(k, key)), lambda _, v: change(v, item))
     return value
+
+
+def hashable(value: Column, kind: T.DataType) -> list[Column]:
+    """What to hash so that different values have different hashes. Spark's own hash passes over nulls, and refuses maps."""
+    inner = value
+    if isinstance(kind, T.StructType):
+        inner = F.struct(*[each for f in kind.fields for each in hashable(value.getField(f.name), f.dataType)])
+    elif isinstance(kind, T.ArrayType):
+        element = kind.elementType
+        inner = F.struct(F.size(value), F.transform(value, lambda x: F.struct(*hashable(x, element))))
+    elif isinstance(kind, T.MapType):
+        entries = T.ArrayType(T.StructType([T.StructField("key", kind.keyType), T.StructField("value", kind.valueType)]))
+        return hashable(F.map_entries(value), entries)
+    return [value.isNull(), inner]
 
 
 def normalize(value: Column, kind: T.DataType) -> Column:
@@ -111,13 +164,18 @@ def normalize(value: Column, kind: T.DataType) -> Column:
     if isinstance(kind, T.FloatType | T.DoubleType):
         nan, zero = F.lit(float("nan")).cast(kind), F.lit(0.0).cast(kind)
         return F.when(F.isnan(value), nan).when(value == zero, zero).otherwise(value)
-    if isinstance(kind, T.StructType) and _contains(kind, T.FloatType, T.DoubleType):
-        fields = [normalize(value[f.name], f.dataType).alias(f.name) for f in kind.fields]
-        return F.when(value.isNotNull(), F.struct(*fields))
-    return value
+    # Keys are structs at most.
+    return _rebuilt(value, kind, normalize, T.FloatType, T.DoubleType) if isinstance(kind, T.StructType) else value
 
 
 def _contains(kind: T.DataType, *wanted: Any) -> bool:
+    return any(_contains(part, *wanted) for part in _parts(kind)) or isinstance(kind, wanted)
+
+
+def _parts(kind: T.DataType) -> list[T.DataType]:
+    """The types that a nested type is made of; none of an atomic one."""
     if isinstance(kind, T.StructType):
-        return any(_contains(f.dataType, *wanted) for f in kind.fields)
-    return isinstance(kind, wanted)
+        return [f.dataType for f in kind.fields]
+    if isinstance(kind, T.ArrayType):
+        return [kind.elementType]
+    return [kind.keyType, kind.valueType] if isinstance(kind, T.MapType) else []

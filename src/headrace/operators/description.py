@@ -43,6 +43,7 @@ PARTIALS: dict[str, type[Any]] = {
     "extreme": P.Extreme,
     "moments": P.Moments,
     "pick": P.Pick,
+    "pick_row": P.PickRow,
     "distinct": P.Distinct,
     "registers": P.Registers,
     "both": P.Both,
@@ -61,13 +62,14 @@ _COLUMNS: dict[type[Any], tuple[str, ...]] = {
 }
 
 
-def describe(operator: Operator, store: str, *, keys: list[str], sub: str | None, calls: list[str]) -> Json:
+def describe(operator: Operator, store: str, *, keys: list[str], sub: str | None, calls: list[tuple[str, ...]]) -> Json:
     """A store of an operator, with all that is needed to merge its state and to show it.
 
-    `keys` are the user's names of the key columns, `sub` that of the sub-key (None hides it), `calls` the texts of the aggregate calls.
+    `keys` are the user's names of the key columns, `sub` that of the sub-key (None hides it), `calls` the texts of the aggregate calls
+    that each partial serves.
     """
     partials = getattr(operator, "partials", ())
-    labels = [label for partial, call in zip(partials, calls, strict=True) for label in column_labels(partial, call)]
+    labels = [label for partial, served in zip(partials, calls, strict=True) for label in column_labels(partial, *served)]
     layout = operator.stores[store].layout
     # In front of the partials some stores have columns of their own, which are called what they are.
     own = layout.value_names[: len(layout.value_names) - len(labels)]
@@ -148,6 +150,8 @@ def describe_partial(partial: Partial) -> Json:
             about[each.name] = describe_type(value)
         elif type(value) in _KIND_OF:
             about[each.name] = describe_partial(value)
+        elif each.name == "values":
+            about[each.name] = [describe_type(kind) for kind in value]
         # What is left are constants of the class: the types of partials that have no choice.
     return about
 
@@ -164,14 +168,18 @@ def partial_from(about: Json) -> Partial:
             values[name] = value
         elif isinstance(value, dict) and value.get("kind") in PARTIALS:
             values[name] = partial_from(value)
+        elif isinstance(value, list):
+            values[name] = tuple(map(type_from, value))
         else:
             values[name] = type_from(value)
     partial: Partial = kind(**values)
     return partial
 
 
-def column_labels(partial: Partial, call: str) -> list[str]:
-    """Names for a partial's columns that a person can read, from the text of the aggregate call."""
+def column_labels(partial: Partial, call: str, *others: str) -> list[str]:
+    """Names for a partial's columns that a person can read, from the texts of the aggregate calls that it serves."""
+    if isinstance(partial, P.PickRow):
+        return [*(f"{each} value" for each in (call, *others)), f"{call} order", f"{call} tie"]
     names = _column_names(partial)
     return [call] if len(names) == 1 else [f"{call} {name}" for name in names]
 

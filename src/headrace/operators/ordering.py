@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,44 +27,50 @@ def is_number_like(kind: pa.DataType) -> bool:
 def extremes(columns: list[pa.Array], starts: Indices, *, greatest: bool) -> Indices:
     """Per segment, the row with the least or greatest first column (ties by the next); any row where all of it is null.
 
-    Arrow sorts ascending as Spark does: numbers, then NaN, then (put last here) nulls; strings by their bytes.
+    A null never wins against a value.
     """
     rows = len(columns[0])
     segment = np.zeros(rows, dtype=np.int64)
     segment[starts[1:]] = 1
     segment = np.cumsum(segment)
-    named = {f"c{i}": _sortable(column) for i, column in enumerate(columns)}
+    named = {f"c{i}": key for i, key in enumerate(key for column in columns for key in _sort_keys(column, nulls_first=greatest))}
     table = pa.table({"segment": segment, **named})
     order = pc.sort_indices(table, sort_keys=[("segment", "ascending"), *((name, "ascending") for name in named)])
     order = np.asarray(order.to_numpy(), dtype=np.int64)
-    if not greatest:
-        return order[starts]
-    valid = columns[0].is_valid().to_numpy(zero_copy_only=False)
-    present = np.add.reduceat(valid.astype(np.int64), starts)
-    # Nulls of the first column lie last within a segment; the greatest is the row before them.
-    chosen = order[starts + np.maximum(present - 1, 0)]
-    return _prefer_values(columns, order, starts, present, chosen) if len(columns) > 1 else chosen
+    return order[np.append(starts[1:], rows) - 1] if greatest else order[starts]
 
 
-def _prefer_values(columns: list[pa.Array], order: Indices, starts: Indices, present: Indices, chosen: Indices) -> Indices:
-    """A null value sorts last and would win a tie for the greatest order; take it only if nothing else ties."""
-    value = columns[1]
-    if not value.null_count:
-        return chosen
-    null = value.is_null().to_numpy(zero_copy_only=False)
-    for at in np.flatnonzero(null[chosen] & (present > 1)):
-        first = columns[0]
-        best = first[int(chosen[at])]
-        place = int(starts[at] + present[at] - 1)
-        while place >= starts[at] and first[int(order[place])].equals(best):
-            if not null[order[place]]:
-                chosen[at] = order[place]
-                break
-            place -= 1
-    return chosen
+def _sort_keys(column: pa.Array, *, nulls_first: bool) -> list[pa.Array]:
+    """Columns that Arrow sorts as Spark sorts this one. A struct goes field by field, and a null field comes before every value.
+
+    Arrow puts nulls last, so a column of zeros and ones in front says where they belong.
+    """
+    keys = []
+    if column.null_count and (nulls_first or pa.types.is_struct(column.type)):
+        valid = column.is_valid().cast(pa.uint8())
+        keys.append(valid if nulls_first else pc.bit_wise_xor(valid, pa.scalar(1, pa.uint8())))
+    if not pa.types.is_struct(column.type):
+        return [*keys, _sortable(column)]
+    return [*keys, *(key for field in column.flatten() for key in _sort_keys(field, nulls_first=True))]
 
 
 def _sortable(column: pa.Array) -> pa.Array:
     if pa.types.is_boolean(column.type):
         return column.cast(pa.uint8())
+    if pa.types.is_floating(column.type):
+        return _float_ranks(column)
     return column
+
+
+def _float_ranks(column: pa.Array) -> pa.Array:
+    """Whole numbers in the order of floats: NaN is the greatest, and both zeros are one. Arrow itself sorts NaN along with nulls."""
+    double = column.type.bit_width == 64
+    kind: Any = np.int64 if double else np.int32
+    # Adding zero makes 0.0 of -0.0.
+    values = np.asarray(column.fill_null(0).to_numpy()) + (np.float64(0) if double else np.float32(0))
+    values[np.isnan(values)] = np.nan
+    bits = values.view(kind)
+    # The bits of negative numbers grow as the numbers fall.
+    ranks = np.where(bits < 0, bits ^ np.iinfo(kind).max, bits)
+    mask = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    return pa.array(ranks, mask=mask)

@@ -152,6 +152,27 @@ class Pick:
 
 
 @dataclass(frozen=True)
+class PickRow:
+    """Several values of the one row with the least or greatest order; rows whose order is null never win.
+
+    Columns: the values, order, tie. ``tie`` is a hash of all values that the aggregation picks. It decides among equal orders, so that
+    every pick of one aggregation, also one with another filter, takes the same row, however rows were split.
+    """
+
+    values: tuple[pa.DataType, ...]
+    order: pa.DataType
+    greatest: bool
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        return (*self.values, self.order, pa.int64())
+
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        winners = pa.array(ordering.extremes(columns[-2:], starts, greatest=self.greatest), pa.int64())
+        return [column.take(winners) for column in columns]
+
+
+@dataclass(frozen=True)
 class Distinct:
     """The set of distinct values, as a list in Spark's order."""
 

@@ -101,6 +101,18 @@ class CorruptStateError(CheckpointError):
         self.path = path
 
 
+class StorageError(CheckpointError):
+    """A disk refuses what a query needs of it: it is full or read-only, or permission is missing. `path` names the place."""
+
+    def __init__(self, message: str = "", *, path: str, where: str = "", wanted: str = "", found: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where or path, wanted=wanted, found=found, hint=hint)
+        self.path = path
+
+
+class FencedError(CheckpointError):
+    """Another query has taken over the checkpoint; this one may neither commit, deliver nor remove anything any more."""
+
+
 class VersionNotFoundError(CheckpointError):
     """The version asked for was never committed, or is no longer kept."""
 

@@ -17,7 +17,8 @@ from rich.text import Text
 
 from headrace.errors import CheckpointError, CorruptStateError, HeadraceError, VersionNotFoundError
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.inspection import operator_about, pinned, state_rows, verify
+from headrace.runtime.inspection import operator_about, pinned, state_rows
+from headrace.runtime.verification import verify
 from headrace.state.manifest import Manifest
 from headrace.state.run import RunRef, run_version
 from headrace.state.slots import shown
@@ -111,7 +112,7 @@ def show(
 def check(
     checkpoint: str = LOCATION, every: bool = typer.Option(False, "--all", help="Check all versions that are kept, not only the newest.")
 ) -> None:
-    """Compare every file's length and checksum with what the manifest says; exit with 1 if any is broken."""
+    """Prove that every file is intact, and that versions, routing and Spark's logs belong together; exit with 1 if anything is broken."""
     found = Checkpoint.existing(checkpoint)
     kept = found.manifests.versions()
     if not kept:
@@ -120,9 +121,11 @@ def check(
     result = verify(found, chosen)
     for line in result.broken:
         _print(Text.assemble(("broken  ", "red"), line))
+    for line in result.notable:
+        _print(Text.assemble(("note    ", "yellow"), line))
     which = f"version {chosen[0]}" if len(chosen) == 1 else f"versions {chosen[0]} to {chosen[-1]}"
     if result.broken:
-        _print(f"{which}: {len(result.broken)} of {result.files:,} files broken")
+        _print(f"{which}: {result.files:,} files checked, {len(result.broken)} findings; a restart would be refused")
         raise typer.Exit(EXIT_BROKEN)
     _print(f"{which}: {result.files:,} files, {result.bytes:,} bytes of state and output, all intact")
 

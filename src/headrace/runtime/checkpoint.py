@@ -1,32 +1,38 @@
-"""A query's checkpoint on disk: identity, versions, garbage collection, leases."""
+"""A query's checkpoint on disk: identity, versions, garbage collection."""
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
+import logging
 import os
-import threading
-import time
-import uuid
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError
+from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, InvariantError, StateSchemaError, StorageError
+from headrace.runtime.fencing import Fence, token_of, version_of
+from headrace.runtime.leases import leased_versions, take_lease
+from headrace.runtime.spark_log import SparkLog, check_together
+from headrace.state.disk import disk_errors, sync_file
 from headrace.state.layout import Layout
-from headrace.state.manifest import Manifest, ManifestStore, sync_directory
+from headrace.state.manifest import Manifest, ManifestStore, check_follows
 from headrace.state.routing import Routing
 
 FOLDER = "headrace"
+IDENTITY_FORMAT = 3
+"""Of query.json. 3: it says which operator is which, and has a checksum."""
 ROUTING = "routing.json"
-LEASE_SECONDS_MAX = 3600
-FORMAT = 3
-"""Of query.json. Since 3 it says which operator is which."""
 _PARTS = {"identities": dict, "sources": list, "retired": list}
+_log = logging.getLogger("headrace")
 
 
 def local_path(location: str) -> Path:
     """The checkpoint location as a path of this machine."""
+    if not location.strip():
+        raise CheckpointError(where="checkpointLocation", wanted="a path", found="an empty string", hint="name a folder")
     url = urlparse(location)
     if url.scheme not in ("", "file"):
         raise CheckpointError(
@@ -49,9 +55,10 @@ class Checkpoint:
         self.staged = self.directory / "staged"
         self.leases = self.directory / "leases"
         self._wanted: dict[str, Any] = {}
+        self.fence = Fence(self.directory)
+        self.spark_log = SparkLog(self.location)
         self._files: dict[int, set[tuple[str, str]]] = {}
-        self._claimed: int | None = None
-        self._claiming = threading.Lock()
+        self._swept = False
 
     @classmethod
     def existing(cls, location: str) -> Checkpoint:
@@ -75,17 +82,23 @@ class Checkpoint:
         """
         identity = self.directory / "query.json"
         wanted = {
-            "format": FORMAT,
+            "format": IDENTITY_FORMAT,
             **about,
             "operators": {
                 name: {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
                 for name, (layout, about) in stores.items()
             },
         }
-        if identity.exists():
+        with disk_errors(self.location, "a folder for the query's checkpoint"):
+            known = identity.exists()
+        if known:
             self._check_identity(self.identity(), wanted)
         else:
-            if (self.location / "offsets").exists() and any((self.location / "offsets").iterdir()):
+            self._create(identity, wanted)
+
+    def _create(self, identity: Path, wanted: dict[str, Any]) -> None:
+        with _own_folder(self.location):
+            if self.spark_log.newest("offsets") is not None:
                 raise CheckpointMismatchError(
                     where=str(self.location),
                     wanted="an empty location or a checkpoint of this query",
@@ -106,63 +119,64 @@ class Checkpoint:
         path = self.directory / "query.json"
         temporary = path.with_suffix(".tmp")
         with open(temporary, "w") as file:
-            file.write(json.dumps(identity, indent=2, default=str))
+            file.write(json.dumps({"crc": _identity_crc(identity), **identity}, indent=2, default=str))
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(path)
-        sync_directory(self.directory)
+        sync_file(self.directory)
 
     def claim(self) -> None:
-        """Be the only query on this checkpoint, until released. The lock of a process that died is freed by its kernel."""
-        handle = os.open(self.directory / "owner", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(handle, 1000, 0).decode(errors="replace")
-            os.close(handle)
-            raise CheckpointError(
-                where=str(self.location),
-                wanted="to be the only query on this checkpoint",
-                found=f"a query that is running on it ({owner})",
-                hint="stop that one first, or give this one a checkpointLocation of its own; nothing was changed",
-            ) from None
-        except OSError:
-            # A disk without locks: what is left is that two queries cannot both commit a version.
-            os.close(handle)
-            return
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
-        self._claimed = handle
+        """Be the only query on this checkpoint, until released or until another one takes over."""
+        self.fence.claim()
 
     def release(self) -> None:
         """Let another query have the checkpoint; any thread may call it, any number of times."""
-        with self._claiming:
-            handle, self._claimed = self._claimed, None
-        if handle is not None:
-            os.close(handle)
+        self.fence.release()
+
+    def check_logs(self) -> None:
+        """Raise an error unless the versions that are kept follow one another and belong to Spark's log."""
+        before: Manifest | None = None
+        for version in self.manifests.versions():
+            manifest = self.manifests.read(version)
+            if before is not None and before.version == version - 1:
+                check_follows(manifest, before, str(self.manifests.path(version)))
+            before = manifest
+        check_together(self.spark_log, before)
+
+    def origin(self, version: int, before: Manifest | None) -> dict[str, Any]:
+        """What a manifest says of where it comes from: Spark's log of the batch, the writer, the version before."""
+        return {
+            "offsets": self.spark_log.needed_offsets(version),
+            "source_entries": self.spark_log.entries_since(before),
+            "query_id": self.spark_log.query_id(),
+            "token": self.fence.token or 0,
+            "previous_crc": before.crc if before else None,
+        }
+
+    def commit(self, manifest: Manifest, *, sync: bool) -> Manifest:
+        """Make a version exist, if this query may still write."""
+        if sync:
+            self.spark_log.sync(manifest.version, manifest.source_entries)
+        self.fence.check(f"committing version {manifest.version}")
+        return self.manifests.commit(manifest, sync=sync)
 
     def identity(self) -> dict[str, Any]:
         path = self.directory / "query.json"
         try:
-            data: dict[str, Any] = json.loads(path.read_text())
+            with disk_errors(path, "to read what query the checkpoint belongs to"):
+                data: dict[str, Any] = json.loads(path.read_bytes())
+            crc, form = data.pop("crc", None), data["format"]
             if not isinstance(data["operators"], dict):
                 raise TypeError("operators")
-            if data["format"] == FORMAT and not all(isinstance(data[name], kind) for name, kind in _PARTS.items()):
+            if form == IDENTITY_FORMAT and not all(isinstance(data[name], kind) for name, kind in _PARTS.items()):
                 raise TypeError("identities")
-        except (ValueError, KeyError, TypeError) as broken:
-            raise CorruptStateError(
-                path=str(path),
-                wanted="the description of the query that this checkpoint belongs to",
-                found="text that is none",
-                hint="restore the file from a backup; nothing was guessed",
-            ) from broken
-        if data["format"] != FORMAT:
-            raise CheckpointMismatchError(
-                where=str(self.location),
-                wanted=f"a checkpoint of format {FORMAT}",
-                found=f"one of format {data['format']}, which another version of Headrace wrote",
-                hint="go on with that version, or start with a new checkpointLocation",
-            )
+        except (ValueError, KeyError, TypeError, AttributeError) as broken:
+            raise _corrupt_identity(path, "text that is none") from broken
+        if crc is None and form in range(IDENTITY_FORMAT):
+            hint = "start with a new checkpointLocation, or go on with the Headrace that wrote it"
+            raise CheckpointError(where=str(path), wanted=f"format {IDENTITY_FORMAT}", found=f"format {form}", hint=hint)
+        if crc != _identity_crc(data):
+            raise _corrupt_identity(path, "another checksum than it carries")
         return data
 
     def _check_identity(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -183,6 +197,11 @@ class Checkpoint:
 
     def collect_garbage(self, keep: int) -> None:
         """Remove versions that are neither among the newest nor leased, and the files that only they needed."""
+        self.fence.check("removing old versions")
+        if not self._swept:
+            # What attempts at the version before this moment left: now that it is committed, nobody can commit theirs any more.
+            self.sweep()
+            self._swept = True
         versions = self.manifests.versions()
         old = versions[:-keep]
         leased = self.leased() if old else set()
@@ -190,21 +209,22 @@ class Checkpoint:
         if not stale:
             return
         files = {v: self._files_of(v) for v in versions}
-        # Manifests go first: a version without its files must never be seen. A reader takes its lease before it reads the manifest,
-        # so one that came in between finds no manifest, or its lease is seen now.
-        for version in stale:
-            self.manifests.retire(version)
-        wanted = self.leased().intersection(stale)
-        for version in wanted:
-            self.manifests.restore(version)
-        kept = set().union(*(files[v] for v in versions if v not in stale or v in wanted), set())
-        for version in stale:
-            if version in wanted:
-                continue
-            for folder, file in files[version] - kept:
-                (self.directory / folder / file).unlink(missing_ok=True)
-            self.manifests.forget(version)
-            del self._files[version]
+        with disk_errors(self.directory, "to remove versions that nobody needs"):
+            # Manifests go first: a version without its files must never be seen. A reader takes its lease before it reads the manifest,
+            # so one that came in between finds no manifest, or its lease is seen now.
+            for version in stale:
+                self.manifests.retire(version)
+            wanted = self.leased().intersection(stale)
+            for version in wanted:
+                self.manifests.restore(version)
+            kept = set().union(*(files[v] for v in versions if v not in stale or v in wanted), set())
+            for version in stale:
+                if version in wanted:
+                    continue
+                for folder, file in files[version] - kept:
+                    (self.directory / folder / file).unlink(missing_ok=True)
+                self.manifests.forget(version)
+                del self._files[version]
 
     def _files_of(self, version: int) -> set[tuple[str, str]]:
         """What a version needs; manifests do not change, so each is read once."""
@@ -217,66 +237,86 @@ class Checkpoint:
         self._files[manifest.version] = manifest.files()
 
     def sweep(self) -> int:
-        """Remove files that no manifest names: what crashed attempts and zombies left. Only while no batch runs."""
-        needed: set[tuple[str, str]] = set().union(*(self.manifests.read(v).files() for v in self.manifests.versions()), set())
+        """Remove files that no manifest names: what crashed attempts and zombies left. Only while no batch runs.
+
+        What was written for a version that is not committed stays: whoever writes it may be about to commit it. So does what a query
+        wrote that took over from this one.
+        """
+        self.fence.check("removing files that no version names")
+        versions, mine = self.manifests.versions(), self.fence.token or 0
+        needed: set[tuple[str, str]] = set().union(*(self._files_of(v) for v in versions), set())
         removed = 0
-        for folder in (self.runs, self.staged):
-            for path in folder.iterdir():
-                if (folder.name, path.name) not in needed:
+        with disk_errors(self.directory, "to remove files that no version names"):
+            for folder in (self.runs, self.staged):
+                for path in folder.iterdir():
+                    committed = bool(versions) and version_of(path.name) <= versions[-1]
+                    if committed and token_of(path.name) <= mine and (folder.name, path.name) not in needed:
+                        path.unlink(missing_ok=True)
+                        removed += 1
+            for path in self.manifests.directory.glob(".*.tmp"):
+                if token_of(f"-e{path.name.rpartition('-')[2]}") <= mine:
                     path.unlink(missing_ok=True)
-                    removed += 1
-        for path in self.manifests.directory.glob(".*.tmp"):
-            path.unlink(missing_ok=True)
         return removed
 
     def lease(self, version: int) -> Path:
         """Pin a version: garbage collection leaves it alone until the lease is released, its process ends or an hour has passed."""
-        path = self.leases / f"{uuid.uuid4().hex}.json"
-        path.write_text(json.dumps({"version": version, "pid": os.getpid(), "host": os.uname().nodename, "since": time.time()}))
-        return path
+        return take_lease(self.leases, version)
 
     def leased(self) -> set[int]:
-        versions = set()
-        for path in self.leases.glob("*.json"):
-            try:
-                lease = json.loads(path.read_text())
-            except (OSError, ValueError):
-                continue
-            if _lease_is_dead(lease):
-                path.unlink(missing_ok=True)
-            else:
-                versions.add(int(lease["version"]))
-        return versions
-
-    def source_offsets(self, version: int) -> tuple[str | None, ...]:
-        """Where the sources stand at a version, from Spark's own log (SEEP's tau); a source that had nothing yet has none."""
-        try:
-            lines = (self.location / "offsets" / str(version)).read_text().splitlines()
-        except OSError:
-            return ()
-        return tuple(None if line == "-" else line for line in lines[2:])
+        return leased_versions(self.leases)
 
     def latest(self) -> Manifest | None:
         versions = self.manifests.versions()
         return self.manifests.read(versions[-1]) if versions else None
 
-
     def routing(self) -> dict[str, Routing]:
         """Who owns which slots, per operator: by the newest version, or by a change made since."""
         latest = self.latest()
         found = dict(latest.routing) if latest else {}
-        try:
-            noted = {name: Routing.from_json(body) for name, body in json.loads((self.directory / ROUTING).read_text()).items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            # No state hangs on it: any routing gives the same results, so that of the newest version will do.
-            noted = {}
+        noted = self._noted_routing()
         return found | {name: routing for name, routing in noted.items() if name not in found or routing.epoch > found[name].epoch}
+
+    def _noted_routing(self) -> dict[str, Routing]:
+        """Changes of the routing that may not be in a version yet; none if they cannot be read.
+
+        A change that no version has did nothing to the state, so the newest version's routing is right without it, and its recreations
+        are those that its runs were written by. What must not happen is that half a change is believed.
+        """
+        try:
+            return self._read_routing()
+        except ValueError as broken:
+            path = self.directory / ROUTING
+            _log.warning("%s: ignored, it is damaged (%s); the query goes on by the routing of its newest version", path, broken)
+            return {}
+
+    def routing_damage(self) -> str:
+        """What is wrong with the noted changes of the routing, or nothing."""
+        try:
+            self._read_routing()
+        except ValueError as broken:
+            return str(broken)
+        return ""
+
+    def _read_routing(self) -> dict[str, Routing]:
+        try:
+            outer = json.loads((self.directory / ROUTING).read_bytes())
+            body = outer["routing"]
+            if outer["crc"] != _crc(body):
+                raise ValueError("another checksum than it carries")
+            return {name: Routing.from_json(each) for name, each in body.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, InvariantError) as broken:
+            raise ValueError(str(broken)) from broken
 
     def note_routing(self, routing: dict[str, Routing]) -> None:
         """Keep a change that no version has yet."""
+        self.fence.check("changing the routing")
+        body = {name: each.to_json() for name, each in routing.items()}
         temporary = self.directory / f".{ROUTING}.tmp"
-        temporary.write_text(json.dumps({name: each.to_json() for name, each in routing.items()}))
-        temporary.replace(self.directory / ROUTING)
+        with disk_errors(self.directory / ROUTING, "to note a change of the routing"):
+            temporary.write_text(json.dumps({"crc": _crc(body), "routing": body}))
+            temporary.replace(self.directory / ROUTING)
 
 
 def describe_layout(layout: Layout) -> list[str]:
@@ -288,18 +328,34 @@ def _differences(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tupl
     return {n: (theirs.get(n), mine.get(n)) for n in names if theirs.get(n) != mine.get(n)}
 
 
-def _lease_is_dead(lease: dict[str, Any]) -> bool:
-    if time.time() - float(lease["since"]) > LEASE_SECONDS_MAX:
-        return True
-    if lease.get("host") != os.uname().nodename:
-        return False
+def _crc(body: Any) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True, default=str).encode())
+
+
+def _identity_crc(identity: dict[str, Any]) -> int:
+    # As it will be read: what JSON has no word for is written as text.
+    return _crc(json.loads(json.dumps(identity, default=str)))
+
+
+def _corrupt_identity(path: Path, found: str) -> CorruptStateError:
+    return CorruptStateError(
+        path=str(path),
+        wanted="the description of the query that this checkpoint belongs to",
+        found=found,
+        hint="restore the file from a backup; nothing was guessed",
+    )
+
+
+@contextlib.contextmanager
+def _own_folder(location: Path) -> Iterator[None]:
+    """Errors that say what is wrong with a checkpointLocation that cannot be made."""
+    wanted = "a checkpointLocation: a folder that can be made, or that the query may write to"
     try:
-        os.kill(int(lease["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+        with disk_errors(location, wanted):
+            yield
+    except (FileExistsError, FileNotFoundError) as refused:
+        hint = "a file is in the way: give the path of a folder, or remove the file"
+        raise StorageError(path=str(location), wanted=wanted, found=f"{refused.strerror}: {refused.filename}", hint=hint) from refused
 
 
 def _hint(location: Path) -> str:

@@ -11,6 +11,8 @@ look-up otherwise. At such a point the process is ended by ``kill -9``:
 With ``NAME@VERSION=raise`` the batch breaks off there and the process lives: nothing of the query does anything after that point, so
 its files are those that a kill would leave, and a restart in the same process takes a second.
 
+A bare ``NAME`` is a condition that holds all the time, such as a disk without locks.
+
 With ``NAME@VERSION=wait`` the process is not killed but waits there until its mark is removed: a zombie, which sleeps through the crash
 and the recovery of the query, and does its work when nobody wants it any more.
 """
@@ -55,6 +57,12 @@ def fail_point(name: str, version: int) -> None:
     elif f"{here}=wait" in points and _first_time(here):
         while (Path(os.environ[ONCE]) / here).exists():
             time.sleep(0.01)
+
+
+def is_set(name: str) -> bool:
+    """True if a test asked for this condition."""
+    wanted = os.environ.get(VARIABLE)
+    return bool(wanted) and name in str(wanted).split(",")
 
 
 def _first_time(point: str) -> bool:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import CheckpointError, CorruptStateError, VersionNotFoundError
+from headrace.errors import CheckpointError, StorageError, VersionNotFoundError
 from headrace.ids import SLOTS
 from headrace.operators.description import from_description
 from headrace.operators.kernel import View
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.state.blocks import Blocks
 from headrace.state.layout import SUB
 from headrace.state.manifest import Manifest
 from headrace.state.run import RunReader
@@ -49,7 +46,7 @@ def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manif
 def lease(checkpoint: Checkpoint, version: int) -> Iterator[None]:
     try:
         held = checkpoint.lease(version)
-    except OSError:
+    except (OSError, StorageError):
         # A copy that may only be read; nobody who runs on it could remove anything either.
         yield
         return
@@ -92,53 +89,3 @@ def state_rows(checkpoint: Checkpoint, manifest: Manifest, operator_id: str) -> 
             columns[names["sub"]] = rows.column(SUB).cast(pa.timestamp("us", tz="UTC"))
         columns |= dict(zip(names["values"], (rows.column(name) for name in layout.value_names), strict=True))
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What checking found."""
-
-    files: int
-    bytes: int
-    broken: tuple[str, ...]
-    """Each a path and what is wrong with it."""
-
-
-def verify(checkpoint: Checkpoint, versions: list[int]) -> Checked:
-    """Read every byte of every file that the versions need, and compare lengths and checksums. Each file is read once."""
-    with contextlib.ExitStack() as leases:
-        for version in versions:
-            leases.enter_context(lease(checkpoint, version))
-        wanted: dict[Path, tuple[int, int]] = {}
-        broken: list[str] = []
-        for version in versions:
-            try:
-                manifest = checkpoint.manifests.read(version)
-            except VersionNotFoundError:
-                # Removed by the running query before it was leased.
-                continue
-            except CorruptStateError as error:
-                broken.append(f"{error.path}: {error.found}")
-                continue
-            for state in manifest.operators.values():
-                wanted |= {checkpoint.runs / ref.file: (ref.bytes, ref.crc) for ref in state.runs}
-            wanted |= {checkpoint.directory / s.folder / s.file: (s.bytes, s.crc) for s in manifest.staged}
-        total = 0
-        for path, (length, crc) in sorted(wanted.items()):
-            wrong = _wrong(path, length, crc)
-            total += length
-            if wrong:
-                broken.append(f"{path}: {wrong}")
-    return Checked(len(wanted) + len(versions), total, tuple(broken))
-
-
-def _wrong(path: Path, length: int, crc: int) -> str:
-    """What is wrong with a file, or nothing."""
-    try:
-        blocks = Blocks(path, length, crc)
-        blocks.need(0, blocks.data_bytes)
-    except CorruptStateError as error:
-        return f"{error.wanted} wanted, {error.found} found" if path.exists() else "missing"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    return ""

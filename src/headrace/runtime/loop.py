@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ from headrace.runtime.session import suit_query
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import check_staged
 from headrace.runtime.task import Phase, TaskSpec
+from headrace.state.disk import storage_error_in
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.recreation import carried_over
 from headrace.state.run import RunRef
@@ -83,7 +83,7 @@ class BatchLoop:
     shuffles: bool = False
     """See ``Jobs``: how busy an instance is must not depend on whether it is the only one, where a policy decides by that."""
     event_times: watermark.EventTimes = field(default_factory=watermark.EventTimes)
-    epoch: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    epoch: str = ""
     stopping: threading.Event = field(default_factory=threading.Event)
     error: HeadraceError | None = None
     previous: Manifest | None = None
@@ -92,6 +92,7 @@ class BatchLoop:
     last_begin_s: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
+        self.epoch = self.checkpoint.fence.epoch
         self.combining = Combining(self.config)
         self.preparations = Preparations()
         self.beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
@@ -112,7 +113,7 @@ class BatchLoop:
             self.error = error
             raise
         except PySparkException as failure:
-            self.error = _of_data(failure, version)
+            self.error = _of_data(failure, version) or storage_error_in(str(failure), self.checkpoint.location)
             if self.error is None:
                 raise
             raise self.error from None
@@ -132,6 +133,9 @@ class BatchLoop:
         reports: Reports = {}
         manifest = self.checkpoint.manifests.read_if_exists(version)
         replayed = manifest is not None
+        if manifest is not None:
+            # What Spark hands over now must be what the version was made of, or its rows would be taken for done.
+            self.checkpoint.spark_log.check(manifest)
         if not self.suited:
             suit_query(batch.sparkSession, (op.plan.operator.input_schema for op in self.flow.ops))
             self.suited = True
@@ -208,13 +212,13 @@ class BatchLoop:
             watermark_seen_ms=moved.seen_ms,
             watermark_idle=moved.idle,
             routing=dict(self.elastic.routing),
-            offsets=self.checkpoint.source_offsets(version),
+            **self.checkpoint.origin(version, before),
             checkpoint_version=version,
             counters=_counters(before, reports),
         )
         with Phase(phases, "commit"):
             fail_point("manifest-before", version)
-            self.checkpoint.manifests.commit(manifest, sync=self.config.durable)
+            manifest = self.checkpoint.commit(manifest, sync=self.config.durable)
             fail_point("manifest-after", version)
         return manifest, reports
 
@@ -245,6 +249,7 @@ class BatchLoop:
                 found="no manifest of it",
                 hint="Spark's offsets and Headrace's state were separated: restore the folder 'headrace', or use a new checkpointLocation",
             )
+        self.checkpoint.spark_log.check(self.previous)
         return self.previous
 
     def _jobs(self, session: SparkSession, batch: DataFrame | None, specs: dict[str, TaskSpec], phases: dict[str, float]) -> Jobs:
@@ -330,6 +335,7 @@ class BatchLoop:
             if len(port) == 1 and port[0].source in self.direct:
                 continue
             rows = delivery.rows(at)
+            self.checkpoint.fence.check(f"delivering version {manifest.version}")
             try:
                 sink.deliver(manifest.version, rows)
             except Exception:

@@ -27,6 +27,7 @@ from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.loop import BatchLoop, Stopping
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.state_frame import state_frame
+from headrace.state.disk import storage_error_in
 from headrace.state.routing import Routing
 
 RECENT = "spark.sql.streaming.numRecentProgressUpdates"
@@ -184,7 +185,9 @@ class HeadraceQuery:
         if self._loop.error is not None:
             return self._loop.error
         found = self._spark.exception()
-        return None if found is None or str(Stopping()) in str(found) else found
+        if found is None or str(Stopping()) in str(found):
+            return None
+        return storage_error_in(str(found), self._loop.checkpoint.location) or found
 
     def explain(self, extended: bool = False, mode: str | None = None, rate: float = 10_000.0, nodes: int | None = None) -> None:
         """Print the plan: what runs where, how rows are routed.
@@ -275,7 +278,9 @@ class HeadraceQuery:
         except StreamingQueryException as failed:
             self._release()
             if self._loop.error is None and Stopping.__name__ not in str(failed):
-                raise
+                self._loop.error = storage_error_in(str(failed), self._loop.checkpoint.location)
+                if self._loop.error is None:
+                    raise
         if not self.isActive and self._loop.error is not None:
             raise self._loop.error from None
         return result

@@ -78,8 +78,9 @@ def from_text(text: str) -> InstanceReport:
 def _rebuild(data: dict[str, Any]) -> HeadraceError:
     kind = getattr(errors, data["error"], HeadraceError)
     fields = data["fields"]
-    if kind is CorruptStateError:
-        return CorruptStateError(**fields)
+    if kind in (CorruptStateError, errors.StorageError):
+        with_path: HeadraceError = kind(**fields)
+        return with_path
     fields.pop("path", None)
     error: HeadraceError = kind(**fields)
     return error

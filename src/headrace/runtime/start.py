@@ -80,13 +80,16 @@ def start_query(outputs: list[Output], options: dict[str, str], manner: Manner) 
         formats = tuple(output.format for output in outputs)
         return cast(HeadraceQuery, planned.note(flow, first_routing(flow, config, session, {}, manner.elastic), formats, where, name))
     sinks = tuple(output.make_sink() for output in outputs)
-    location = options.get("checkpointLocation") or _default_location(session, name, where, sinks)
+    location = options.get("checkpointLocation")
+    if location is None:
+        location = _default_location(session, name, where, sinks)
     checkpoint = Checkpoint(location)
     found = recognise(flow, checkpoint, config.operatorChanges)
     flow = found.flow
     checkpoint.open(_stores(flow), found.about)
     checkpoint.claim()
     try:
+        checkpoint.check_logs()
         checkpoint.keep_identity()
         # Only the owner may sweep: what no manifest names yet may be the next version of a query that runs.
         checkpoint.sweep()

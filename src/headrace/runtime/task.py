@@ -30,6 +30,7 @@ from headrace.runtime.whereabouts import executor_id, working_folder
 from headrace.runtime.worker import freeze_modules
 from headrace.state.blocks import write_arrow
 from headrace.state.compact import Compactor
+from headrace.state.disk import disk_errors, removed_on_failure
 from headrace.state.layout import HASH, hashes
 from headrace.state.manifest import StagedFile
 from headrace.state.recreation import Part
@@ -121,8 +122,9 @@ class InstanceTask:
             return
         yield from results
         path = Path(self.spec.directory) / "staged" / Names(self.spec, instance, attempt).report()
-        path.with_suffix(".tmp").write_text(text)
-        path.with_suffix(".tmp").rename(path)
+        with disk_errors(path, "to leave a report for the driver"), removed_on_failure(path.with_suffix(".tmp")):
+            path.with_suffix(".tmp").write_text(text)
+            path.with_suffix(".tmp").rename(path)
 
     def run(
         self, batches: Iterator[pa.RecordBatch], instance: int, attempt: int, working: Working | None = None

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import CorruptStateError
+from headrace.state.disk import disk_errors, removed_on_failure, storage_error
 
 BLOCK_BYTES = 1 << 14
 """Small, because an instance may own many short ranges of slots, and each is cut out of every column in whole blocks."""
@@ -65,13 +66,17 @@ def pieces(blocks: Iterable[int], size_max: int) -> Iterator[range]:
 
 def write_arrow(path: Path, rows: pa.RecordBatch, *, sync: bool) -> tuple[int, int]:
     """Write one record batch as a file that must not exist yet; returns its length, and the checksum of its checksums."""
-    with open(path, "xb", buffering=0) as file:
-        out = _Checksummed(file)
-        with pa.ipc.new_file(pa.PythonFile(out, mode="w"), rows.schema) as writer:
-            writer.write_batch(rows)
-        length, crc = out.finish()
-        if sync:
-            os.fsync(file.fileno())
+    wanted = "to write a file of state or output"
+    try:
+        with disk_errors(path, wanted), open(path, "xb", buffering=0) as file, removed_on_failure(path):
+            out = _Checksummed(file)
+            with pa.ipc.new_file(pa.PythonFile(out, mode="w"), rows.schema) as writer:
+                writer.write_batch(rows)
+            length, crc = out.finish()
+            if sync:
+                os.fsync(file.fileno())
+    except FileNotFoundError as gone:
+        raise storage_error(gone, path, wanted) from gone
     return length, crc
 
 
@@ -125,6 +130,13 @@ class Blocks:
         self.checked = bytearray(len(self.checksums))
         self.buffer = pa.py_buffer(memoryview(self.mapped)[: self.data_bytes])
 
+    def is_whole(self) -> bool:
+        """False once the file was cut short where it lies: touching what is gone would kill the process (SIGBUS).
+
+        Asked before each use of an open file. One that is cut between the question and the use is beyond what can be caught.
+        """
+        return self.mapped.size() == len(self.mapped)
+
     def need(self, begin: int, end: int) -> None:
         """Have the bytes [begin, end) been checked, or check them now."""
         if begin >= end:
@@ -156,6 +168,8 @@ class Blocks:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError as missing:
             raise self.corrupt("the state file that the manifest names", "no such file") from missing
+        except OSError as refused:
+            raise storage_error(refused, self.named, "to read a file of state or output") from refused
 
     def _checksums(self, length: int, crc: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
         table = self.mapped[self.data_bytes : length]

@@ -46,6 +46,11 @@ class Routing:
         edges = [0, *itertools.chain.from_iterable(owned), SLOTS]
         whole = all(lo < hi for lo, hi in owned) and all(a == b for a, b in zip(edges[::2], edges[1::2], strict=True))
         require(whole, f"every slot has one owner, unlike in {self.ranges}")
+        _check_apart("spread slots", self.spread)
+        _check_apart("recreated slots", [each for recreation in self.recreations for each in recreation.slots])
+        for each in self.recreations:
+            sound = 0 <= each.new < self.instances and each.old >= 0 and 0 < each.generation <= self.epoch
+            require(sound and each.last_us < min(each.switch_us, each.end_us), f"a recreation has owners and windows, unlike {each}")
 
     @classmethod
     def even(cls, instances: int) -> Routing:
@@ -208,6 +213,13 @@ class Routing:
     def _with(self, units: Units, owners: npt.NDArray[np.int64], instances: int) -> Routing:
         ranges = tuple(units.ranges(np.flatnonzero(owners == instance)) for instance in range(instances))
         return self if ranges == self.ranges else Routing(ranges, self.epoch + 1, spread=self.spread if instances > 1 else ())
+
+
+def _check_apart(what: str, ranges: Iterable[SlotRange]) -> None:
+    """Ranges of slots that are not empty, lie among the slots and do not overlap."""
+    edges = [0.0, *itertools.chain.from_iterable(sorted(ranges)), float(SLOTS)]
+    within = all(a <= b for a, b in itertools.pairwise(edges)) and all(lo < hi for lo, hi in zip(edges[1:-1:2], edges[2:-1:2], strict=True))
+    require(within, f"{what} lie apart from one another within 0 to {SLOTS}, unlike {ranges}")
 
 
 @dataclass(frozen=True)

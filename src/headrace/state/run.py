@@ -24,6 +24,7 @@ import pyarrow as pa
 from headrace.errors import CorruptStateError
 from headrace.ids import SLOTS, hash_at, slot_bounds
 from headrace.state.blocks import BLOCK_BYTES, Blocks, Recorded, need_rows, open_batch, pieces, write_arrow
+from headrace.state.disk import is_plain_name
 from headrace.state.layout import HASH, Hashes, Layout, hashes, subs
 from headrace.state.working import Working
 
@@ -60,7 +61,10 @@ class RunRef:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RunRef:
-        return cls(**data)
+        ref = cls(**data)
+        if not is_plain_name(ref.file):
+            raise ValueError(f"the name of a run leads elsewhere: {ref.file!r}")
+        return ref
 
 
 @dataclass(frozen=True)
@@ -194,6 +198,10 @@ class RunReader:
         origin = self.directory / ref.file
         path = origin if self.working is None else self.working.folder / ref.file
         run = self._open.get(str(path))
+        if run is not None and not run.blocks.is_whole():
+            # Opened anew, a copy is mended and an original is refused.
+            del self._open[str(path)]
+            run = None
         if run is None:
             blocks = Blocks(origin, ref.bytes, ref.crc) if self.working is None else self.working.open(origin, ref.bytes, ref.crc)
             run = OpenRun(blocks)

@@ -26,11 +26,13 @@ import pyarrow as pa
 
 from headrace.errors import CorruptStateError
 from headrace.state.blocks import BLOCK_BYTES, Blocks, blocks_of, data_bytes, pieces
+from headrace.state.disk import disk_errors
 
 READ_BLOCKS = 256
 """Blocks asked for at a time: few large requests suit remote storage."""
 READERS = 4
 """Requests in flight."""
+COPYING = "to keep a working copy of state"
 _counting = threading.Lock()
 
 
@@ -51,23 +53,26 @@ class Working:
 
     def open(self, origin: Path, length: int, crc: int) -> Blocks:
         """A run's copy, made now if there is none."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         copy = self.folder / origin.name
-        if not copy.exists():
-            _once(_marks(copy), lambda path: path.write_bytes(bytes(blocks_of(length))))
-            _once(copy, lambda path: _hollow(path, origin, length))
-        return WorkingCopy(copy, origin, length, crc)
+        with disk_errors(copy, COPYING):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not copy.exists():
+                _once(_marks(copy), lambda path: path.write_bytes(bytes(blocks_of(length))))
+                _once(copy, lambda path: _hollow(path, origin, length))
+            return WorkingCopy(copy, origin, length, crc)
 
     def accept(self, origin: Path, length: int, crc: int, first: int, data: bytes | pa.Buffer) -> int:
         """Take blocks of a run from another executor that has them; returns their bytes. They are checked like any others."""
         copy = self.open(origin, length, crc)
         assert isinstance(copy, WorkingCopy)
-        return copy.accept(first, memoryview(data))
+        with disk_errors(copy.path, COPYING):
+            return copy.accept(first, memoryview(data))
 
     def keep(self, origin: Path) -> None:
         """A run that was written just now will be read here: have it whole, without fetching it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        _once(self.folder / origin.name, lambda path: _link_or_copy(origin, path))
+        with disk_errors(self.folder / origin.name, COPYING):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _once(self.folder / origin.name, lambda path: _link_or_copy(origin, path))
 
     def sweep(self, is_stale: Callable[[str], bool]) -> int:
         """Remove copies of runs that nobody will ask for again; returns how many."""
@@ -100,6 +105,10 @@ class WorkingCopy(Blocks):
             super().__init__(copy, length, crc, origin=str(origin))
 
     def fetch(self, first: int, last: int) -> None:
+        with disk_errors(self.path, COPYING):
+            self._fetch(first, last)
+
+    def _fetch(self, first: int, last: int) -> None:
         here = self._here()
         if here is None:
             return
@@ -122,9 +131,15 @@ class WorkingCopy(Blocks):
 
     def _here(self) -> mmap.mmap | None:
         """The marks of the blocks that are here; None if the copy is whole."""
+        path, length = _marks(self.path), len(self.checksums)
         try:
-            with open(_marks(self.path), "r+b") as file:
-                return mmap.mmap(file.fileno(), 0)
+            if path.stat().st_size != length:
+                # Cut short: nothing that it says is believed, and what is needed is fetched again.
+                fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+                fresh.write_bytes(bytes(length))
+                fresh.replace(path)
+            with open(path, "r+b") as file:
+                return mmap.mmap(file.fileno(), length)
         except FileNotFoundError:
             return None
 

@@ -1,0 +1,168 @@
+"""One writer: who may commit, deliver and remove files of a checkpoint.
+
+    headrace/owner              locked by the query that runs, where the disk has locks: a second one is refused at once
+    headrace/tokens/000000000007   created exclusively at every start; the highest number is the only writer
+
+The lock is a quick check and no proof: some disks have none, and a file can be removed. The token is the proof. Whoever starts takes the
+next number; whoever finds that its own is no longer the highest has been replaced, however long it slept, and must not touch anything.
+Files carry the number of their writer in their names, so that a query that is late removes nothing of one that came after it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import threading
+import uuid
+from pathlib import Path
+
+from headrace.errors import CheckpointError, FencedError, require
+from headrace.runtime.failpoints import is_set
+from headrace.state.disk import disk_errors, sync_file
+
+NO_LOCKS = "no-locks"
+"""A fail point: the disk refuses locks, as some network disks do."""
+
+_log = logging.getLogger("headrace")
+_EPOCH = re.compile(r"-e(\d+)x[0-9a-f]{8}(?=[-.])")
+
+
+class Fence:
+    """The right to write to one checkpoint."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.tokens = directory / "tokens"
+        self.token: int | None = None
+        self.epoch = ""
+        """Of the run of the query that has the token: no other run has the same. Files and manifests carry it."""
+        self._handle: int | None = None
+        self._releasing = threading.Lock()
+
+    def claim(self) -> None:
+        """Be the only writer from now on, or raise an error if a query is running on the checkpoint."""
+        handle = self._lock()
+        try:
+            self.token = self._take()
+        except BaseException:
+            if handle is not None:
+                os.close(handle)
+            raise
+        self.epoch = f"{self.token}x{uuid.uuid4().hex[:8]}"
+        self._handle = handle
+
+    def release(self) -> None:
+        """Let another query have the checkpoint; any thread may call it, any number of times."""
+        with self._releasing:
+            handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+    def check(self, doing: str) -> None:
+        """Raise an error unless this query is the writer still; ``doing`` is what it is about to do."""
+        require(self.token is not None, f"a query takes a token before it is {doing}")
+        numbers = self._numbers()
+        newest = max(numbers, default=0)
+        if newest == self.token:
+            return
+        if newest < (self.token or 0):
+            found = f"that its own token {self.token} is gone"
+            hint = "somebody has removed files of the checkpoint; start the query again, and it takes a new token"
+        else:
+            found = f"token {newest} ({self._owner(newest)}); this query has {self.token}"
+            hint = "another query has taken over this checkpoint and goes on from the last committed version; this one has to end"
+        raise FencedError(
+            where=str(self.directory.parent), wanted=f"to be the only query on this checkpoint, before {doing}", found=found, hint=hint
+        )
+
+    def _lock(self) -> int | None:
+        """Lock the checkpoint on this machine. The lock of a process that died is freed by its kernel."""
+        path = self.directory / "owner"
+        with disk_errors(path, "to note who owns the checkpoint"):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                if is_set(NO_LOCKS):
+                    raise OSError("no locks, as a test asked for")
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.pread(handle, 1000, 0).decode(errors="replace")
+                os.close(handle)
+                raise CheckpointError(
+                    where=str(self.directory.parent),
+                    wanted="to be the only query on this checkpoint",
+                    found=f"a query that is running on it ({owner})",
+                    hint="stop that one first, or give this one a checkpointLocation of its own; nothing was changed",
+                ) from None
+            except OSError as refused:
+                os.close(handle)
+                _log.warning("%s: the disk has no locks (%s); a query that still runs there will be fenced off", path, refused)
+                return None
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, _myself().encode(), 0)
+        return handle
+
+    def _take(self) -> int:
+        """Create the next token; of several that try, each gets a number of its own, and the highest wins."""
+        with disk_errors(self.tokens, "to take a fencing token"):
+            self.tokens.mkdir(exist_ok=True)
+            while True:
+                mine = max(self._numbers(), default=0) + 1
+                try:
+                    handle = os.open(self._path(mine), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                except FileExistsError:
+                    continue
+                try:
+                    os.write(handle, _myself().encode())
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+                sync_file(self.tokens)
+                numbers = self._numbers()
+                if max(numbers) == mine:
+                    break
+            for number in numbers:
+                if number < mine:
+                    self._path(number).unlink(missing_ok=True)
+        return mine
+
+    def _numbers(self) -> list[int]:
+        try:
+            with disk_errors(self.tokens, "to look for the newest fencing token"):
+                return [int(name) for name in os.listdir(self.tokens) if name.isdigit()]
+        except FileNotFoundError:
+            return []
+
+    def _path(self, number: int) -> Path:
+        return self.tokens / f"{number:012d}"
+
+    def _owner(self, number: int) -> str:
+        try:
+            return self._path(number).read_text(errors="replace")[:200]
+        except OSError:
+            return "unknown"
+
+
+def token_of(file: str) -> int:
+    """The fencing token of whoever wrote a file, by its name; 0 where it has none.
+
+    >>> token_of("v000000000003-op-i0-e12x1a2b3c4d-a7-run.arrow"), token_of("initial-op-e3x1a2b3c4d-0-5.arrow"), token_of("x.arrow")
+    (12, 3, 0)
+    """
+    found = _EPOCH.findall(file)
+    return int(found[-1]) if found else 0
+
+
+def version_of(file: str) -> int:
+    """The version that a file was written for, by its name; -1 where it has none, as the state that a query starts with.
+
+    >>> version_of("v000000000003-op-i0-e12x1a2b3c4d-a7-run.arrow"), version_of("initial-op-e3x1a2b3c4d-0-5.arrow")
+    (3, -1)
+    """
+    head = file.partition("-")[0]
+    return int(head[1:]) if head[:1] == "v" and head[1:].isdigit() else -1
+
+
+def _myself() -> str:
+    return f"process {os.getpid()} on {os.uname().nodename}"

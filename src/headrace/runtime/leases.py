@@ -1,0 +1,89 @@
+"""Leases: versions that a reader still needs, one small file each. A lease that cannot be understood protects nothing and harms nobody."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.state.disk import disk_errors
+
+LEASE_SECONDS_MAX = 3600
+
+_log = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who needs which version, and since when."""
+
+    version: int
+    pid: int
+    host: str
+    since: float
+
+    @classmethod
+    def read(cls, path: Path) -> Lease:
+        body = json.loads(path.read_bytes())
+        if int(body["pid"]) <= 0:
+            raise ValueError(f"process {body['pid']}")
+        return cls(int(body["version"]), int(body["pid"]), str(body["host"]), float(body["since"]))
+
+    @property
+    def is_dead(self) -> bool:
+        """True when its process has ended, or too much time has passed."""
+        if not 0 <= time.time() - self.since + LEASE_SECONDS_MAX <= 2 * LEASE_SECONDS_MAX:
+            return True
+        if self.host != os.uname().nodename:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return True
+        except PermissionError:
+            return False
+        return False
+
+
+def take_lease(folder: Path, version: int) -> Path:
+    """Pin a version: garbage collection leaves it alone until the lease is released, its process ends or an hour has passed."""
+    path = folder / f"{uuid.uuid4().hex}.json"
+    body = {"version": version, "pid": os.getpid(), "host": os.uname().nodename, "since": time.time()}
+    with disk_errors(path, "to note that a version is being read"):
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(body))
+        temporary.replace(path)
+    return path
+
+
+def is_lease(path: Path) -> bool:
+    """False for a file that cannot be understood."""
+    try:
+        Lease.read(path)
+    except OSError:
+        return True
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return False
+    return True
+
+
+def leased_versions(folder: Path) -> set[int]:
+    """The versions that readers need; leases of readers that are gone are removed."""
+    versions = set()
+    for path in folder.glob("*.json"):
+        try:
+            lease = Lease.read(path)
+        except OSError:
+            continue
+        except (ValueError, KeyError, TypeError, OverflowError) as broken:
+            _log.warning("%s: ignored, it is no lease (%s: %s); remove the file", path, type(broken).__name__, broken)
+            continue
+        if lease.is_dead:
+            path.unlink(missing_ok=True)
+        else:
+            versions.add(lease.version)
+    return versions

@@ -1,0 +1,258 @@
+"""Spark's own logs of a checkpoint, and whether they and Headrace's manifests tell the same story.
+
+    checkpoint/
+      metadata            {"id": "..."}                  Spark's id of the query
+      offsets/7           v1 / metadata / one line for each source
+      commits/7           batch 7 is done
+      sources/0/7         for a file source: the files of its log's entry 7; every tenth is 9.compact, with all entries up to it
+      headrace/           ours
+
+Spark decides what a batch reads, Headrace what state came of it. If one of the two is replaced, restored or lost, rows would be counted
+twice or never. So a manifest says what Spark's log said of its batch, and both are compared before anything is built on them.
+A batch has its own state only if, for the newest manifest M, the newest offsets O and the newest commit C:  O - 1 <= M <= O  and  C <= M.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+
+from headrace.errors import CheckpointMismatchError, CorruptStateError
+from headrace.state.disk import disk_errors, sync_file
+from headrace.state.manifest import Manifest, SourceEntries
+
+Offsets = tuple[str | None, ...]
+
+OFFSETS_VERSION = "v1"
+NO_OFFSET = "-"
+COMPACT = ".compact"
+TAIL_BYTES = 1 << 16
+
+TOGETHER = "restore Spark's logs and the folder 'headrace' from one backup, or start with a new checkpointLocation (and new output folders)"
+
+
+class SparkLog:
+    """The logs of one checkpoint location."""
+
+    def __init__(self, location: Path) -> None:
+        self.location = location
+        self._synced_start = False
+
+    def offsets(self, version: int) -> Offsets | None:
+        """Where the sources stand at the end of a batch (SEEP's tau); None where Spark has no entry. A source without data has none."""
+        path = self.location / "offsets" / str(version)
+        try:
+            with disk_errors(path, "to read Spark's offsets"):
+                lines = path.read_bytes().decode("utf-8", "replace").split("\n")
+        except FileNotFoundError:
+            return None
+        if lines[0] == "v2":
+            raise CheckpointMismatchError(
+                where=str(path),
+                wanted="Spark's offsets in format v1",
+                found="format v2 (named sources)",
+                hint="set spark.sql.streaming.offsetLog.formatVersion to 1 and start with a new checkpointLocation",
+            )
+        if lines[0] != OFFSETS_VERSION or len(lines) < 3:
+            raise CorruptStateError(
+                path=str(path),
+                wanted="Spark's offsets of a batch: a line 'v1', a line of settings, and a line for each source",
+                found=f"{len(lines)} lines that begin with {lines[0][:20]!r}",
+                hint=f"restore the file from a backup; {TOGETHER}",
+            )
+        return tuple(None if line == NO_OFFSET else line for line in lines[2:])
+
+    def needed_offsets(self, version: int) -> Offsets:
+        """The same for a batch that Spark must have logged."""
+        found = self.offsets(version)
+        if found is None:
+            raise CheckpointMismatchError(
+                where=str(self.location),
+                wanted=f"Spark's offsets of batch {version} (offsets/{version})",
+                found="no such file",
+                hint=f"Spark's log was reset or damaged: {TOGETHER}",
+            )
+        return found
+
+    def newest(self, log: str) -> int | None:
+        """The newest entry of ``offsets`` or ``commits``."""
+        return max(self.numbers(log), default=None)
+
+    def numbers(self, log: str) -> set[int]:
+        """The batches in ``offsets`` or ``commits``; Spark removes old ones."""
+        return _numbers(self.location / log)
+
+    def query_id(self) -> str:
+        """Spark's id of the query; empty while there is none."""
+        path = self.location / "metadata"
+        try:
+            with disk_errors(path, "to read Spark's id of the query"):
+                return str(json.loads(path.read_bytes())["id"])
+        except FileNotFoundError:
+            return ""
+        except (ValueError, KeyError, TypeError) as broken:
+            raise CorruptStateError(
+                path=str(path), wanted="Spark's id of the query", found="text without it", hint="restore the file from a backup"
+            ) from broken
+
+    def entries_since(self, before: Manifest | None) -> tuple[SourceEntries, ...]:
+        """What the sources' logs have that no earlier version names; a log without news keeps the word of the version before."""
+        known = {each.source: each for each in before.source_entries} if before else {}
+        found = []
+        for source in sorted(_folders(self.location / "sources")):
+            folder = self.location / "sources" / source
+            earlier = known.pop(source, None)
+            numbers = _numbers(folder)
+            new = [n for n in numbers if earlier is None or n > earlier.last]
+            if new:
+                found.append(SourceEntries(source, min(new), max(new), _checksum(folder, sorted(new))))
+            elif earlier is not None:
+                found.append(earlier)
+        return (*found, *known.values())
+
+    def check(self, manifest: Manifest) -> None:
+        """Raise an error unless Spark's log still says of a version what it said when the version was written."""
+        version, logged = manifest.version, self.needed_offsets(manifest.version)
+        if logged != manifest.offsets:
+            raise CheckpointMismatchError(
+                where=str(self.location),
+                wanted=f"that batch {version} ended at {_shown(manifest.offsets)}, as its state says",
+                found=f"{_shown(logged)} in offsets/{version}",
+                hint=f"Spark's log was replaced, or 'headrace' is of another run: {TOGETHER}",
+            )
+        for entries in manifest.source_entries:
+            self._check_entries(version, entries)
+
+    def _check_entries(self, version: int, entries: SourceEntries) -> None:
+        folder = self.location / "sources" / entries.source
+        numbers = _numbers(folder)
+        lost = [n for n in range(entries.first, entries.last + 1) if n not in numbers]
+        if lost and (not numbers or max(numbers) < entries.last or lost[-1] > min(numbers)):
+            found = f"no entry {lost[0]}"
+        elif lost:
+            # Spark removes entries that a later one has taken in, long after they were read.
+            return
+        elif _checksum(folder, range(entries.first, entries.last + 1)) != entries.crc:
+            found = f"other content in entries {entries.first} to {entries.last}"
+        else:
+            return
+        raise CheckpointMismatchError(
+            where=str(folder),
+            wanted=f"the log of source {entries.source} as it was when version {version} was written",
+            found=found,
+            hint=f"the source's log was replaced, so files would be read twice or never: {TOGETHER}",
+        )
+
+    def sync(self, version: int, entries: tuple[SourceEntries, ...]) -> None:
+        """Have on disk what a version's offsets are and mean, before the version is."""
+        offsets, sources = self.location / "offsets", self.location / "sources"
+        files = [offsets / str(version)]
+        for each in entries:
+            files += [_path(sources / each.source, number) for number in range(each.first, each.last + 1)]
+        files = [path for file in files for path in (file, file.with_name(f".{file.name}.crc"))]
+        folders = [offsets, *(sources / each.source for each in entries)]
+        if not self._synced_start:
+            folders += [sources, self.location]
+            files.append(self.location / "metadata")
+        with disk_errors(offsets, "to make Spark's log durable"):
+            for path in (*files, *folders):
+                if path.exists():
+                    sync_file(path)
+        self._synced_start = True
+
+
+def check_together(log: SparkLog, newest: Manifest | None) -> None:
+    """At the start: raise an error unless the newest version is the state of the last batch in Spark's log, or of the one before."""
+    where = str(log.location)
+    offsets, commits = log.newest("offsets"), log.newest("commits")
+    spark = f"Spark's log of batches {'none' if offsets is None else f'up to {offsets}'}"
+    if newest is None:
+        if offsets not in (None, 0) or commits is not None:
+            wanted = f"the state that belongs to {spark}"
+            raise CheckpointMismatchError(where=where, wanted=wanted, found="no version", hint=_lost("headrace"))
+        return
+    _check_query(log, newest)
+    version = newest.version
+    if offsets is None or version > offsets:
+        wanted = f"Spark's log up to batch {version}, of which there is state"
+        raise CheckpointMismatchError(where=where, wanted=wanted, found=spark, hint=_lost("offsets"))
+    if version < offsets - 1 or (commits is not None and commits > version):
+        done = max(offsets - 1, -1 if commits is None else commits)
+        wanted, found = f"the state of version {done}, which {spark} needs", f"version {version} as the newest"
+        raise CheckpointMismatchError(where=where, wanted=wanted, found=found, hint=_lost("headrace"))
+    log.check(newest)
+
+
+def _check_query(log: SparkLog, newest: Manifest) -> None:
+    found = log.query_id()
+    if newest.query_id and found != newest.query_id:
+        raise CheckpointMismatchError(
+            where=str(log.location),
+            wanted=f"Spark's logs of the query {newest.query_id}, whose state 'headrace' holds",
+            found=f"those of the query {found}" if found else "no file 'metadata' with its id",
+            hint=f'if only \'metadata\' was lost, write {{"id":"{newest.query_id}"}} into it; otherwise {TOGETHER}',
+        )
+
+
+def _lost(folder: str) -> str:
+    return f"'{folder}' was lost, reset or is of an older backup: {TOGETHER}"
+
+
+def _shown(offsets: Offsets) -> str:
+    return "[" + ", ".join("none" if each is None else each for each in offsets) + "]"
+
+
+def _folders(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_dir() and entry.name[0] not in "._"]
+    except FileNotFoundError:
+        return []
+
+
+def _numbers(folder: Path) -> set[int]:
+    """The entries of one of Spark's logs."""
+    try:
+        with disk_errors(folder, "to list Spark's log"):
+            names = os.listdir(folder)
+    except FileNotFoundError:
+        return set()
+    return {int(name.removesuffix(COMPACT)) for name in names if name.removesuffix(COMPACT).isdigit()}
+
+
+def _path(folder: Path, number: int) -> Path:
+    plain = folder / str(number)
+    return plain if plain.exists() else folder / f"{number}{COMPACT}"
+
+
+def _checksum(folder: Path, numbers: range | list[int]) -> int:
+    crc = 0
+    for number in numbers:
+        path = _path(folder, number)
+        with disk_errors(path, "to read Spark's log of a source"):
+            data = _own_lines(path, number) if path.suffix == COMPACT else path.read_bytes().partition(b"\n")[2]
+        crc = zlib.crc32(data, crc)
+    return crc
+
+
+def _own_lines(path: Path, number: int) -> bytes:
+    """The lines of a compacted entry that are its own: the last ones. All those before are as old as the query."""
+    size = path.stat().st_size
+    take = TAIL_BYTES
+    while True:
+        with open(path, "rb") as file:
+            file.seek(max(0, size - take))
+            lines = file.read().split(b"\n")[1:]
+        own = [line for line in lines if _batch_of(line) == number]
+        if len(own) < len(lines) or take >= size:
+            return b"\n".join(own)
+        take *= 4
+
+
+def _batch_of(line: bytes) -> int | None:
+    try:
+        return int(json.loads(line)["batchId"])
+    except (ValueError, KeyError, TypeError):
+        return None

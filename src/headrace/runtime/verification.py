@@ -1,0 +1,144 @@
+"""Proving a checkpoint: every file that counts, and whether manifests, routing and Spark's logs belong together. Without Spark.
+
+A finding is *broken* if a restart would be refused or could not go on, *notable* if it is harmless and says what it means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from headrace.errors import HeadraceError, VersionNotFoundError
+from headrace.runtime.checkpoint import ROUTING, Checkpoint
+from headrace.runtime.fencing import version_of
+from headrace.runtime.inspection import lease
+from headrace.runtime.leases import is_lease
+from headrace.runtime.spark_log import check_together
+from headrace.state.blocks import Blocks
+from headrace.state.manifest import Manifest, check_follows
+
+TRIES = 5
+
+
+@dataclass
+class Checked:
+    """What checking found."""
+
+    files: int = 0
+    bytes: int = 0
+    broken: list[str] = field(default_factory=list)
+    """Each a path, what is wrong with it, and what to do."""
+    notable: list[str] = field(default_factory=list)
+
+    def attempt(self, check: Callable[[], object]) -> None:
+        """Note what a check raises."""
+        try:
+            check()
+        except HeadraceError as error:
+            self.broken.append(str(error))
+
+
+def verify(checkpoint: Checkpoint, versions: list[int]) -> Checked:
+    """Check these versions byte for byte, and the whole checkpoint for what belongs together. Each file is read once."""
+    checked = Checked()
+    with contextlib.ExitStack() as leases:
+        for version in checkpoint.manifests.versions():
+            leases.enter_context(lease(checkpoint, version))
+        kept = _manifests(checkpoint, checked)
+        _check_files(checkpoint, [kept[v] for v in versions if v in kept], checked)
+        _check_chain(checkpoint, kept, checked)
+        _check_spark(checkpoint, kept, checked)
+        _check_rest(checkpoint, kept, checked)
+    return checked
+
+
+def _manifests(checkpoint: Checkpoint, checked: Checked) -> dict[int, Manifest]:
+    """All that are kept and can be read."""
+    found = {}
+    for version in checkpoint.manifests.versions():
+        checked.files += 1
+        try:
+            found[version] = checkpoint.manifests.read(version)
+        except VersionNotFoundError:
+            # Removed by the running query before it was leased.
+            checked.files -= 1
+        except HeadraceError as error:
+            checked.broken.append(str(error))
+    return found
+
+
+def _check_files(checkpoint: Checkpoint, manifests: Iterable[Manifest], checked: Checked) -> None:
+    wanted: dict[Path, tuple[int, int]] = {}
+    for manifest in manifests:
+        for state in manifest.operators.values():
+            wanted |= {checkpoint.runs / ref.file: (ref.bytes, ref.crc) for ref in state.runs}
+        wanted |= {checkpoint.directory / s.folder / s.file: (s.bytes, s.crc) for s in manifest.staged}
+    for path, (length, crc) in sorted(wanted.items()):
+        checked.files += 1
+        checked.bytes += length
+        try:
+            blocks = Blocks(path, length, crc)
+            blocks.need(0, blocks.data_bytes)
+        except HeadraceError as error:
+            checked.broken.append(f"{path}: {error.wanted} wanted, {error.found} found" if path.exists() else f"{path}: missing")
+
+
+def _check_chain(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
+    for version, manifest in kept.items():
+        before = kept.get(version - 1)
+        if before is not None:
+            path = str(checkpoint.manifests.path(version))
+            checked.attempt(partial(check_follows, manifest, before, path))
+
+
+def _check_spark(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
+    """Spark's logs against every version of which Spark still has a word."""
+    log = checkpoint.spark_log
+    _check_newest(checkpoint, checked)
+    newest = max(kept, default=None)
+    for version, manifest in kept.items():
+        if version != newest and version in log.numbers("offsets"):
+            checked.attempt(partial(log.check, manifest))
+
+
+def _check_newest(checkpoint: Checkpoint, checked: Checked) -> None:
+    for attempt in range(TRIES):
+        versions = checkpoint.manifests.versions()
+        try:
+            newest = checkpoint.manifests.read(versions[-1]) if versions else None
+        except HeadraceError:
+            # Found already.
+            return
+        try:
+            check_together(checkpoint.spark_log, newest)
+        except HeadraceError as error:
+            if attempt < TRIES - 1 and checkpoint.manifests.versions() != versions:
+                # The query runs, and has gone on between two looks.
+                continue
+            checked.broken.append(str(error))
+        return
+
+
+def _check_rest(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
+    """What no version names, and the files beside the versions."""
+    checked.attempt(checkpoint.identity)
+    damaged = checkpoint.routing_damage()
+    if damaged:
+        checked.notable.append(f"{checkpoint.directory / ROUTING}: damaged ({damaged}); a restart takes the routing of its newest version")
+    needed = {file for manifest in kept.values() for file in manifest.files()}
+    newest = max(kept, default=-1)
+    for folder in (checkpoint.runs, checkpoint.staged):
+        unnamed = [path for path in folder.glob("*") if (folder.name, path.name) not in needed]
+        old = [path for path in unnamed if version_of(path.name) <= newest]
+        if old:
+            total = sum(path.stat().st_size for path in old if path.exists())
+            checked.notable.append(f"{folder}: {len(old):,} files of {total:,} bytes that no version names; the next start removes them")
+        if len(unnamed) > len(old):
+            count = len(unnamed) - len(old)
+            checked.notable.append(f"{folder}: {count:,} files of a version that is not committed: of a batch that runs or failed")
+    wrong = sorted(path.name for path in checkpoint.leases.glob("*.json") if not is_lease(path))
+    if wrong:
+        checked.notable.append(f"{checkpoint.leases}: {', '.join(wrong)}: not a lease; ignored, may be removed")

@@ -1,0 +1,176 @@
+"""One writer: a driver that slept while another took over can neither commit, deliver nor remove anything, with or without locks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.errors import CheckpointError, FencedError
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.failpoints import VARIABLE
+from headrace.runtime.fencing import NO_LOCKS
+from headrace.state.manifest import Manifest, OperatorState
+from tests.crash.harness import RUN_SECONDS_MAX, Program, kill_session, read_output, session_members, wait_for_pid, write_input
+
+
+def fresh(path: Path) -> Checkpoint:
+    checkpoint = Checkpoint(str(path))
+    for folder in (checkpoint.manifests.directory, checkpoint.runs, checkpoint.staged, checkpoint.leases):
+        folder.mkdir(parents=True, exist_ok=True)
+    return checkpoint
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    ("point", "before"),
+    [
+        ("job-done", "committing version 2"),
+        pytest.param("manifest-after", "delivering version 2", marks=pytest.mark.extra),
+        pytest.param("deliver-after", "removing old versions", marks=pytest.mark.extra),
+    ],
+)
+def test_a_driver_that_slept_while_another_went_on_is_fenced_off(tmp_path: Path, point: str, before: str) -> None:
+    """On a disk without locks. The other one goes on until the version that the first was at is removed as old."""
+    source = write_input(tmp_path / "input", files=7, seed=11)
+    program = Program("running", source, tmp_path / "work")
+    first = program.start(2, f"{NO_LOCKS},{point}@2=wait")
+    mark = program.work / "marks" / f"{point}@2"
+    try:
+        wait_for_pid(mark, RUN_SECONDS_MAX)
+        members = session_members(first.pid)
+        for pid in members:
+            os.kill(pid, signal.SIGSTOP)
+        assert program.run(3, NO_LOCKS) == 0, program.said()
+        kept = Checkpoint.existing(str(program.checkpoint)).manifests.versions()
+        assert min(kept) > 2
+        files = snapshot(program)
+        mark.unlink()
+        for pid in members:
+            os.kill(pid, signal.SIGCONT)
+        assert first.wait(RUN_SECONDS_MAX) != 0
+    finally:
+        kill_session(first)
+    said = (program.work / "program.log").read_text(errors="replace")
+    assert "another query has taken over this checkpoint" in said
+    assert f"before {before}" in said
+    assert snapshot(program) == files, "the first one has neither written nor removed anything that counts"
+    assert totals(program) == reference(source)
+
+
+def snapshot(program: Program) -> dict[str, bytes]:
+    """Versions, and the output."""
+    folders = (program.checkpoint / "headrace" / "manifests", program.output)
+    return {str(path): path.read_bytes() for folder in folders for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+def totals(program: Program) -> dict[object, int]:
+    """What the sink has in the end: the last count of every key."""
+    rows = sorted(read_output(program.kind, program.output), key=lambda row: int(row[-1]))
+    return {row[0]: int(row[1]) for row in rows}
+
+
+def reference(source: Path) -> dict[object, int]:
+    rows = pd.concat(pq.read_table(path).to_pandas() for path in source.iterdir())
+    counts = rows.groupby("k", dropna=False).size()
+    return {None if pd.isna(key) else key: int(count) for key, count in counts.items()}
+
+
+def test_the_second_of_two_on_a_disk_without_locks_takes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, NO_LOCKS)
+    first, second = fresh(tmp_path), fresh(tmp_path)
+    first.claim()
+    first.manifests.commit(Manifest(0, first.fence.epoch, {"op": OperatorState()}), sync=False)
+    second.claim()
+    second.fence.check("anything")
+    uncommitted = second.runs / f"v{0:012d}-op-i0-e{second.fence.epoch}-a0-run.arrow"
+    uncommitted.write_bytes(b"x")
+    half = second.manifests.directory / f".{1:012d}-{second.fence.epoch}.tmp"
+    half.write_bytes(b"x")
+    for attempt in (
+        lambda: first.commit(Manifest(1, first.fence.epoch, {"op": OperatorState()}), sync=False),
+        lambda: first.collect_garbage(1),
+        lambda: first.note_routing({}),
+        first.sweep,
+    ):
+        with pytest.raises(FencedError, match=r"token 2 \(process .*this query has 1"):
+            attempt()
+    assert first.manifests.versions() == [0]
+    # Even one that has passed the check and sleeps then removes nothing of its successor's.
+    monkeypatch.setattr(first.fence, "check", lambda doing: None)
+    first.sweep()
+    assert uncommitted.exists()
+    assert half.exists()
+
+
+def test_what_may_still_be_committed_is_not_swept(tmp_path: Path) -> None:
+    """A driver that was replaced while it linked its manifest: until the version is another's, its files must stay."""
+    checkpoint = fresh(tmp_path)
+    checkpoint.claim()
+    checkpoint.manifests.commit(Manifest(0, "e", {"op": OperatorState()}), sync=False)
+    left = [checkpoint.runs / f"v{version:012d}-op-i0-e0x00000000-a0-run.arrow" for version in (0, 1)]
+    for path in left:
+        path.write_bytes(b"x")
+    assert checkpoint.sweep() == 1
+    assert [path.exists() for path in left] == [False, True]
+    checkpoint.manifests.commit(Manifest(1, "e", {"op": OperatorState()}), sync=False)
+    checkpoint.collect_garbage(5)
+    assert [path.exists() for path in left] == [False, False]
+
+
+def test_a_version_that_was_removed_as_old_cannot_be_made_again(tmp_path: Path) -> None:
+    """Even by a driver that slept between its last look at the tokens and the link."""
+    store = fresh(tmp_path).manifests
+    for version in (5, 6):
+        store.commit(Manifest(version, "e", {"op": OperatorState()}), sync=False)
+    with pytest.raises(CheckpointError, match="gone on to later versions"):
+        store.commit(Manifest(2, "f", {"op": OperatorState()}), sync=False)
+    assert sorted(path.name for path in store.directory.iterdir()) == ["000000000005.json", "000000000006.json"]
+
+
+def test_a_driver_whose_owner_file_was_removed_is_replaced(tmp_path: Path) -> None:
+    first, second = fresh(tmp_path), fresh(tmp_path)
+    first.claim()
+    with pytest.raises(CheckpointError, match="the only query"):
+        second.claim()
+    first.fence.check("anything")
+    (first.directory / "owner").unlink()
+    second.claim()
+    with pytest.raises(FencedError):
+        first.fence.check("anything")
+    second.fence.check("anything")
+    for path in second.fence.tokens.iterdir():
+        path.unlink()
+    with pytest.raises(FencedError, match="its own token 2 is gone"):
+        second.fence.check("anything")
+
+
+def test_of_many_that_start_at_once_one_is_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, NO_LOCKS)
+    drivers = [fresh(tmp_path) for _ in range(12)]
+    together = threading.Barrier(len(drivers))
+
+    def claim(driver: Checkpoint) -> None:
+        together.wait()
+        driver.claim()
+
+    threads = [threading.Thread(target=claim, args=(driver,)) for driver in drivers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writers = []
+    for driver in drivers:
+        try:
+            driver.fence.check("anything")
+        except FencedError:
+            continue
+        writers.append(driver.fence.token)
+    assert len(writers) == 1
+    assert writers[0] == max(driver.fence.token or 0 for driver in drivers)
+    assert len({driver.fence.epoch for driver in drivers}) == len(drivers)

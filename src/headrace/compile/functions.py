@@ -213,8 +213,13 @@ def _pick(call: _Call, value: tuple[Column, T.DataType], order: tuple[Column, T.
 def _by(greatest: bool) -> Callable[[_Call], Piece]:
     def build(call: _Call) -> Piece:
         if call.function.children().size() != 2:
+            name = "max_by" if greatest else "min_by"
             raise UnsupportedError(
-                where=call.where, found="a number of values to keep", hint="min_by and max_by keep one", supported=SUPPORTED
+                "only the form with three arguments is not supported",
+                where=call.where,
+                wanted=f"{name}(value, order)",
+                found=f"{name}(value, order, number)",
+                hint=f"{name} keeps one value; for more, use groupBy(...).process(...)",
             )
         return _pick(call, call.child(0), call.child(1), greatest)
 

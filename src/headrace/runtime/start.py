@@ -30,6 +30,7 @@ from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.executors import Executors
 from headrace.runtime.lending import Share
 from headrace.runtime.loop import BatchLoop
+from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.session import check_session
@@ -62,7 +63,7 @@ class Manner:
     where: str
 
 
-def start_query(outputs: list[Output], options: dict[str, str], manner: Manner) -> HeadraceQuery:
+def start_query(outputs: list[Output], options: Options, manner: Manner) -> HeadraceQuery:
     """Check everything that can be checked, then start Spark's query."""
     name, where = manner.name, manner.where
     session = outputs[0].stream.sparkSession
@@ -76,10 +77,11 @@ def start_query(outputs: list[Output], options: dict[str, str], manner: Manner) 
             elif output.mode is OutputMode.COMPLETE:
                 raise QueryError(where=output.where, wanted="append or update, as no aggregate keeps results", found="output mode complete")
     if planned.only_planning():
-        formats = tuple(output.format for output in outputs)
-        return cast(HeadraceQuery, planned.note(flow, first_routing(flow, config, session, {}, manner.elastic), formats, where, name))
+        routing = first_routing(flow, config, session, {}, manner.elastic)
+        query = planned.Planned(flow, routing, tuple(output.format for output in outputs), where, name)
+        return cast(HeadraceQuery, planned.note(query, session))
     sinks = tuple(output.make_sink() for output in outputs)
-    location = options.get("checkpointLocation") or _default_location(session, name, where, sinks)
+    location = options.get(CHECKPOINT) or _default_location(session, name, where, sinks)
     checkpoint = Checkpoint(location)
     checkpoint.open(_stores(flow))
     checkpoint.claim()
@@ -146,7 +148,7 @@ def _start(
         elastic,
         lambda: holder[0]._executed_plan(),
         lambda p: holder[0]._on_progress(p),
-        Backlog(streaming, checkpoint.location),
+        Backlog(streaming, checkpoint.location, lambda: holder[0]._source_offsets()),
         lambda: holder[0].isActive,
         str(session.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")),
         shuffles=manner.elastic is not None,
@@ -201,7 +203,7 @@ def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: 
 
 
 def _session_options(session: Any) -> dict[str, str]:
-    return {k: v for k, v in session.conf.getAll.items() if k.startswith("headrace.")} if hasattr(session.conf, "getAll") else {}
+    return {k: v for k, v in session.conf.getAll.items() if k.lower().startswith("headrace.")} if hasattr(session.conf, "getAll") else {}
 
 
 def _default_location(session: Any, name: str | None, where: str, sinks: tuple[Sink, ...]) -> str:

@@ -64,7 +64,7 @@ def main(spark: SparkSession, folder: str) -> None:
 
         for entry in query.decisions():
             print(f"{entry.instances_before} -> {entry.instances}  {entry.outcome}, {entry.times}x: {entry.why}")
-        counted = query.state().agg(F.sum("orders")).first()
+        counted = query.state().agg(F.coalesce(F.sum("orders"), F.lit(0))).first()
         print(f"{written:,} orders written, {counted[0] if counted else 0:,} counted")
 
         # Who knows better says so; the policy then leaves the operator alone until it is given back.

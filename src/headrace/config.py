@@ -1,7 +1,11 @@
-"""Settings of a query, typed; given as ``option("headrace.NAME", value)`` on the writer or as Spark settings of the same name."""
+"""Settings of a query, typed; given as ``option("headrace.NAME", value)`` on the writer or as Spark settings of the same name.
+
+Names are the same in upper and lower case, as those of all of Spark's options.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -13,6 +17,7 @@ PREFIX = "headrace."
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
 OPERATOR_CHANGES = ("refuse", "accept")
 FETCH_FROM = ("executors", "checkpoint")
+COMBINE = ("auto", "always", "never")
 STRATEGIES = ("operator-set-cloud", "operator-cloud", "query-cloud")
 
 
@@ -75,10 +80,12 @@ class Config:
         """
         found: dict[str, int] = {}
         for pair in filter(None, (part.strip() for part in self.instancesOf.split(","))):
-            name, _, number = pair.partition("=")
-            if not number.strip().isdigit() or not 1 <= int(number) <= 4096:
-                raise QueryError(where=f"option '{PREFIX}instancesOf'", wanted="operator=number, such as aggregate=4", found=repr(pair))
-            found[name.strip()] = int(number)
+            match = re.fullmatch(r"([^=]*[^=\s])\s*=\s*([0-9]{1,4})", pair)
+            if match is None or not 1 <= int(match[2]) <= 4096:
+                raise _bad("instancesOf", "operator=number, such as aggregate=4, the number from 1 to 4096", repr(pair))
+            if match[1] in found:
+                raise _bad("instancesOf", "each operator once", f"{match[1]!r} twice")
+            found[match[1]] = int(match[2])
         return found
 
     @classmethod
@@ -92,56 +99,70 @@ class Config:
                     continue
                 field = known.get(name[len(PREFIX) :].lower())
                 if field is None:
-                    names = ", ".join(PREFIX + f.name for f in fields(cls))
-                    raise QueryError(where=f"option {name!r}", wanted=f"one of {names}", found="an unknown name")
-                values[field.name] = _parse(name, value, type(field.default))
+                    raise _unknown(name)
+                values[field.name] = _parse(field.name, value, type(field.default))
         config = cls(**values)
         _check(config)
         return config
 
 
+def _bad(name: str, wanted: str, found: str) -> QueryError:
+    return QueryError(where=f"option '{PREFIX}{name}'", wanted=wanted, found=found)
+
+
+def _unknown(name: str) -> QueryError:
+    """With the nearest name there is, for most unknown names are misspelt."""
+    names = {(PREFIX + field.name).lower(): PREFIX + field.name for field in fields(Config)}
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f"did you mean {names[near[0]]}?" if near else ""
+    return QueryError(where=f"option {name!r}", wanted=f"one of {', '.join(names.values())}", found="an unknown name", hint=hint)
+
+
 def _parse(name: str, value: Any, kind: type) -> Any:
-    try:
-        if kind is bool:
-            return {"true": True, "false": False}[str(value).lower()]
-        return kind(value)
-    except (ValueError, KeyError) as bad:
-        raise QueryError(where=f"option {name!r}", wanted=f"a value of type {kind.__name__}", found=repr(value)) from bad
+    """The value by its type. Options come as texts, but also as what a program passes: 2.5 is no whole number, and True is none at all."""
+    text = str(value).strip()
+    if kind is str:
+        return str(value)
+    if kind is bool:
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        raise _bad(name, "true or false", repr(value))
+    if kind is int and re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+        return int(text)
+    if kind is float and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", text):
+        return float(text)
+    low, high = _BOUNDS[name]
+    raise _bad(name, f"a {'whole ' if kind is int else ''}number from {low} to {high}", repr(value))
 
 
-_BOUNDS = {
+_BOUNDS: dict[str, tuple[float, float]] = {
     "instances": (0, 4096),
+    "idleSeconds": (0, 10**9),
     "versionsToKeep": (2, 1_000_000),
     "depthMax": (1, 64),
     "hashBits": (1, 64),
     "compactRows": (1, 10**9),
+    "compactFactor": (0, 10**6),
     "readyExecutors": (-1, 10_000),
 }
+"""Of every option that is a number."""
+
+_CHOICES = {"operatorChanges": OPERATOR_CHANGES, "strategy": STRATEGIES, "handover": HANDOVERS, "fetchFrom": FETCH_FROM, "combine": COMBINE}
 
 
 def _check(config: Config) -> None:
     for name, (low, high) in _BOUNDS.items():
         value = getattr(config, name)
+        # So that NaN, which is neither less nor more than anything, fails too.
         if not low <= value <= high:
-            raise QueryError(where=f"option '{PREFIX}{name}'", wanted=f"a number from {low} to {high}", found=str(value))
-    if config.strategy not in STRATEGIES:
-        raise QueryError(where=f"option '{PREFIX}strategy'", wanted=" or ".join(STRATEGIES), found=repr(config.strategy))
-    if config.handover not in HANDOVERS:
-        raise QueryError(where=f"option '{PREFIX}handover'", wanted=" or ".join(HANDOVERS), found=repr(config.handover))
-    if config.operatorChanges not in OPERATOR_CHANGES:
-        found = repr(config.operatorChanges)
-        raise QueryError(where=f"option '{PREFIX}operatorChanges'", wanted=" or ".join(OPERATOR_CHANGES), found=found)
-    if config.fetchFrom not in FETCH_FROM:
-        raise QueryError(where=f"option '{PREFIX}fetchFrom'", wanted=" or ".join(FETCH_FROM), found=repr(config.fetchFrom))
-    if not config.workingDirectory.strip():
-        wanted = "a folder's name, a path, or none"
-        raise QueryError(where=f"option '{PREFIX}workingDirectory'", wanted=wanted, found=repr(config.workingDirectory))
-    if config.idleSeconds < 0:
-        raise QueryError(where=f"option '{PREFIX}idleSeconds'", wanted="0 or more seconds", found=str(config.idleSeconds))
+            raise _bad(name, f"a number from {low} to {high}", str(value))
+    for name, choices in _CHOICES.items():
+        if getattr(config, name) not in choices:
+            raise _bad(name, " or ".join(choices), repr(getattr(config, name)))
+    directory = config.workingDirectory
+    if not directory.strip() or "\0" in directory or ".." in directory.split("/"):
+        raise _bad("workingDirectory", "a folder's name, a path without '..', or none", repr(directory))
     config.instances_by_operator()
-    if config.combine not in ("auto", "always", "never"):
-        raise QueryError(where=f"option '{PREFIX}combine'", wanted="auto, always or never", found=repr(config.combine))
-    grid = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", config.productGrid)
+    grid = re.fullmatch(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})", config.productGrid)
     if grid is None or int(grid[1]) * int(grid[2]) > 4096:
-        wanted = "rows and columns such as '4x4', at most 4096 cells"
-        raise QueryError(where=f"option '{PREFIX}productGrid'", wanted=wanted, found=repr(config.productGrid))
+        raise _bad("productGrid", "rows and columns such as '4x4', at most 4096 cells", repr(config.productGrid))

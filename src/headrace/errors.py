@@ -65,6 +65,10 @@ class UnsupportedError(QueryError):
         return f"{text}; supported: {', '.join(self.supported)}" if self.supported else text
 
 
+class MissingError(QueryError, AttributeError):
+    """Something was asked for that the object does not have; an AttributeError too, as Python's own tools expect."""
+
+
 class ProcessorError(QueryError):
     """A user's own operator raised an exception, or gave back something that does not fit its schema."""
 

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import headrace as hr
+from headrace.compile.catalyst import quoted
 
 Query = Callable[[Any], Any]
 Disturb = Callable[[hr.HeadraceQuery], None]
@@ -101,7 +102,7 @@ class Answer:
 
 def presentable(frame: DataFrame) -> DataFrame:
     """The same rows in types that reach Python."""
-    return frame.select(*[_presentable(F.col(f"`{f.name}`"), f.dataType).alias(f.name) for f in frame.schema.fields])
+    return frame.select(*[_presentable(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in frame.schema.fields])
 
 
 def _presentable(column: Any, kind: T.DataType) -> Any:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.cli import app, run
+from headrace.runtime.planned import planning
 
 pytestmark = pytest.mark.spark
 
@@ -39,10 +40,34 @@ def test_plan_prints_and_draws_without_running(spark: SparkSession, tmp_path: Pa
     shown = capsys.readouterr()
     for words in ("-- aggregate-2 --", "start at program.py", "query-cloud", "deliver     to json"):
         assert words in shown.out
-    assert "after that the program ended with" in shown.err
+    assert "the program went on without results, and ended with" in shown.err
     assert "<svg" in svg.read_text()
     assert "digraph" in dot.read_text()
     assert not (tmp_path / "checkpoint").exists()
+
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+QUICK = ("heavy_customers", "process_per_key")
+"""Of these two the program goes on to explain its query, and to read its state."""
+
+
+@pytest.mark.parametrize("path", [pytest.param(p, id=p.stem, marks=[] if p.stem in QUICK else [pytest.mark.extra]) for p in EXAMPLES])
+def test_every_example_can_be_planned(spark: SparkSession, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(app, ["plan", str(path)]) == 0
+    shown = capsys.readouterr()
+    assert "== Headrace plan ==" in shown.out
+    # An example may look for the results of its query, which are not there; nothing else may stop it.
+    ended = [line for line in shown.err.splitlines() if "ended with" in line]
+    assert all("PATH_NOT_FOUND" in line or "TABLE_OR_VIEW_NOT_FOUND" in line for line in ended), ended
+
+
+def test_a_planned_query_has_all_that_a_query_has(spark: SparkSession) -> None:
+    rows = hr.stream(spark.readStream.format("rate-micro-batch").load())
+    with planning():
+        query = rows.groupBy("value").count().writeStream.outputMode("update").format("noop").start()
+    assert {name for name in dir(hr.HeadraceQuery) if not name.startswith("_")} <= set(dir(query))
+    assert query.state().columns == ["value", "count"]
+    assert query.state("aggregate").collect() == []
 
 
 def test_plan_says_what_is_wrong(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from headrace.demo import view
+import headrace as hr
+from headrace.demo import page, view
 from headrace.demo.calls import DISORDER_MAX_S, SPEED, TICK_S, Arrival, CallMaker, CallWriter, RateCurve, event_time_ms
 from headrace.demo.folder import prepare
 from headrace.demo.measure import PHASES, BatchSample, InstanceSample, latencies, read_progress
@@ -145,6 +147,53 @@ def test_the_view_fits_the_terminal(width: int, height: int, instances: int) -> 
     assert len(lines) < height
     assert max(len(line) for line in lines) <= width
     assert "…" not in out.getvalue()
+
+
+def recorded(counts: list[int], rows: list[int]) -> list[BatchSample]:
+    """A run of the demo: per batch of two seconds, how many instances it had and how many rows it took."""
+    made = [sample(at, 2.0 * at, 2.0 * at + 2, taken) for at, taken in enumerate(rows)]
+    each = zip(made, counts, strict=True)
+    return [replace(s, instances=tuple(InstanceSample(i, s.rows // n, 0.01, 1000) for i in range(n))) for s, n in each]
+
+
+SETTINGS = hr.Elastic(policy="elastic-manager", min=1, max=4, lower=0.2, target=0.3, upper=0.4, period_s=3.0)
+
+
+def notes(samples: list[BatchSample], utilisation: list[float]) -> dict[str, str]:
+    seen = [(2.0 * at, u) for at, u in enumerate(utilisation)]
+    return {plot.title: plot.note for plot in page.elastic_plots(samples, seen, SETTINGS, 0.0, 60.0)}
+
+
+def test_a_run_without_changes_claims_none() -> None:
+    found = notes(recorded([1, 1, 1], [2000, 8000, 4000]), [0.1, 0.5, 0.3])
+    assert found["Instances"] == "1 instance all the time, while batches processed 1,000 to 4,000 rows/s."
+    assert "of 3 looks 1 below the lower limit and 1 above the upper one; least 0.100, most 0.500." in found["Utilisation of instances"]
+    assert page.decision_rows((), 0.0) == [("none", "the policy saw nothing")]
+
+
+def test_a_run_with_changes_says_which() -> None:
+    found = notes(recorded([1, 3, 3, 2], [2000, 8000, 6000, 4000]), [0.25])
+    assert found["Instances"] == (
+        "1 to 3 instances, 2 changes, while batches processed 1,000 to 4,000 rows/s; "
+        "on average 1,000 rows/s with 1, 2,000 rows/s with 2, 3,500 rows/s with 3."
+    )
+    assert "of 1 look 0 below the lower limit and 0 above the upper one" in found["Utilisation of instances"]
+
+
+def test_a_run_that_saw_nothing_says_so() -> None:
+    found = notes([], [])
+    assert found["Instances"] == "No batch was measured."
+    assert "too short" in found["Utilisation of instances"]
+
+
+@pytest.mark.parametrize("counts", [[1, 1, 1, 1], [1, 2, 4, 1], [4, 4, 4, 4]])
+def test_no_text_of_the_report_says_that_instances_follow_anything(counts: list[int]) -> None:
+    samples = recorded(counts, [2000] * 4)
+    arrivals = [Arrival(2.0 * at, 2000) for at in range(4)]
+    made = [*page.elastic_plots(samples, [], SETTINGS, 0.0, 8.0), *page.plots(samples, arrivals, latencies(arrivals, samples), 0.0)]
+    text = " ".join(f"{plot.title} {plot.note}" for plot in made).lower()
+    for claim in ("follow", "follows", "keeps", "always", "never"):
+        assert claim not in text.split()
 
 
 def test_the_plain_line_says_the_same() -> None:

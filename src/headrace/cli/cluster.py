@@ -39,17 +39,19 @@ def up(
     with console.status("starting") as status:
         for found in standalone.up(folder or standalone.default_folder(), workers, cores, memory, port, ui_port):
             status.update(f"starting: {found.workers_ready()} of {workers} workers are there")
-    console.print(f"master    {found.master}   (web page {found.page})", soft_wrap=True)
-    console.print(f"workers   {workers}, each with {cores} core{'s' if cores > 1 else ''} and {memory}")
-    console.print(f"use it    SPARK_MASTER={found.master} python program.py   or   hr.session(master={found.master!r})", soft_wrap=True)
-    console.print("stop it   headrace cluster down")
+    typer.echo(f"master    {found.master}   (web page {found.page})")
+    typer.echo(f"workers   {workers}, each with {cores} core{'s' if cores > 1 else ''} and {memory}")
+    typer.echo(f"use it    SPARK_MASTER={found.master} python program.py")
+    typer.echo(f"          or hr.session(master={found.master!r})")
+    typer.echo(f"stop it   {found.down_command}")
 
 
 @app.command("status")
 def status(folder: Path | None = FOLDER) -> None:
     """Say what runs."""
     found = _known(folder)
-    typer.echo(f"{found.master}: {found.workers_ready()} of {len(found.pids) - 1} workers, each {found.cores} cores, {found.memory}")
+    ready = f"{found.workers_ready()} of {len(found.pids) - 1} workers"
+    typer.echo(f"{found.master}: {ready}, each {found.cores} core{'s' if found.cores > 1 else ''}, {found.memory}")
 
 
 @app.command("down")
@@ -68,5 +70,6 @@ def _known(folder: Path | None) -> Cluster:
     where = folder or standalone.default_folder()
     found = standalone.known(where)
     if found is None:
-        raise ClusterError(where=str(where), wanted="a cluster that runs", found="none", hint="start one: headrace cluster up")
+        hint = f"start one: {standalone.up_command(where)}"
+        raise ClusterError(where=str(where), wanted="a cluster that runs", found="none", hint=hint)
     return found

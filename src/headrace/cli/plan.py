@@ -57,4 +57,4 @@ def plan(
                 path.write_text(rendered(*about, mode=mode))
                 typer.echo(f"drawn: {path}")
     if failed:
-        typer.echo(f"after that the program ended with {failed}", err=True)
+        typer.echo(f"the program went on without results, and ended with {failed}", err=True)

@@ -23,6 +23,7 @@ from headrace.graph.nodes import AggregateNode, CountSpec, SessionSpec, WindowSp
 from headrace.operators.counted import CountAggregate
 from headrace.operators.description import describe
 from headrace.operators.kernel import Operator, OutputMode
+from headrace.operators.session import SessionAggregate
 from headrace.operators.windowed import WINDOW
 from headrace.state.layout import HASH, SUB
 
@@ -278,11 +279,17 @@ def _result_schema(node: AggregateNode, kind: Windowing) -> T.StructType:
 def check_mode(plan: StatefulPlan, mode: OutputMode, where: str) -> None:
     if mode in plan.modes:
         return
-    if plan.operator_id == "aggregate":
+    others = " or ".join(f"outputMode('{each}')" for each in plan.modes)
+    if plan.operator_id == "aggregate" and mode is OutputMode.APPEND:
         raise QueryError(
             "append mode emits a group once it can no longer change, so the group must have an event time with a watermark",
             where=where,
             found="an aggregate without one",
-            hint="call withWatermark(column, delay) before groupBy and group by F.window(column, ...), or use outputMode('update')",
+            hint=f"call withWatermark(column, delay) before groupBy and group by F.window(column, ...), or use {others}",
         )
-    raise QueryError(where=where, wanted=" or ".join(plan.modes), found=f"output mode {mode}")
+    why = ""
+    if isinstance(plan.operator, SessionAggregate):
+        why = "a session grows and merges with others, so what update mode has shown of it would have to be taken back"
+    elif isinstance(plan.operator, CountAggregate):
+        why = "windows of rows are forgotten once they are emitted, so complete mode has nothing to show again"
+    raise QueryError(why, where=where, wanted=others, found=f"output mode {mode}")

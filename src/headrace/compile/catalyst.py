@@ -76,6 +76,15 @@ def attribute(session: SparkSession, name: str) -> Any:
     return jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute(jvm.PythonUtils.toSeq([name]))
 
 
+def quoted(name: str) -> str:
+    """A column's name as Spark's parser reads it back, whatever characters are in it: unquoted, a dot would lead into a struct.
+
+    >>> quoted("a.b"), quoted("a`b")
+    ('`a.b`', '`a``b`')
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
 def data_type(expression: Any) -> DataType:
     return _parse_datatype_json_string(expression.dataType().json())
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.compile.boundary import Boundary, boundary
+from headrace.compile.catalyst import quoted
 from headrace.compile.nodes import compile_node
 from headrace.compile.plan import StatefulPlan
 from headrace.compile.sharing import Rest, shared
@@ -147,7 +148,7 @@ class Dataflow:
     def _tagged(self, at: int, name: str) -> DataFrame:
         structs = []
         for other, frame in self.sources.items():
-            own = F.struct(*[F.col(f"`{c}`") for c in frame.columns]) if other == name else F.lit(None)
+            own = F.struct(*[F.col(quoted(c)) for c in frame.columns]) if other == name else F.lit(None)
             structs.append(own.cast(frame.schema).alias(other))
         return self.sources[name].select(F.lit(at).alias(TAG), *structs)
 

@@ -27,14 +27,14 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
     timed = [name for name in node.subset if catalyst.watermark_delay_ms(source, name) is not None]
     if len(timed) > 1:
         raise UnsupportedError(where=node.where, found=f"several event times among the columns: {timed}")
-    keys = [normalize(F.col(_quoted(name)), fields[name].dataType) for name in node.subset]
+    keys = [normalize(F.col(catalyst.quoted(name)), fields[name].dataType) for name in node.subset]
     names = [f"k{i}" for i in range(len(keys))]
     encoded = [encode(k, fields[n].dataType).alias(a) for k, n, a in zip(keys, node.subset, names, strict=True)]
     sub = [_micros(fields[n]).alias(SUB) for n in timed]
     others = [] if timed else [f for f in fields.values() if catalyst.watermark_delay_ms(source, f.name) is not None]
     late_by = [_micros(f).alias(TIME) for f in others[:1]]
     payload = [f"c{i}" for i in range(len(source.schema.fields))]
-    carried = [encode(F.col(_quoted(f.name)), f.dataType).alias(c) for f, c in zip(source.schema.fields, payload, strict=True)]
+    carried = [encode(F.col(catalyst.quoted(f.name)), f.dataType).alias(c) for f, c in zip(source.schema.fields, payload, strict=True)]
     layout = Layout(
         keys=tuple((a, arrow_type(fields[n].dataType)) for a, n in zip(names, node.subset, strict=True)), values=(), has_sub=bool(sub)
     )
@@ -78,8 +78,4 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
 
 def _micros(field: T.StructField) -> Column:
     """A row without a time is never late."""
-    return F.coalesce(event_time.micros(F.col(_quoted(field.name)), field.dataType), F.lit(2**62)).cast("long")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return F.coalesce(event_time.micros(F.col(catalyst.quoted(field.name)), field.dataType), F.lit(2**62)).cast("long")

@@ -240,8 +240,13 @@ def _pick(call: _Call, order: Column, order_type: T.DataType, order_text: str, g
 def _by(greatest: bool) -> Callable[[_Call], Piece]:
     def build(call: _Call) -> Piece:
         if call.function.children().size() != 2:
+            name = "max_by" if greatest else "min_by"
             raise UnsupportedError(
-                where=call.where, found="a number of values to keep", hint="min_by and max_by keep one", supported=SUPPORTED
+                "only the form with three arguments is not supported",
+                where=call.where,
+                wanted=f"{name}(value, order)",
+                found=f"{name}(value, order, number)",
+                hint=f"{name} keeps one value; for more, use groupBy(...).process(...)",
             )
         return _pick(call, *call.child(1), call.child_text(1), greatest)
 

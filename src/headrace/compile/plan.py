@@ -86,7 +86,7 @@ class StatefulPlan:
         frame = self.finish(rows)
         if not any(field.metadata for field in self.schema.fields):
             return frame
-        names = ((f"`{field.name.replace('`', '``')}`", field) for field in self.schema.fields)
+        names = ((catalyst.quoted(field.name), field) for field in self.schema.fields)
         return frame.select(*[F.col(name).alias(f.name, metadata=f.metadata) if f.metadata else F.col(name) for name, f in names])
 
     def combined(self, rows: DataFrame) -> DataFrame:

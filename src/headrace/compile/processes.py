@@ -114,7 +114,7 @@ def _arrow(fields: tuple[T.StructField, ...] | list[T.StructField]) -> pa.Schema
 
 def _selected(node: ProcessNode, rows: _Input, names: list[str], payload: list[str]) -> DataFrame:
     source = node.source
-    columns = {f.name: F.col(_quoted(f.name)) for f in source.schema.fields}
+    columns = {f.name: F.col(catalyst.quoted(f.name)) for f in source.schema.fields}
     keys = [encode(normalize(c, f.dataType), f.dataType).alias(a) for c, f, a in zip(node.keys, rows.keys, names, strict=True)]
     carried = [encode(columns[f.name], f.dataType).alias(c) for f, c in zip(rows.payload, payload, strict=True)]
     time = [] if rows.time is None else [_micros(columns[rows.time.name], rows.time.dataType)]
@@ -137,7 +137,7 @@ def _initial(frame: DataFrame, node: ProcessNode, rows: _Input, config: Config) 
             found=frame.schema.simpleString(),
         )
     names = [f"k{i}" for i in range(len(rows.keys))]
-    columns = {f.name: F.col(_quoted(f.name)) for f in wanted}
+    columns = {f.name: F.col(catalyst.quoted(f.name)) for f in wanted}
     keys = [encode(normalize(columns[f.name], f.dataType), f.dataType).alias(k) for f, k in zip(rows.keys, names, strict=True)]
     values = [encode(columns[f.name], f.dataType).alias(f"p{i}") for i, f in enumerate(node.state.values.fields)]
     written = [F.unix_micros(WRITTEN if stamped else F.current_timestamp()).alias(WRITTEN)] if expires else []
@@ -217,7 +217,3 @@ def _kernels(node: ProcessNode, operator: Process, rows: _Input) -> dict[str, di
     if node.state.timers is not None:
         found[TIMERS] = describe_part(operator.parts[TIMERS], keys=keys, sub="at", values=[])
     return found
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -103,7 +103,7 @@ def field_of(frame: DataFrame, name: str) -> T.StructField:
 
 
 def column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(catalyst.quoted(name))
 
 
 def share_places(sides: tuple[SideColumns, SideColumns]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], list[T.DataType]]:

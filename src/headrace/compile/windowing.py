@@ -176,8 +176,8 @@ def _counted(node: AggregateNode, spec: CountSpec, staged: DataFrame) -> Windowi
             hint="call withWatermark(column, delay) before groupBy, or count_window(..., order='arrival')",
         )
     kind = times[0].dataType if times else T.TimestampType()
-    time = event_time.micros(F.col(f"`{times[0].name}`"), kind) if times else F.lit(0).cast("long")
-    tie = F.xxhash64(*[F.col(f"`{f.name}`") for f in node.source.schema.fields if _hashable(f.dataType)])
+    time = event_time.micros(F.col(catalyst.quoted(times[0].name)), kind) if times else F.lit(0).cast("long")
+    tie = F.xxhash64(*[F.col(catalyst.quoted(f.name)) for f in node.source.schema.fields if _hashable(f.dataType)])
     start = event_time.from_micros(F.col(counted.START), kind).alias("start")
     # Half-open, as all windows: it ends just after its last row.
     end = event_time.from_micros(F.col(counted.END) + F.lit(1), kind).alias("end")

@@ -45,7 +45,7 @@ def plots(samples: list[BatchSample], arrivals: list[Arrival], latencies: dict[i
             note="Rows in runs; a customer and pane may be in several until they are merged.",
         ),
         Plot("State size", "MB", (Series("size", times, [s.state_bytes / 1e6 for s in samples]),), note="Of the run files that count."),
-        Plot("State files", "runs", (Series("runs", times, [float(s.runs) for s in samples]),), note="Compaction keeps them few."),
+        Plot("State files", "runs", (Series("runs", times, [float(s.runs) for s in samples]),), note=_runs_note(samples)),
         Plot(
             "Watermark lag",
             "event time (s)",
@@ -61,21 +61,72 @@ def plots(samples: list[BatchSample], arrivals: list[Arrival], latencies: dict[i
 def elastic_plots(
     samples: list[BatchSample], utilisation: list[tuple[float, float]], settings: Elastic, begin_s: float, end_s: float
 ) -> list[Plot]:
-    """How instances followed the load."""
+    """What instances there were and how busy; the notes say what happened, in numbers."""
     times, counts = steps([s.end_s - begin_s for s in samples], [float(len(s.instances)) for s in samples])
     seen = [at - begin_s for at, _ in utilisation]
     whole = [0.0, end_s - begin_s]
     limits = {name: value for name, value in settings.thresholds.items() if name in ("lower", "target", "upper")}
     made = [
-        Plot("Instances", "instances", (Series("instances", times, counts),), note="They follow the rate: see the decisions below."),
+        Plot("Instances", "instances", (Series("instances", times, counts),), note=instances_note(samples)),
         Plot(
             "Utilisation of instances",
             "busy share of the time",
             (Series("average", seen, [u for _, u in utilisation]), *(Series(n, whole, [v, v]) for n, v in limits.items())),
-            note=f"Over {settings.period_s:g} s, as the policy ({settings.policy}) sees it. Outside of its limits the number changes.",
+            note=utilisation_note([u for _, u in utilisation], settings),
         ),
     ]
     return [replace(plot, x_range=(0.0, end_s - begin_s)) for plot in made]
+
+
+def instances_note(samples: list[BatchSample]) -> str:
+    """What happened to the number of instances while the rate did what it did."""
+    counts = [len(s.instances) for s in samples]
+    if not counts:
+        return "No batch was measured."
+    rates = sorted(_taken_per_s(samples))
+    between = f"batches processed {rates[0]:,.0f} to {rates[-1]:,.0f} rows/s"
+    changes = _changes(counts)
+    if not changes:
+        return f"{_many(counts[0], 'instance')} all the time, while {between}."
+    by_count: dict[int, list[float]] = defaultdict(list)
+    for count, rate in zip(counts, _taken_per_s(samples), strict=True):
+        by_count[count].append(rate)
+    means = ", ".join(f"{np.mean(by_count[count]):,.0f} rows/s with {count}" for count in sorted(by_count))
+    return f"{min(counts)} to {max(counts)} instances, {_many(changes, 'change')}, while {between}; on average {means}."
+
+
+def utilisation_note(utilisation: list[float], settings: Elastic) -> str:
+    """How often utilisation was outside of the policy's limits."""
+    begin = f"Over {settings.period_s:g} s, as the policy ({settings.policy}) sees it"
+    lower, upper = settings.thresholds.get("lower"), settings.thresholds.get("upper")
+    if not utilisation:
+        return f"{begin}; the demo was too short for it to see anything."
+    outside = []
+    if lower is not None:
+        outside.append(f"{sum(u < lower for u in utilisation)} below the lower limit")
+    if upper is not None:
+        outside.append(f"{sum(u > upper for u in utilisation)} above the upper one")
+    of = f"of {_many(len(utilisation), 'look')} {' and '.join(outside)}; " if outside else ""
+    return f"{begin}: {of}least {min(utilisation):.3f}, most {max(utilisation):.3f}."
+
+
+def _runs_note(samples: list[BatchSample]) -> str:
+    runs = [s.runs for s in samples]
+    return f"At most {max(runs):,}, {runs[-1]:,} in the end." if runs else "No batch was measured."
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _changes(counts: list[int]) -> int:
+    return sum(a != b for a, b in itertools.pairwise(counts))
+
+
+def _taken_per_s(samples: list[BatchSample]) -> list[float]:
+    """Per batch its rows over the time since the batch before."""
+    begins = [samples[0].begin_s, *(s.end_s for s in samples[:-1])] if samples else []
+    return [s.rows / max(s.end_s - since, 1e-3) for s, since in zip(samples, begins, strict=True)]
 
 
 def steps(times: list[float], values: list[float]) -> tuple[list[float], list[float]]:
@@ -98,6 +149,9 @@ def steps(times: list[float], values: list[float]) -> tuple[list[float], list[fl
 def decision_rows(log: Sequence[Entry], begin_s: float) -> list[tuple[str, str]]:
     """The changes and what stood in their way, for a table."""
     shown = [entry for entry in log if entry.outcome is not Outcome.STEADY]
+    if not shown:
+        looks = sum(entry.times for entry in log)
+        return [("none", f"the policy looked {_many(looks, 'time')} and left everything as it was" if looks else "the policy saw nothing")]
     return [(decision_text(entry, begin_s), entry.why) for entry in shown]
 
 
@@ -184,8 +238,8 @@ def figures(samples: list[BatchSample], every: Latencies, seconds: float) -> lis
 def instances_text(samples: list[BatchSample]) -> str:
     """The numbers of instances that there were."""
     counts = [len(s.instances) for s in samples] or [0]
-    changes = sum(a != b for a, b in itertools.pairwise(counts))
-    return str(counts[0]) if not changes else f"{min(counts)} to {max(counts)}, {changes} changes"
+    changes = _changes(counts)
+    return str(counts[0]) if not changes else f"{min(counts)} to {max(counts)}, {_many(changes, 'change')}"
 
 
 def query_source() -> str:

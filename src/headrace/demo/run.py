@@ -32,10 +32,10 @@ from headrace.report.machine import machine
 from headrace.report.page import Page, render
 
 TRIGGER = "2 seconds"
-"""What a task costs beside its rows counts little then, and utilisation follows the rate."""
+"""What a task costs beside its rows counts little then."""
 ELASTIC = hr.Elastic(policy="elastic-manager", min=1, max=4, lower=0.045, target=0.05, upper=0.055, period_s=3.0, cooldown_s=4.0)
-"""At these rates instances are busy for a few hundredths of the time, so the limits lie low, and close together. They are to show that
-instances follow the rate; a real stream is better off with the defaults."""
+"""At these rates instances are busy for a few hundredths of the time, so the limits lie low, and close together. They are to let
+instances change on a small machine too; a real stream is better off with the defaults."""
 LATENCY_OVER_S = 10.0
 """The live view's percentiles are over this much of the past."""
 RATE_OVER_S = 3.0

@@ -10,8 +10,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headrace.compile import catalyst
 from headrace.compile.catalyst import checked
 from headrace.errors import QueryError, UnsupportedError
+from headrace.graph import missing
 from headrace.graph.nodes import AggregateNode, CountSpec, Windows
 from headrace.graph.origin import user_line
 from headrace.graph.processes import State, process_node
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GroupedStream:
+class GroupedStream(missing.Helpful):
     """A stream grouped by keys, waiting for its aggregates."""
+
+    _is = "a grouped stream"
+    _instead = missing.GROUPED
 
     stream: Stream
     keys: tuple[Column, ...]
@@ -35,8 +40,7 @@ class GroupedStream:
     def agg(self, *exprs: Any) -> Stream:
         """Aggregates by Spark's own functions; a dict of column to function name works too, as in Spark."""
         where = user_line("agg")
-        columns = [_from_dict(exprs[0])] if len(exprs) == 1 and isinstance(exprs[0], dict) else [list(exprs)]
-        flat = columns[0]
+        flat = _from_dict(exprs[0], where) if len(exprs) == 1 and isinstance(exprs[0], dict) else list(exprs)
         if not flat or not all(isinstance(c, Column) for c in flat):
             raise QueryError(where=where, wanted="at least one aggregate, such as F.count('*')", found=repr(exprs))
         return self.stream._after(AggregateNode(self.stream, self.keys, self.window, self.window_at, tuple(flat), where))
@@ -122,6 +126,20 @@ def grouped(stream: Stream, cols: tuple[Any, ...], where: str) -> GroupedStream:
     return GroupedStream(stream, tuple(keys), window, window_at, where)
 
 
-def _from_dict(wanted: dict[str, str]) -> list[Column]:
-    quoted = {column: "*" if column == "*" else f"`{column}`" for column in wanted}
-    return [F.expr(f"{function}({quoted[column]})").alias(f"{function}({column})") for column, function in wanted.items()]
+def _from_dict(wanted: dict[str, str], where: str) -> list[Column]:
+    """As Spark reads a dict: names of functions that mean the same are one, and so are the columns' names in the result."""
+    columns = []
+    for name, function in wanted.items():
+        if not isinstance(name, str) or not isinstance(function, str):
+            raise QueryError(where=where, wanted="columns and names of functions, such as {'seconds': 'sum'}", found=repr({name: function}))
+        column = F.col(name)
+        match function.lower():
+            case "avg" | "average" | "mean":
+                columns.append(F.avg(column))
+            case "stddev" | "std":
+                columns.append(F.stddev(column))
+            case "count" | "size":
+                columns.append(F.count(column))
+            case other:
+                columns.append(F.call_function(catalyst.quoted(other), column))
+    return columns

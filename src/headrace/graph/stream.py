@@ -6,6 +6,7 @@ an empty DataFrame of the same columns (so that a mistake is reported at the use
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,11 +16,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.compile.catalyst import checked, nothing
+from headrace.compile.catalyst import checked, nothing, quoted
 from headrace.compile.nodes import compile_node
 from headrace.config import Config
-from headrace.errors import QueryError, UnsupportedError, require
-from headrace.graph import joins
+from headrace.errors import MissingError, QueryError, UnsupportedError, require
+from headrace.graph import joins, missing
 from headrace.graph.grouped import GroupedStream, grouped
 from headrace.graph.names import checked_name
 from headrace.graph.nodes import Call, DedupNode, Method, Node, SharedNode, StatefulNode, Step, UnionNode
@@ -41,8 +42,11 @@ def provide_writer(make: Callable[[Stream], StreamWriter]) -> None:
 
 
 @dataclass(frozen=True)
-class Stream:
+class Stream(missing.Helpful):
     """A stream of rows. Immutable: every method gives a new one."""
+
+    _is = "a stream"
+    _instead = missing.STREAM
 
     frame: DataFrame
     """The streaming DataFrame; after a stateful operator, an empty DataFrame that shows the columns."""
@@ -54,6 +58,16 @@ class Stream:
     """Whether a row, once emitted, stands; the results of a running aggregate do not."""
     name: str | None = None
     """What the user calls the operator that the rows come from."""
+
+    def _advice(self, name: str) -> str:
+        if name in self._instead:
+            return self._instead[name]
+        with contextlib.suppress(Exception):  # Spark may be gone, and an AttributeError is all that may come out of here.
+            if name in self.columns:
+                return f"for a column write F.col({name!r})"
+        if hasattr(DataFrame, name):
+            return f"Spark's DataFrame has it: call it before, hr.stream(df.{name}(...))"
+        return ""
 
     @property
     def schema(self) -> StructType:
@@ -272,7 +286,7 @@ class Stream:
         if isinstance(subset, str):
             raise QueryError(where=where, wanted="a list of column names", found=repr(subset))
         names = list(subset) if subset is not None else self.columns
-        checked(where, lambda: self.frame.select(*names))
+        checked(where, lambda: self.frame.select(*[quoted(name) for name in names]))
         by_lower = {c.lower(): c for c in self.columns}
         resolved = tuple(dict.fromkeys(by_lower.get(n.lower(), n) for n in names))
         return self._after(DedupNode(self, resolved, where))
@@ -350,7 +364,9 @@ class Branches(dict[str, Stream]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"no branch {name!r}; there are {', '.join(self)}") from None
+            if name.startswith("_"):
+                raise AttributeError(name) from None
+            raise MissingError(where=user_line(name), wanted=f"a branch: {', '.join(self)}", found=repr(name)) from None
 
 
 def _template(frame: DataFrame) -> DataFrame:

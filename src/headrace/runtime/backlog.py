@@ -1,7 +1,7 @@
 """How much the sources offer that has not been taken yet, and how old the oldest of it is.
 
-Sources that report their newest offset (Kafka) tell in Spark's own progress. A folder of files is looked at here: what lies in it and is
-not in Spark's log of files that were read. Other sources have no backlog that could be known, and say so with None.
+A folder of files is looked at here: what lies in it and is not in Spark's log of files that were read. Of other sources (Kafka) Spark knows
+the newest offset and where a batch ends (``runtime/offsets.py``). Where neither tells, the backlog is None.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from urllib.parse import unquote, urlparse
 from pyspark.sql import DataFrame
 
 from headrace.compile.catalyst import analyzed, class_name, walk
+from headrace.runtime.offsets import OffsetBacklog, SourceOffsets
 
 
 @dataclass
@@ -65,14 +67,24 @@ class FileBacklog:
 class Backlog:
     """The backlog of all sources of a query."""
 
-    def __init__(self, frame: DataFrame, checkpoint: Path) -> None:
-        self._sources = [
-            FileBacklog(folder, checkpoint / "sources" / str(i)) for i, folder in enumerate(_folders(frame)) if folder is not None
-        ]
+    def __init__(self, frame: DataFrame, checkpoint: Path, offsets: Callable[[], list[SourceOffsets]]) -> None:
+        folders = _folders(frame)
+        self._sources = [FileBacklog(folder, checkpoint / "sources" / str(i)) for i, folder in enumerate(folders) if folder is not None]
+        self._offsets = offsets if None in folders else list
+        """Of the sources that are no folders, in the batch that runs now."""
+        self._others = OffsetBacklog()
         self._rows = 0
 
     def observe(self, rows_taken: int) -> dict[str, Any]:
-        """Called after each batch with the rows it took."""
+        """Called at the end of each batch with the rows it took."""
+        found = self._files(rows_taken)
+        left = self._others.left(self._offsets(), rows_taken)
+        if left is None:
+            return found
+        # What came to these sources since the batch was cut is not known.
+        return {**found, "rows": left + (found["rows"] or 0), "rowsLeft": left + (found["rowsLeft"] or 0)}
+
+    def _files(self, rows_taken: int) -> dict[str, Any]:
         self._rows += rows_taken
         if not self._sources:
             return {"rows": None, "rowsLeft": None, "ageMs": None}

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
+
 from headrace.compile.dataflow import Dataflow
+from headrace.compile.explain import rendered
+from headrace.runtime.state_frame import store_named
 from headrace.state.routing import Routing
 
 
@@ -23,25 +28,45 @@ class Planned:
 
 
 class PlannedQuery:
-    """Stands for a query in a program that is only looked at: it is over at once, and has done nothing."""
+    """Stands for a query in a program that is only looked at: it is over at once, and has done nothing.
 
-    def __init__(self, name: str | None) -> None:
-        self.name = name
+    It has all that a query has, so that the program goes on to whatever it starts next: state without rows, no decisions, no progress.
+    """
+
+    def __init__(self, planned: Planned, session: SparkSession) -> None:
+        self._planned, self._session = planned, session
+        self.name = planned.name
+        self.id = self.runId = str(uuid.uuid4())
         self.isActive = False
+        self.status = {"message": "planned, not started", "isDataAvailable": False, "isTriggerActive": False}
         self.lastProgress = None
         self.recentProgress: list[Any] = []
 
     def awaitTermination(self, timeout: int | None = None) -> bool:
         return True
 
-    def processAllAvailable(self) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
     def exception(self) -> None:
         pass
+
+    def explain(self, extended: bool = False, mode: str | None = None, rate: float = 10_000.0, nodes: int | None = None) -> None:
+        plan = self._planned
+        print(rendered(plan.flow, plan.routing, list(plan.sinks), [f"to {sink}" for sink in plan.sinks], mode, rate, nodes))
+
+    def state(self, operator: str | None = None, version: int | None = None) -> DataFrame:
+        _, op, store = store_named(self._planned.flow, operator)
+        reader = op.plan.readers[store]
+        return reader.finish(self._session.createDataFrame([], reader.schema))
+
+    def routing(self) -> dict[str, Routing]:
+        return dict(self._planned.routing)
+
+    def decisions(self) -> tuple[()]:
+        return ()
+
+    def _nothing(self, *request: Any, **more: Any) -> None:
+        """There is nothing to wait for, to stop or to change."""
+
+    processAllAvailable = stop = rescale = rebalance = move = spread = elastic_resume = _nothing
 
 
 _PLANNED: list[list[Planned]] = []
@@ -61,6 +86,6 @@ def only_planning() -> bool:
     return bool(_PLANNED)
 
 
-def note(flow: Dataflow, routing: dict[str, Routing], sinks: tuple[str, ...], where: str, name: str | None) -> PlannedQuery:
-    _PLANNED[-1].append(Planned(flow, routing, sinks, where, name))
-    return PlannedQuery(name)
+def note(query: Planned, session: SparkSession) -> PlannedQuery:
+    _PLANNED[-1].append(query)
+    return PlannedQuery(query, session)

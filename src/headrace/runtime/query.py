@@ -18,15 +18,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.compile.dataflow import inputs_of
 from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
-from headrace.errors import HeadraceError, QueryError
-from headrace.operators.kernel import store_id
+from headrace.errors import HeadraceError, MissingError, QueryError
+from headrace.graph.missing import Helpful
 from headrace.runtime.autoscale import Autoscaler, of_query
 from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.elastic import Slots
 from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.loop import BatchLoop, Stopping
+from headrace.runtime.offsets import SourceOffsets, source_offsets
 from headrace.runtime.progress import BatchProgress
-from headrace.runtime.state_frame import state_frame
+from headrace.runtime.state_frame import state_frame, store_named
 from headrace.state.disk import storage_error_in
 from headrace.state.routing import Routing
 
@@ -43,7 +44,9 @@ class Progress(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(name) from None
+            if name.startswith("_"):
+                raise AttributeError(name) from None
+            raise MissingError(where="progress", wanted=f"a field: {', '.join(self)}", found=repr(name)) from None
 
     @property
     def json(self) -> str:
@@ -54,8 +57,10 @@ class Progress(dict[str, Any]):
         return json.dumps(self, indent=2)
 
 
-class HeadraceQuery:
+class HeadraceQuery(Helpful):
     """A running query."""
+
+    _is = "a query"
 
     def __init__(
         self,
@@ -118,6 +123,11 @@ class HeadraceQuery:
         self._started.wait(60)
         return self._spark._jsq.streamingQuery().lastExecution().executedPlan()
 
+    def _source_offsets(self) -> list[SourceOffsets]:
+        """Of the batch that runs now."""
+        self._started.wait(60)
+        return source_offsets(self._spark._jsq.streamingQuery())
+
     @property
     def id(self) -> str:
         return str(self._spark.id)
@@ -161,8 +171,6 @@ class HeadraceQuery:
         if ours.event_time():
             base["eventTime"] = {**base.get("eventTime", {}), **ours.event_time()}
         base["headrace"] = ours.headrace() | {"latencyMs": ours.latency(base.get("eventTime", {}))}
-        if ours.backlog["rows"] is None:
-            base["headrace"]["backlog"] = {**ours.backlog, "rows": _kafka_backlog(base)}
         return base
 
     def processAllAvailable(self) -> None:
@@ -203,12 +211,7 @@ class HeadraceQuery:
     def state(self, operator: str | None = None, version: int | None = None) -> DataFrame:
         """The operator's state as a DataFrame, at the newest or any kept version. It stays readable, and so do
         DataFrames made from it, until 16 more were asked for, the process ends or an hour has passed."""
-        stores = {store_id(op.id, name): (op, name) for op in self._loop.flow.ops for name in op.plan.operator.stores}
-        if operator is None and len(stores) == 1:
-            operator = next(iter(stores))
-        if operator not in stores:
-            raise QueryError(where="state", wanted=f"an operator's state: {', '.join(stores)}", found=repr(operator))
-        op, store = stores[operator]
+        operator, op, store = store_named(self._loop.flow, operator)
         checkpoint = self._loop.checkpoint
         kept = checkpoint.manifests.versions()
         if not kept and version is None:
@@ -284,16 +287,3 @@ class HeadraceQuery:
         if not self.isActive and self._loop.error is not None:
             raise self._loop.error from None
         return result
-
-
-def _kafka_backlog(progress: dict[str, Any]) -> int | None:
-    """Rows that the source has and the batch left, where Spark's progress has both offsets by topic and partition."""
-    total: int | None = None
-    for source in progress.get("sources", []):
-        latest, end = source.get("latestOffset"), source.get("endOffset")
-        if isinstance(latest, dict) and isinstance(end, dict):
-            try:
-                total = (total or 0) + sum(int(latest[t][p]) - int(end[t][p]) for t in latest for p in latest[t])
-            except (KeyError, TypeError, ValueError):
-                continue
-    return total

@@ -2,6 +2,9 @@
 
 For trying out what only executors show: homes, pools, executors that die. Each worker is a process of its own, with a folder of its own
 that stands for a machine's disk. ``cluster.json`` in the cluster's folder says what runs; nothing else is kept.
+
+The folder may lie among temporary files that everybody can write to. So it must be a real folder (no link) that belongs to the user and
+that nobody else can write to, and a process is only signalled if it is the user's, began when the file says, and is a part of Spark.
 """
 
 from __future__ import annotations
@@ -9,9 +12,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -19,7 +24,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +32,7 @@ from headrace.errors import ClusterError
 from headrace.runtime.session import check_java
 
 HOST = "127.0.0.1"
+NOTE = "cluster.json"
 START_SECONDS_MAX = 90
 STOP_SECONDS_MAX = 20
 _DEPLOYED = b"org.apache.spark.deploy."
@@ -41,6 +47,8 @@ class Cluster:
     ui_port: int
     pids: tuple[int, ...]
     """The master's, then the workers'."""
+    began: tuple[int, ...]
+    """When each process began, in the kernel's ticks: numbers of processes are used again."""
     cores: int
     """Of each worker."""
     memory: str
@@ -54,7 +62,12 @@ class Cluster:
         return f"http://{HOST}:{self.ui_port}"
 
     def alive(self) -> list[int]:
-        return [pid for pid in self.pids if _is_ours(pid)]
+        return [pid for pid, began in zip(self.pids, self.began, strict=True) if _is_ours(pid, began)]
+
+    @property
+    def down_command(self) -> str:
+        """What stops it, as it is typed into a shell."""
+        return _command("down", self.folder)
 
     def workers_ready(self) -> int:
         """Workers that the master knows."""
@@ -74,17 +87,16 @@ def up(folder: Path, workers: int, cores: int, memory: str, port: int = 7077, ui
     check_java()
     _check(folder, memory)
     port, ui_port = _free_port("--port", port), _free_port("--ui-port", ui_port)
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(folder)
     pids: list[int] = []
-    cluster = Cluster(folder, port, ui_port, (), cores, memory)
+    cluster = Cluster(folder, port, ui_port, (), (), cores, memory)
     try:
         pids.append(_start(folder, "master", "master.Master", "--host", HOST, "--port", str(port), "--webui-port", str(ui_port)))
         for number in range(workers):
             name = f"worker-{number}"
             sizes = ("--cores", str(cores), "--memory", memory, "--work-dir", str(folder / name))
             pids.append(_start(folder, name, "worker.Worker", "--host", HOST, "--webui-port", "0", *sizes, cluster.master))
-        cluster = Cluster(folder, port, ui_port, tuple(pids), cores, memory)
-        _note(cluster)
+        cluster = _noted(cluster, pids)
         deadline = time.monotonic() + START_SECONDS_MAX
         while cluster.workers_ready() < workers:
             if len(cluster.alive()) < len(pids) or time.monotonic() > deadline:
@@ -92,7 +104,7 @@ def up(folder: Path, workers: int, cores: int, memory: str, port: int = 7077, ui
             yield cluster
             time.sleep(0.2)
     except BaseException:
-        down(cluster if cluster.pids else Cluster(folder, port, ui_port, tuple(pids), cores, memory))
+        down(cluster if cluster.pids else replace(cluster, pids=tuple(pids), began=tuple(_began(pid) for pid in pids)))
         raise
     yield cluster
 
@@ -109,12 +121,20 @@ def running(folder: Path, workers: int, cores: int = 1, memory: str = "1g") -> I
 
 def known(folder: Path) -> Cluster | None:
     """The cluster that was started in a folder, if any of it still runs."""
+    if not os.path.lexists(folder):
+        return None
+    _check_folder(folder)
     try:
-        body: dict[str, Any] = json.loads((folder / "cluster.json").read_text())
-        cluster = Cluster(folder, body["port"], body["ui_port"], tuple(body["pids"]), body["cores"], body["memory"])
+        with open(os.open(folder / NOTE, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+            if os.fstat(file.fileno()).st_uid != os.getuid():
+                return None
+            body: dict[str, Any] = json.load(file)
+        pids, began = tuple(body["pids"]), tuple(body["began"])
+        cluster = Cluster(folder, int(body["port"]), int(body["ui_port"]), pids, began, int(body["cores"]), str(body["memory"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return cluster if cluster.alive() else None
+    numbers = len(pids) == len(began) and all(type(each) is int and each > 1 for each in (*pids, *began))
+    return cluster if numbers and cluster.alive() else None
 
 
 def down(cluster: Cluster) -> None:
@@ -139,7 +159,7 @@ def _start(folder: Path, name: str, main: str, *arguments: str) -> int:
         "PYSPARK_PYTHON": sys.executable,
         **os.environ,
     }
-    with open(folder / f"{name}.log", "wb") as log:
+    with open(_new_file(folder / f"{name}.log"), "wb") as log:
         process = subprocess.Popen(
             [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{main}", *arguments],
             env=environment,
@@ -156,10 +176,52 @@ def _check(folder: Path, memory: str) -> None:
         raise ClusterError(where="--memory", wanted="a size such as 512m or 2g", found=repr(memory))
     found = known(folder)
     if found is not None:
-        hint = "use it, or stop it first: headrace cluster down"
+        hint = f"use it, or stop it first: {found.down_command}"
         raise ClusterError(where="cluster up", wanted="no cluster", found=f"one that runs at {found.master}", hint=hint)
-    if folder.exists() and any(folder.iterdir()) and not (folder / "cluster.json").exists():
+    if folder.exists() and any(folder.iterdir()) and not (folder / NOTE).exists():
         raise ClusterError(where=str(folder), wanted="an empty folder", found="other files", hint="give another one by --dir")
+
+
+def up_command(folder: Path) -> str:
+    return _command("up", folder)
+
+
+def _command(what: str, folder: Path) -> str:
+    return f"headrace cluster {what}" if folder == default_folder() else f"headrace cluster {what} --dir {shlex.quote(str(folder))}"
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder for the user alone; one that is there already must be."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        _check_folder(folder)
+    except OSError as refused:
+        raise ClusterError(where=str(folder), wanted="a folder for the cluster", found=str(refused), hint="give another --dir") from None
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that somebody else may have put there, or may put something into."""
+    about = folder.lstat()
+    if stat.S_ISLNK(about.st_mode):
+        found = "a symbolic link"
+    elif not stat.S_ISDIR(about.st_mode):
+        found = "no folder"
+    elif about.st_uid != os.getuid():
+        found = f"that it belongs to user {about.st_uid}"
+    elif about.st_mode & 0o022:
+        found = f"that others can write to it (mode {stat.S_IMODE(about.st_mode):o})"
+    else:
+        return
+    wanted = "a folder of your own, which nobody else can write to"
+    raise ClusterError(where=str(folder), wanted=wanted, found=found, hint="give another one by --dir")
+
+
+def _new_file(path: Path) -> int:
+    """Open a file for writing that is the user's own; what was there goes."""
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
 
 
 def _free_port(option: str, port: int) -> int:
@@ -173,20 +235,38 @@ def _free_port(option: str, port: int) -> int:
         return int(taken.getsockname()[1])
 
 
-def _is_ours(pid: int) -> bool:
-    """Whether the process is still what was started; numbers of processes are used again."""
+def _is_ours(pid: int, began: int) -> bool:
+    """Whether the process is still the one that was started."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        if Path(f"/proc/{pid}").stat().st_uid != os.getuid() or _began(pid) != began or _stat(pid)[0] in "ZX":
+            return False
     except (OSError, IndexError):
         return False
     # While a script becomes the JVM that it starts, the command reads as nothing.
-    return state not in "ZX" and (not command or _DEPLOYED in command or b"spark-class" in command)
+    return not command or _DEPLOYED in command or b"spark-class" in command
 
 
-def _note(cluster: Cluster) -> None:
-    body = {name: getattr(cluster, name) for name in ("port", "ui_port", "pids", "cores", "memory")}
-    (cluster.folder / "cluster.json").write_text(json.dumps(body))
+def _stat(pid: int) -> list[str]:
+    """The kernel's figures about a process, from its state on; the name before them may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+
+
+def _began(pid: int) -> int:
+    """When a process began, in ticks since the machine did; 0 if it has ended."""
+    try:
+        return int(_stat(pid)[19])
+    except (OSError, IndexError):
+        return 0
+
+
+def _noted(cluster: Cluster, pids: list[int]) -> Cluster:
+    """The cluster with its processes, as its file now says."""
+    cluster = replace(cluster, pids=tuple(pids), began=tuple(_began(pid) for pid in pids))
+    body = {name: getattr(cluster, name) for name in ("port", "ui_port", "pids", "began", "cores", "memory")}
+    with open(_new_file(cluster.folder / NOTE), "w") as file:
+        json.dump(body, file)
+    return cluster
 
 
 def _not_started(cluster: Cluster, workers: int) -> ClusterError:

@@ -31,6 +31,7 @@ from headrace.runtime.executors import Executors
 from headrace.runtime.identity import recognise
 from headrace.runtime.lending import Share
 from headrace.runtime.loop import BatchLoop
+from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.session import check_session
@@ -63,7 +64,7 @@ class Manner:
     where: str
 
 
-def start_query(outputs: list[Output], options: dict[str, str], manner: Manner) -> HeadraceQuery:
+def start_query(outputs: list[Output], options: Options, manner: Manner) -> HeadraceQuery:
     """Check everything that can be checked, then start Spark's query."""
     name, where = manner.name, manner.where
     session = outputs[0].stream.sparkSession
@@ -77,10 +78,11 @@ def start_query(outputs: list[Output], options: dict[str, str], manner: Manner) 
             elif output.mode is OutputMode.COMPLETE:
                 raise QueryError(where=output.where, wanted="append or update, as no aggregate keeps results", found="output mode complete")
     if planned.only_planning():
-        formats = tuple(output.format for output in outputs)
-        return cast(HeadraceQuery, planned.note(flow, first_routing(flow, config, session, {}, manner.elastic), formats, where, name))
+        routing = first_routing(flow, config, session, {}, manner.elastic)
+        query = planned.Planned(flow, routing, tuple(output.format for output in outputs), where, name)
+        return cast(HeadraceQuery, planned.note(query, session))
     sinks = tuple(output.make_sink() for output in outputs)
-    location = options.get("checkpointLocation")
+    location = options.get(CHECKPOINT)
     if location is None:
         location = _default_location(session, name, where, sinks)
     checkpoint = Checkpoint(location)
@@ -153,7 +155,7 @@ def _start(
         elastic,
         lambda: holder[0]._executed_plan(),
         lambda p: holder[0]._on_progress(p),
-        Backlog(streaming, checkpoint.location),
+        Backlog(streaming, checkpoint.location, lambda: holder[0]._source_offsets()),
         lambda: holder[0].isActive,
         str(session.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")),
         shuffles=manner.elastic is not None,
@@ -208,7 +210,7 @@ def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: 
 
 
 def _session_options(session: Any) -> dict[str, str]:
-    return {k: v for k, v in session.conf.getAll.items() if k.startswith("headrace.")} if hasattr(session.conf, "getAll") else {}
+    return {k: v for k, v in session.conf.getAll.items() if k.lower().startswith("headrace.")} if hasattr(session.conf, "getAll") else {}
 
 
 def _default_location(session: Any, name: str | None, where: str, sinks: tuple[Sink, ...]) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.compile.dataflow import Dataflow, Op
 from headrace.compile.plan import StoreReader
-from headrace.operators.kernel import Store, View
+from headrace.errors import QueryError
+from headrace.operators.kernel import Store, View, store_id
 from headrace.operators.windowed import WINDOW
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.layout import SUB
@@ -42,8 +44,18 @@ class StateReader:
                     yield pa.RecordBatch.from_arrays(columns, names=list(self.columns))
 
 
+def store_named(flow: Dataflow, operator: str | None) -> tuple[str, Op, str]:
+    """The store that a user means: its id, its operator, and its name there; None is the only one."""
+    stores = {store_id(op.id, name): (op, name) for op in flow.ops for name in op.plan.operator.stores}
+    if operator is None and len(stores) == 1:
+        operator = next(iter(stores))
+    if operator not in stores:
+        raise QueryError(where="state", wanted=f"an operator's state: {', '.join(stores)}", found=repr(operator))
+    return operator, *stores[operator]
+
+
 def state_frame(
-    session: SparkSession, checkpoint: Checkpoint, store_id: str, store: Store, reader: StoreReader, version: int, hold_ms: int
+    session: SparkSession, checkpoint: Checkpoint, name: str, store: Store, reader: StoreReader, version: int, hold_ms: int
 ) -> DataFrame:
     """A store's rows at a version: its keys, its pane or time where it has one, and its values."""
     manifest = checkpoint.manifests.read(version)
@@ -51,7 +63,7 @@ def state_frame(
     task = StateReader(
         str(checkpoint.runs),
         store,
-        manifest.whole(store_id),
+        manifest.whole(name),
         even_ranges(READERS),
         store.live_from(max(0, manifest.watermark_ms - hold_ms)) if timed else None,
         tuple(reader.schema.names),

@@ -10,22 +10,27 @@ from pyspark.sql import DataFrame
 from headrace.compile.catalyst import checked, first_line
 from headrace.control.elastic import Elastic
 from headrace.errors import QueryError, SinkError, UnsupportedError
+from headrace.graph import missing
 from headrace.graph.origin import user_line
 from headrace.graph.stream import Stream, provide_writer
 from headrace.operators.kernel import OutputMode
+from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.sinks import SinkRequest, make_sink
 from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
 from headrace.runtime.start import Manner, Output, start_query
 
 
-class StreamWriter:
+class StreamWriter(missing.Helpful):
     """As Spark's: set format, options, output mode and trigger, then start."""
+
+    _is = "a writer"
+    _instead = missing.WRITER
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._format = str(stream.sparkSession.conf.get("spark.sql.sources.default", "parquet"))
-        self._options: dict[str, str] = {}
+        self._options = Options()
         self._mode = OutputMode.APPEND
         self._name: str | None = None
         self._trigger: dict[str, Any] = {}
@@ -38,7 +43,11 @@ class StreamWriter:
         return self
 
     def option(self, key: str, value: Any) -> StreamWriter:
-        self._options[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        """Spark's options and ``headrace.*``; names are the same in upper and lower case. None takes an option back."""
+        if value is None:
+            self._options.pop(key, None)
+        else:
+            self._options[key] = value
         return self
 
     def options(self, **options: Any) -> StreamWriter:
@@ -96,6 +105,9 @@ class StreamWriter:
     def start(self, path: str | None = None) -> HeadraceQuery:
         where = user_line("start")
         if path is not None:
+            if self._options.get("path", path) != path:
+                found = f"{self._options['path']!r} and {path!r}"
+                raise QueryError(where=where, wanted="one path, in option('path') or in start", found=found)
             self._options["path"] = path
         return start_query([self._output(where)], self._options, Manner(self._name, self._trigger, self._elastic, where))
 
@@ -103,7 +115,7 @@ class StreamWriter:
         request = SinkRequest(
             self._stream.sparkSession,
             self._format,
-            dict(self._options),
+            Options(self._options),
             self._partition_by,
             self._mode,
             self._stream.schema,
@@ -134,7 +146,8 @@ class StreamWriter:
         provider = table.provider().get() if table.provider().isDefined() else "none"
         if provider.lower() != self._format.lower():
             raise SinkError(where=where, wanted=f"a table of format {self._format}", found=f"{tableName} of format {provider}")
-        return self.start(str(table.location().toString()))
+        self._options["path"] = str(table.location().toString())
+        return self.start()
 
 
 def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None = None, **trigger: Any) -> HeadraceQuery:
@@ -150,8 +163,7 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
     paths = [w._options["path"] for w in writers if "path" in w._options]
     if len(set(paths)) < len(paths):
         raise SinkError(where=where, wanted="a path of its own for every sink", found=str(paths))
-    options = {k: v for w in writers for k, v in w._options.items() if k.lower().startswith("headrace.")}
-    options["checkpointLocation"] = checkpointLocation
+    options = _common_options(writers, checkpointLocation, where)
     triggers = [w._trigger for w in writers if w._trigger]
     used = chosen["trigger"] if chosen else (triggers[0] if triggers else {})
     if any(each != used for each in triggers):
@@ -161,6 +173,21 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
         raise QueryError(where=where, wanted="one elastic(...) for all writers", found=", ".join(map(repr, elastic)))
     manner = Manner(queryName, used, elastic[0] if elastic else None, where)
     return start_query([w._output(where) for w in writers], options, manner)
+
+
+def _common_options(writers: tuple[StreamWriter, ...], location: str, where: str) -> Options:
+    """The query's own options, of all writers; what one says, another must not contradict."""
+    options = Options({CHECKPOINT: location})
+    for writer in writers:
+        given = writer._options.ours()
+        if CHECKPOINT in writer._options:
+            given[CHECKPOINT] = writer._options[CHECKPOINT]
+        for name, value in given.items():
+            if options.get(name, value) != value:
+                found = f"{options[name]!r} and {value!r}"
+                raise QueryError(where=f"{where}, option {name!r}", wanted="one value for the whole query", found=found)
+            options[name] = value
+    return options
 
 
 provide_writer(StreamWriter)

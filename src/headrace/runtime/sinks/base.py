@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import SinkError
 from headrace.operators.kernel import OutputMode
+from headrace.runtime.options import Options
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class SinkRequest:
 
     session: SparkSession
     format: str
-    options: dict[str, str]
+    options: Options
     partition_by: tuple[str, ...]
     mode: OutputMode
     schema: StructType

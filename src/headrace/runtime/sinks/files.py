@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from headrace.errors import SinkError
 from headrace.operators.kernel import OutputMode
+from headrace.runtime.options import Options
 from headrace.runtime.sinks.base import Sink, SinkRequest
 
 FORMATS = {
@@ -67,13 +68,14 @@ class FileSink(Sink):
         gateway: Any = request.session.sparkContext._gateway
         name = FORMATS[request.format.lower()]
         no_classes = gateway.new_array(jvm.java.lang.Class, 0)
+        options = Options(request.options.spark())
+        options["path"] = path
         no_objects = gateway.new_array(jvm.java.lang.Object, 0)
         file_format = jvm.java.lang.Class.forName(name).getDeclaredConstructor(no_classes).newInstance(no_objects)
-        options = {k: v for k, v in request.options.items() if not k.lower().startswith("headrace.") and k != "checkpointLocation"}
         return jvm.org.apache.spark.sql.execution.streaming.sinks.FileStreamSink(
             request.session._jsparkSession,
             path,
             file_format,
             jvm.PythonUtils.toSeq(list(request.partition_by)),
-            jvm.PythonUtils.toScalaMap({**options, "path": path}),
+            jvm.PythonUtils.toScalaMap(dict(options)),
         )

@@ -11,6 +11,9 @@ from headrace.errors import SinkError
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.sinks.base import Sink, SinkRequest
 
+ONLY_APPENDS = ("kafka",)
+"""Formats whose batch writers refuse to overwrite."""
+
 
 class MemorySink(Sink):
     """A table in the driver's memory under the query's name; empty again after a restart, as Spark's."""
@@ -37,6 +40,12 @@ class MemorySink(Sink):
 
 class ConsoleSink(Sink):
     """Prints each version's results."""
+
+    def __init__(self, request: SinkRequest) -> None:
+        super().__init__(request)
+        number = request.options.get("numRows", "20")
+        if not (number.isascii() and number.isdigit()):
+            raise SinkError(where=f"{request.where}, option 'numRows'", wanted="a number of rows", found=repr(number))
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         count = int(self.request.options.get("numRows", "20"))
@@ -67,7 +76,11 @@ class ForeachBatchSink(Sink):
 
 
 class AnyFormatSink(Sink):
-    """Any format that Spark can write in batches (jdbc, kafka, avro, ...): after a crash a version may be written twice."""
+    """Any format that Spark can write in batches (jdbc, kafka, avro, ...): after a crash a version may be written twice.
+
+    In complete mode each version's results replace those before, except in a log such as Kafka's topic, which can only be appended to:
+    there each version appends all its results, as Spark's own sink does.
+    """
 
     def __init__(self, request: SinkRequest) -> None:
         super().__init__(request)
@@ -86,9 +99,9 @@ class AnyFormatSink(Sink):
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         if rows is None:
             return
-        mode = "overwrite" if self.request.mode is OutputMode.COMPLETE else "append"
-        options = {k: v for k, v in self.request.options.items() if not k.lower().startswith("headrace.") and k != "checkpointLocation"}
-        writer = rows.write.format(self.request.format).options(**options).mode(mode)
+        replaced = self.request.mode is OutputMode.COMPLETE and self.request.format.lower() not in ONLY_APPENDS
+        mode = "overwrite" if replaced else "append"
+        writer = rows.write.format(self.request.format).options(**self.request.options.spark()).mode(mode)
         if self.request.partition_by:
             writer = writer.partitionBy(*self.request.partition_by)
         writer.save()

@@ -1,0 +1,122 @@
+"""How many rows sources have that a batch left behind, from Spark's offsets.
+
+For each batch Spark knows three offsets of a source: where the batch begins, where it ends, and the newest there was when it was cut. They
+are read while the batch runs, as Spark's own progress of it comes only after ours, too late for the policy.
+
+Where a batch ends at the newest offset nothing is left; so it is with sources that have no limit. Otherwise what lies between is counted.
+Kafka's offsets count rows, by topic and partition. Of other sources it is not known what their numbers count; rows per unit are learned
+from the batches so far, in queries with one source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+KAFKA = ("KafkaMicroBatchStream", "KafkaSource")
+FILES = "FileStreamSource"
+"""Its offset is the number of an entry in its log; its folder is looked at instead (``runtime/backlog.py``)."""
+
+Leaves = dict[tuple[str, ...], int]
+
+
+@dataclass(frozen=True)
+class SourceOffsets:
+    """What Spark knows of one source in a batch; offsets as JSON."""
+
+    kind: str
+    """The class of the source."""
+    start: str | None
+    end: str | None
+    latest: str | None
+
+
+def source_offsets(execution: Any) -> list[SourceOffsets]:
+    """Of the batch that Spark's StreamExecution runs now, without folders of files."""
+    start, end, latest = execution.getStartOffsetsOfLatestBatch(), execution.availableOffsets(), execution.latestOffsets()
+    found = []
+    sources = end.keysIterator()
+    while sources.hasNext():
+        source = sources.next()
+        kind = str(source.getClass().getSimpleName())
+        if kind != FILES:
+            found.append(SourceOffsets(kind, *(_json(offsets, source) for offsets in (start, end, latest))))
+    return found
+
+
+def _json(offsets: Any, source: Any) -> str | None:
+    found = offsets.get(source)
+    return str(found.get().json()) if found.isDefined() else None
+
+
+@dataclass
+class OffsetBacklog:
+    """Rows left behind by the batches of one query."""
+
+    rows: int = 0
+    units: int = 0
+    """What the numbers in the offsets have advanced by, while so many rows were taken."""
+
+    def left(self, sources: Sequence[SourceOffsets], rows_taken: int) -> int | None:
+        """Rows that had come before the batch was cut, and that it did not take; None where nobody can tell."""
+        if len(sources) == 1 and sources[0].kind not in KAFKA:
+            self._learn(sources[0], rows_taken)
+        known = [rows for rows in (self._left(source, alone=len(sources) == 1) for source in sources) if rows is not None]
+        return sum(known) if known else None
+
+    def _left(self, source: SourceOffsets, alone: bool) -> int | None:
+        end, latest = _parsed(source.end), _parsed(source.latest)
+        if end is None or latest is None:
+            return None
+        if end == latest:
+            return 0
+        units = _between(end, latest, source.kind in KAFKA)
+        if units is None or source.kind in KAFKA:
+            return units
+        return round(units * self.rows / self.units) if alone and self.units else None
+
+    def _learn(self, source: SourceOffsets, rows_taken: int) -> None:
+        units = _between(_parsed(source.start), _parsed(source.end), False)
+        if units:
+            self.rows, self.units = self.rows + rows_taken, self.units + units
+
+
+def _between(first: Any, second: Any, appearing: bool) -> int | None:
+    """How far numbers have advanced from one offset to another; None if these are not numbers in the same places.
+
+    ``appearing``: partitions may be new or gone. Where a new one begins is not known, so it does not count yet; nor does one whose offset
+    went back, as its topic was made anew.
+    """
+    a, b = _leaves(first), _leaves(second)
+    if a is None or b is None or (a.keys() != b.keys() and not appearing):
+        return None
+    steps = [b[path] - a[path] for path in b if path in a]
+    return sum(max(0, step) for step in steps) if appearing or all(step >= 0 for step in steps) else None
+
+
+def _leaves(offset: Any) -> Leaves | None:
+    try:
+        return dict(_walk(offset, ()))
+    except TypeError:
+        return None
+
+
+def _walk(offset: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+    if isinstance(offset, dict):
+        for name, each in offset.items():
+            yield from _walk(each, (*path, name))
+    elif isinstance(offset, int) and not isinstance(offset, bool):
+        yield path, offset
+    else:
+        raise TypeError(f"no number: {offset!r}")
+
+
+def _parsed(offset: str | None) -> Any:
+    if offset is None:
+        return None
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return offset

@@ -44,12 +44,14 @@ typecheck: setup ## strict mypy only
 bench: setup ## the aggregate benchmark, ours and the baseline in one run
 	$(BIN)/headrace bench aggregate
 
-# `make chaos SECONDS=60 SEED=7`; without them the defaults of tests.chaos hold.
+# `make chaos SEEDS=20 FAULTS=10`, `make chaos SEED=7`, `make chaos DATA=edits.json.gz SECONDS=600`; else the defaults of tests.chaos hold.
 # The variables count only when given on the command line: bash has a SECONDS of its own.
 given = $(if $(filter command line,$(origin $(1))),--$(2) $($(1)))
-chaos: setup ## random faults against a live query: SECONDS=..., SEED=...
-	$(BIN)/python -m tests.chaos $(call given,SECONDS,seconds) $(call given,SEED,seed)
+chaos: setup ## a campaign of faults, compared with Spark's batch answer: SEEDS=20, FAULTS=10, SEED=..., DATA=..., OUT=...
+	@$(BIN)/python -m tests.archive
+	$(BIN)/python -m tests.chaos $(call given,SEEDS,seeds) $(call given,FAULTS,faults) $(call given,SEED,seed) \
+		$(call given,DATA,data) $(call given,SECONDS,seconds) $(call given,OUT,out)
 
 clean: ## remove what builds, tests and runs leave behind (keeps .venv)
-	rm -rf demo-out bench-out build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf demo-out bench-out chaos-out build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

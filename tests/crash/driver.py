@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -22,7 +21,6 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.runtime.query import HeadraceQuery
-from tests.changes import change_at_random
 
 SCHEMA = "k long, ts timestamp, v double"
 WINDOW_S, ADVANCE_S, DELAY_S = 40, 15, 10
@@ -117,12 +115,6 @@ def write_once(frame: DataFrame, version: int, output: Path) -> None:
     os.replace(temporary, output / f"batch-{version:06d}.parquet")
 
 
-def keep_changing(query: HeadraceQuery, random: Random) -> None:
-    while query.isActive:
-        change_at_random(query, random)
-        time.sleep(random.uniform(0, 0.6))
-
-
 def die_with(parent: int) -> None:
     """A test run that is killed itself must not leave programs behind that wait for it."""
     while os.getppid() == parent:
@@ -137,12 +129,9 @@ def main() -> None:
     for name in ("input", "output", "checkpoint"):
         arguments.add_argument(name, type=Path)
     arguments.add_argument("--instances", type=int, default=2)
-    arguments.add_argument("--changes", type=int, help="a seed: the routing changes at random moments while the query runs")
     given = arguments.parse_args()
     spark = session()
     query = start(spark, given.kind, given.input, given.output, given.checkpoint, given.instances)
-    if given.changes is not None:
-        threading.Thread(target=keep_changing, args=(query, Random(given.changes)), daemon=True).start()
     query.awaitTermination()
     # Nothing is left to do, and an orderly farewell of the JVM would take a second.
     spark.stop()

@@ -60,8 +60,6 @@ class Program:
     kind: str
     source: Path
     work: Path
-    changes: int | None = None
-    """A seed, if the routing is to change while the query runs."""
     log: list[str] = field(default_factory=list)
 
     @property
@@ -80,7 +78,7 @@ class Program:
         if fail_points:
             environment |= {VARIABLE: fail_points, ONCE: str(marks)}
         command = [sys.executable, "-m", "tests.crash.driver", self.kind, *map(str, (self.source, self.output, self.checkpoint))]
-        options = ["--instances", str(instances), *([] if self.changes is None else ["--changes", str(self.changes)])]
+        options = ["--instances", str(instances)]
         self.log.append(f"{self.kind}, {instances} instance(s), fail points {fail_points or 'none'}")
         with open(self.work / "program.log", "ab") as log:
             return subprocess.Popen(

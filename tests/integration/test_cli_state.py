@@ -126,6 +126,17 @@ def test_show_equals_the_state_that_spark_shows(running: Path, capfd: pytest.Cap
     assert rows == [[f"user-{k}", "3", str(3 * k + 3)] for k in range(4)]
 
 
+def test_show_of_an_aggregate_without_keys(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    batches(spark, tmp_path / "in", 1)
+    rows = hr.stream(spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))).withWatermark("ts", "10 seconds")
+    writer = rows.groupBy(F.window("ts", "1 hour")).agg(F.count("*").alias("n"), F.sum("v").alias("total")).writeStream.format("noop")
+    writer.option("checkpointLocation", str(tmp_path / "ckpt")).trigger(availableNow=True).start().awaitTermination()
+    code, out, _ = state("show", str(tmp_path / "ckpt"), capfd=capfd)
+    assert code == 0
+    (row,) = [line.split() for line in out.splitlines() if "2026-03-02" in line]
+    assert row[-2:] == ["4", "6"]
+
+
 def test_show_can_be_limited_and_asked_for_a_key_and_an_older_version(running: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "1 of 4 rows" in state("show", str(running), "--limit", "1", capfd=capfd)[1]
     _, out, _ = state("show", str(running), "--key", "who=user-3", "--version", "0", capfd=capfd)

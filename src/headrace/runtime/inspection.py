@@ -84,7 +84,8 @@ def state_rows(checkpoint: Checkpoint, manifest: Manifest, operator_id: str) -> 
     view = View(RunReader(checkpoint.runs, layout), list(manifest.whole(operator_id)), every)
     live_from = operator.live_from(manifest.watermark_ms) if layout.has_sub else None
     for rows in view.scan(layout, operator.combine, sub_min=live_from):
-        columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=True))
+        # An aggregate of the whole stream has a constant as its key, which has no name and is not shown.
+        columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=bool(names["keys"])))
         if layout.has_sub and names["sub"]:
             columns[names["sub"]] = rows.column(SUB).cast(pa.timestamp("us", tz="UTC"))
         columns |= dict(zip(names["values"], (rows.column(name) for name in layout.value_names), strict=True))

@@ -1,0 +1,185 @@
+"""A seed's story: a query is set up, hit by its faults one after the other, and compared with the reference after each."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from pyspark.sql import SparkSession
+
+from headrace.cli import app, run
+from headrace.errors import CorruptStateError
+from tests.chaos import disk, oracle
+from tests.chaos.damage import Damage
+from tests.chaos.data import files_of
+from tests.chaos.faults import FAULTS, Injected, deck, is_on_a_cluster
+from tests.chaos.mutations import MUTATIONS
+from tests.chaos.outcome import Outcome, Record
+from tests.chaos.processes import REPEATED, NotPossible
+from tests.chaos.query import QUERIES
+from tests.chaos.reference import Reference, compute
+from tests.chaos.rig import LOCAL, Died, Refused, Rig
+
+CLUSTER = "local-cluster[2,1,1024]"
+FILES_BEFORE = 3
+FILES_PER_FAULT = 5
+"""At most; a fault that finds no file left is still done, on a query without new rows."""
+
+
+@dataclass
+class Seed:
+    """One query with its faults; all choices come from the number."""
+
+    number: int
+    faults: int
+    spark: SparkSession
+    work: Path
+    tell: Callable[[Record], None]
+    data: Path | None = None
+    kinds: tuple[str, ...] = ()
+    """Only these kinds of fault; none: the seed's deck."""
+    mutation: str = ""
+    """A wrong that is done on purpose after the last fault."""
+    latent: list[Damage] = field(default_factory=list)
+    """Damage that disturbed nobody so far."""
+
+    def run(self) -> list[Record]:
+        """All faults; what was set up is gone in the end, unless something went wrong."""
+        query = list(QUERIES)[self.number % len(QUERIES)]
+        files = files_of(self.number, FILES_BEFORE + self.faults * FILES_PER_FAULT, self.data)
+        master = CLUSTER if is_on_a_cluster(self.number) else LOCAL
+        self.rig = Rig(self.work, files, Random(f"rig/{self.number}"), master, query=query)
+        self.random = Random(f"seed/{self.number}")
+        records: list[Record] = []
+        try:
+            self._set_up()
+            for at, kind in enumerate(self.kinds or deck(self.number, self.faults)):
+                records.append(self._fault(at, kind))
+                self.tell(records[-1])
+                if records[-1].outcome.fails:
+                    self._begin_anew()
+            if self.mutation:
+                records.append(self._mutate())
+                self.tell(records[-1])
+        finally:
+            self.rig.kill()
+            for path in self.work.glob("*/checkpoint"):
+                disk.unmount(path)
+        if not any(record.outcome.fails for record in records):
+            shutil.rmtree(self.work)
+        return records
+
+    def _set_up(self) -> None:
+        """Spark computes the reference while the query's own Spark starts."""
+        found: list[Reference] = []
+        thread = threading.Thread(target=lambda: found.append(compute(self.spark, self.rig.files, self.work / "all", self.rig.query)))
+        thread.start()
+        disk.mount(self.rig.checkpoint)
+        self.rig.feed(FILES_BEFORE)
+        self.rig.settle()
+        thread.join()
+        (self.reference,) = found
+        differences = self._differences()
+        if differences:
+            raise AssertionError(f"seed {self.number} is wrong before any fault: {'; '.join(differences)}")
+
+    def _begin_anew(self) -> None:
+        """What is wrong stays wrong: the rest of the faults get a checkpoint of their own."""
+        kept = self.work / f"wrong-{self.rig.generation}"
+        with contextlib.suppress(OSError):
+            shutil.copytree(self.rig.checkpoint, kept)
+        self.rig.begin_anew()
+        self.latent.clear()
+        disk.mount(self.rig.checkpoint)
+
+    def _differences(self) -> list[str]:
+        return oracle.differences(self.reference, self.rig.query, self.rig.fed, self.rig.output, self.rig.checkpoint)
+
+    def _fault(self, number: int, kind: str) -> Record:
+        began = time.monotonic()
+        what, outcome, detail = "", Outcome.SURVIVED, ""
+        try:
+            self.rig.settle()
+            what, outcome, detail = self._inject(kind)
+            try:
+                differences = self._differences()
+            except CorruptStateError as found:
+                # Damage that the query had no need to read; whoever reads the state is told.
+                outcome, detail = Outcome.REFUSED, f"when the state was read: {found}"
+                self._undo_latent()
+                differences = self._differences()
+            if differences:
+                outcome, detail = Outcome.WRONG, "; ".join([*differences, *filter(None, [detail])])
+        except NotPossible as why:
+            outcome, detail = Outcome.SKIPPED, str(why)
+        except (Refused, Died) as failed:
+            outcome, detail = Outcome.STUCK, failed.brief() if isinstance(failed, Refused) else str(failed)
+        except Exception as failed:
+            outcome, detail = Outcome.BROKEN, f"{type(failed).__name__}: {failed}"
+        return Record(self.number, number, kind, what, outcome, detail, time.monotonic() - began, self.rig.version)
+
+    def _inject(self, kind: str) -> tuple[str, Outcome, str]:
+        """Do it, and see to it that the query has settled; says what was done and how the query took it."""
+        injected = Injected("")
+        notes = []
+        try:
+            injected = FAULTS[kind](self.rig, self.random)
+            if injected.damage is not None:
+                notes.append(self._verified())
+            self.rig.settle()
+        except (Refused, Died) as refusal:
+            ours = isinstance(refusal, Refused) and refusal.ours
+            notes.insert(0, refusal.brief() if isinstance(refusal, Refused) else str(refusal))
+            self._recover(injected)
+            return injected.what, Outcome.REFUSED if ours else Outcome.BARE, "; ".join(filter(None, notes))
+        if injected.undo is not None and injected.always:
+            injected.undo()
+        if injected.damage is not None:
+            self.latent.append(injected.damage)
+        if REPEATED in injected.what:
+            return "", Outcome.WRONG, injected.what
+        return injected.what, Outcome.SURVIVED, "; ".join(filter(None, notes))
+
+    def _recover(self, injected: Injected) -> None:
+        """What an operator would do: undo the damage and restart; then undo older damage too; in the end restart the process."""
+        self.rig.active = False
+        steps: list[Callable[[], None]] = [injected.undo or (lambda: None), self._undo_latent, self.rig.kill]
+        for at, step in enumerate(steps):
+            step()
+            try:
+                self.rig.settle()
+                return
+            except (Refused, Died):
+                self.rig.active = False
+                if at == len(steps) - 1:
+                    raise
+
+    def _undo_latent(self) -> None:
+        for damage in reversed(self.latent):
+            if damage.untouched():
+                damage.undo()
+        self.latent.clear()
+
+    def _verified(self) -> str:
+        """Whether ``headrace state verify`` sees the damage."""
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            code = run(app, ["state", "verify", str(self.rig.checkpoint)])
+        return "verify finds it" if code else "verify is content"
+
+    def _mutate(self) -> Record:
+        """A wrong that the campaign must find."""
+        began = time.monotonic()
+        self.rig.settle()
+        self.rig.stop()
+        MUTATIONS[self.mutation](self.rig)
+        differences = self._differences()
+        outcome = Outcome.WRONG if differences else Outcome.SURVIVED
+        seconds = time.monotonic() - began
+        return Record(self.number, self.faults, "mutation", self.mutation, outcome, "; ".join(differences), seconds, self.rig.version)

@@ -1,0 +1,45 @@
+"""What became of a fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """From good to bad; the last three fail the campaign."""
+
+    SURVIVED = "survived"
+    """The query went on, and everything is right."""
+    REFUSED = "refused"
+    """An error of Headrace's stopped the query; with the damage undone it went on, and everything is right."""
+    BARE = "refused, bare"
+    """The same with an error of Java's, Python's or the system's: nothing is wrong, but the user is told badly."""
+    SKIPPED = "not possible"
+    """The machine or the moment does not allow the fault."""
+    WRONG = "WRONG"
+    """The query went on, and something is lost, doubled or changed."""
+    STUCK = "STUCK"
+    """With the damage undone the query did not go on."""
+    BROKEN = "HARNESS"
+    """The campaign itself failed."""
+
+    @property
+    def fails(self) -> bool:
+        return self in (Outcome.WRONG, Outcome.STUCK, Outcome.BROKEN)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One fault of a campaign."""
+
+    seed: int
+    number: int
+    kind: str
+    """What the table counts by, such as ``corrupt manifest``."""
+    what: str
+    """Precisely what was done."""
+    outcome: Outcome
+    detail: str
+    seconds: float
+    version: int

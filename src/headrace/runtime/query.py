@@ -113,9 +113,9 @@ class HeadraceQuery:
         assert self._query is not None
         return self._query
 
-    def _executed_plan(self) -> Any:
+    def _execution(self) -> Any:
         self._started.wait(60)
-        return self._spark._jsq.streamingQuery().lastExecution().executedPlan()
+        return self._spark._jsq.streamingQuery()
 
     @property
     def id(self) -> str:

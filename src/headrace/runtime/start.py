@@ -32,7 +32,7 @@ from headrace.runtime.lending import Share
 from headrace.runtime.loop import BatchLoop
 from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.query import HeadraceQuery
-from headrace.runtime.session import check_session
+from headrace.runtime.session import check_session, starting
 from headrace.runtime.sinks import Sink
 from headrace.state.layout import Layout
 from headrace.state.routing import Routing
@@ -144,11 +144,10 @@ def _start(
         checkpoint,
         config,
         elastic,
-        lambda: holder[0]._executed_plan(),
+        lambda: holder[0]._execution(),
         lambda p: holder[0]._on_progress(p),
         Backlog(streaming, checkpoint.location),
         lambda: holder[0].isActive,
-        str(session.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")),
         shuffles=manner.elastic is not None,
     )
     caretaker = None if placement is None else Caretaker(str(checkpoint.location), elastic, placement, config.readyExecutors)
@@ -162,7 +161,8 @@ def _start(
     if manner.trigger:
         writer = writer.trigger(**manner.trigger)
     try:
-        started = writer.start()
+        with starting(session):
+            started = writer.start()
     except Exception as refused:
         raise QueryError(where=manner.where, found=first_line(refused)) from None
     query._attach(started)

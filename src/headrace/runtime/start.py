@@ -28,6 +28,7 @@ from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.executors import Executors
+from headrace.runtime.interpreter import check_workers
 from headrace.runtime.lending import Share
 from headrace.runtime.loop import BatchLoop
 from headrace.runtime.placement import Placement, shares_of
@@ -78,6 +79,7 @@ def start_query(outputs: list[Output], options: dict[str, str], manner: Manner) 
     if planned.only_planning():
         formats = tuple(output.format for output in outputs)
         return cast(HeadraceQuery, planned.note(flow, first_routing(flow, config, session, {}, manner.elastic), formats, where, name))
+    check_workers(session.sparkContext)
     sinks = tuple(output.make_sink() for output in outputs)
     location = options.get("checkpointLocation") or _default_location(session, name, where, sinks)
     checkpoint = Checkpoint(location)

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.headrace-setup
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint typecheck bench chaos clean
+.PHONY: help setup demo test test-all test-plain lint typecheck bench chaos clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ test: setup ## lint, type check, and run all tests
 
 test-all: setup ## what `make test` runs, and the long tests
 	$(call check_with,HEADRACE_ALL_EXAMPLES=1 $(PYTEST))
+	$(MAKE) test-plain
+
+# What queries mean must not depend on the settings of hr.session.
+test-plain: setup ## the tests of what queries mean, on a session with Spark's defaults
+	HEADRACE_PLAIN=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=15 -m "not extra" tests/integration
 
 lint: setup ## ruff only
 	$(BIN)/ruff check

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.runtime.session import THREADS
 from tests import archive
 
 GIVEN = os.environ.get("SPARK_SUBMIT_OPTS")
@@ -19,20 +20,45 @@ def pytest_runtest_setup() -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = GIVEN or archive.jvm_options()
 
 
+PLAIN = "HEADRACE_PLAIN"
+"""Set by ``make test-plain``: run the tests on a session that Headrace did not make."""
+
+BASIC = {
+    "spark.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.memory": "2g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""Settings without any effect on plans and tasks."""
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One small Spark for the whole test run: starting one takes longer than most tests."""
-    session = hr.session(
+    session = plain_session() if os.environ.get(PLAIN) else small_session()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def plain_session() -> SparkSession:
+    """As users get it who do not know of ``hr.session``: Spark's defaults, and no word on which Python to use."""
+    for variable in ("PYSPARK_PYTHON", *THREADS):
+        os.environ.pop(variable, None)
+    builder = SparkSession.builder.appName("headrace tests").master("local[2]")
+    for name, value in BASIC.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def small_session() -> SparkSession:
+    return hr.session(
         "headrace tests",
         master="local[2]",
-        spark__ui__enabled="false",
+        **{name.replace(".", "__"): value for name, value in BASIC.items()},
         spark__sql__shuffle__partitions="2",
-        spark__sql__session__timeZone="UTC",
-        spark__driver__memory="2g",
         # Queries on few rows: compiling their plans would take longer than running them. Programs that tests start compile theirs.
         spark__sql__codegen__wholeStage="false",
         spark__sql__codegen__factoryMode="NO_CODEGEN",
     )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()

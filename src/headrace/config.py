@@ -32,7 +32,7 @@ class Config:
     strategy: str = "operator-set-cloud"
     """How the query is cut into subqueries: operator-set-cloud, operator-cloud, query-cloud. The first is right for nearly all queries."""
     idleSeconds: float = 300.0
-    """A source that has had no rows for so long no longer holds the watermark of the others back; 0: it does for ever, as in Spark."""
+    """A source without rows for so long, while others have some, no longer holds their watermark back; 0: it does for ever, as in Spark."""
     versionsToKeep: int = 10
     """Versions that stay readable; older ones are removed."""
     durable: bool = True

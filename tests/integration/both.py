@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 
 import headrace as hr
 from headrace.compile.catalyst import quoted
+from headrace.runtime.session import ADAPTIVE, ARROW_ROWS
 
 Query = Callable[[Any], Any]
 Disturb = Callable[[hr.HeadraceQuery], None]
@@ -41,6 +42,8 @@ class Feed:
     files: list[list[Path]]
     """Per step the files that appear together."""
     options: dict[str, str] = field(default_factory=dict)
+    prefix: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    """What Spark does with the rows before a query gets them."""
 
     @classmethod
     def of(cls, root: Path, schema: str, tables: Iterable[pa.Table]) -> Feed:
@@ -56,32 +59,42 @@ class Feed:
 
     def stream(self, spark: SparkSession, folder: Path) -> DataFrame:
         folder.mkdir(parents=True, exist_ok=True)
-        return spark.readStream.schema(self.schema).parquet(str(folder))
+        return self.prefix(spark.readStream.schema(self.schema).parquet(str(folder)))
 
     def batch(self, spark: SparkSession) -> DataFrame:
-        return spark.read.schema(self.schema).parquet(str(self.folder / "waiting"))
+        return self.prefix(spark.read.schema(self.schema).parquet(str(self.folder / "waiting")))
 
 
 @contextmanager
-def settings(spark: SparkSession, **values: str) -> Iterator[None]:
-    """Settings for a while, with ``__`` for a dot."""
+def settings(spark: SparkSession, **values: str | None) -> Iterator[None]:
+    """Settings for a while, with ``__`` for a dot; None for Spark's default."""
     names = {name.replace("__", "."): value for name, value in values.items()}
-    before = {name: spark.conf.get(name, None) for name in names}
-    for name, value in names.items():
-        spark.conf.set(name, value)
+    explicit = spark.conf.getAll
+    before = {name: explicit.get(name) for name in names}
+    _set(spark, names)
     try:
         yield
     finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
+        _set(spark, before)
+
+
+def _set(spark: SparkSession, values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
 
 
 def compiled(spark: SparkSession) -> AbstractContextManager[None]:
     """With code generated for the plan, as users have it; the tests' own session goes without."""
     return settings(spark, spark__sql__codegen__wholeStage="true", spark__sql__codegen__factoryMode="FALLBACK")
+
+
+def plain(spark: SparkSession) -> AbstractContextManager[None]:
+    """With Spark's own defaults, as a session has that ``SparkSession.builder.getOrCreate()`` made; but few shuffle partitions."""
+    names = (ADAPTIVE, ARROW_ROWS, "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    return settings(spark, **{name.replace(".", "__"): None for name in names})
 
 
 @dataclass

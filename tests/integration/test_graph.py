@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.runtime import watermark
 from tests.integration import random_graphs
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
@@ -320,24 +321,65 @@ def test_sources_of_different_kinds_in_one_query(spark: SparkSession, tmp_path: 
     assert {(r["from"], r.k, second(r.window.start)): r.s for r in found} == dict(expected)
 
 
-def test_an_idle_source_does_not_hold_the_others_back(spark: SparkSession, tmp_path: Path) -> None:
+def busy_and_slow(spark: SparkSession, root: Path, name: str) -> Any:
+    """A query over two sources, of which one goes by the name of slow."""
+    busy, slow = (source(spark, root / each) for each in ("busy", "slow"))
+    counts = busy.union(slow).groupBy(F.window("ts", "1 minute")).count()
+    writer = counts.writeStream.format("parquet").option("path", str(root / "out")).queryName(name)
+    return writer.option("headrace.idleSeconds", 300).option("checkpointLocation", str(root / "ckpt"))
+
+
+def reached(rows: list[Event]) -> int:
+    return int((EPOCH.timestamp() + max(row[1] for row in rows) - DELAY_S) * 1000)
+
+
+def test_an_idle_source_does_not_hold_the_others_back(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = sorted(events(), key=lambda e: e[1])
+    clock = [1000.0]
+    monkeypatch.setattr(watermark, "clock_s", lambda: clock[0])
     write(tmp_path / "busy", "0", rows[:80])
-    write(tmp_path / "idle", "0", rows[:1])
-    busy, idle = (source(spark, tmp_path / name) for name in ("busy", "idle"))
-    counts = busy.union(idle).groupBy(F.window("ts", "1 minute")).count()
-    writer = counts.writeStream.format("memory").queryName("idle_source").option("headrace.idleSeconds", 1)
-    query = writer.option("checkpointLocation", str(tmp_path / "ckpt")).start()
+    write(tmp_path / "slow", "0", rows[:1])
+    query = busy_and_slow(spark, tmp_path, "idle_source").start()
+    seen = []
     try:
+        for at, part in enumerate((rows[80:100], rows[100:200], rows[200:])):
+            query.processAllAvailable()
+            seen.append(query.lastProgress["headrace"]["idleSources"])
+            clock[0] += 301
+            write(tmp_path / "busy", str(at + 1), part)
         query.processAllAvailable()
-        assert query.lastProgress["headrace"]["idleSources"] == []
-        time.sleep(1.5)
-        write(tmp_path / "busy", "1", rows[80:])
-        query.processAllAvailable()
-        assert query.lastProgress["headrace"]["idleSources"] == [1]
-        assert query.lastProgress["headrace"]["watermarkMs"] == int((EPOCH.timestamp() + rows[-1][1] - DELAY_S) * 1000)
+        # Its clock starts when it is first missed: before that no source may have had rows, and nobody waited.
+        assert seen == [[], [], [1]]
+        assert query.lastProgress["headrace"]["watermarkMs"] == reached(rows)
     finally:
         query.stop()
+
+
+def test_time_in_which_a_query_is_down_is_no_idle_time(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sources, an hour of downtime, and then the rows of one of them come a batch later than the other's: none is lost."""
+    rows = sorted(events(), key=lambda e: e[1])
+    early, late = [r for r in rows if r[1] < 300], [r for r in rows if r[1] >= 300]
+    write(tmp_path / "busy", "0", early[::2])
+    write(tmp_path / "slow", "0", early[1::2])
+    query = busy_and_slow(spark, tmp_path, "before_downtime").start()
+    query.processAllAvailable()
+    query.stop()
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)
+    query = busy_and_slow(spark, tmp_path, "after_downtime").start()
+    try:
+        write(tmp_path / "busy", "1", late[::2])
+        query.processAllAvailable()
+        write(tmp_path / "slow", "1", late[1::2])
+        query.processAllAvailable()
+        for name in ("busy", "slow"):
+            write(tmp_path / name, "2", [("end", END_S, 0)])
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    found = spark.read.parquet(str(tmp_path / "out")).agg(F.sum("count")).first()
+    assert found is not None
+    assert found[0] == len(rows)
 
 
 def test_explain_draws_and_prices_a_graph(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

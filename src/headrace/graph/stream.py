@@ -232,6 +232,9 @@ class Stream(missing.Helpful):
     def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
         """How late rows may be, as in Spark: a window is emitted once no row for it is expected any more.
 
+        A row is late if the watermark had passed it, or all its windows, when the batch before it ended. Spark goes by the batch
+        before that one if batches follow each other without a pause, and so may keep a few rows more.
+
         >>> calls.withWatermark("ts", "10 seconds").columns
         ['src', 'ts', 'seconds']
         """

@@ -73,13 +73,12 @@ class BatchLoop:
     config: Config
     elastic: LiveRouting
     """Who owns which slots; changed under the lock only, so between batches."""
-    executed_plan: Callable[[], Any]
-    """Spark's physical plan of the batch that runs now, for its event-time statistics."""
+    execution: Callable[[], Any]
+    """Spark's ``StreamExecution`` of the query: its plans, and with them the event-time statistics of the batch that runs now."""
     on_progress: Callable[[BatchProgress], None]
     backlog: Backlog
     is_active: Callable[[], bool]
     """Whether Spark still takes the query for running."""
-    watermark_policy: str = "min"
     shuffles: bool = False
     """See ``Jobs``: how busy an instance is must not depend on whether it is the only one, where a policy decides by that."""
     event_times: watermark.EventTimes = field(default_factory=watermark.EventTimes)
@@ -95,6 +94,7 @@ class BatchLoop:
         self.epoch = self.checkpoint.fence.epoch
         self.combining = Combining(self.config)
         self.preparations = Preparations()
+        self.tracker = watermark.Tracker()
         self.beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
         self.direct = {
             port[0].source: sink
@@ -138,6 +138,8 @@ class BatchLoop:
             self.checkpoint.spark_log.check(manifest)
         if not self.suited:
             suit_query(batch.sparkSession, (op.plan.operator.input_schema for op in self.flow.ops))
+            # The policy that the query first started with: Spark keeps it in its checkpoint and sets it in the query's own session.
+            self.tracker = watermark.Tracker(str(batch.sparkSession.conf.get(watermark.POLICY)), self.config.idleSeconds)
             self.suited = True
         kept = self.flow.source_readers > 1
         if kept:
@@ -181,7 +183,7 @@ class BatchLoop:
 
     def _process(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, Reports]:
         before = self._before(version)
-        now_ms = int(time.time() * 1000)
+        now_ms, begin_s = int(time.time() * 1000), watermark.clock_s()
         states = {name: state.runs for name, state in before.operators.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
         self._settle(before, late_ms, states)
@@ -190,8 +192,8 @@ class BatchLoop:
         fail_point("job-done", version)
         with Phase(phases, "watermark"):
             timed = any(op.plan.event_time_in_key for op in self.flow.ops)
-            nodes = self.event_times.observed(self.executed_plan()) if timed else ()
-            moved = watermark.advance(before, nodes, self.watermark_policy, now_ms, self.config.idleSeconds * 1000)
+            nodes = self.event_times.observed(self.execution()) if timed else ()
+            moved = self.tracker.advance(late_ms, nodes, begin_s)
             reached_ms = moved.reached_ms
         states |= _stores(reports)
         if reached_ms > late_ms:
@@ -209,7 +211,6 @@ class BatchLoop:
             staged=tuple(s for each in reports.values() for report in each for s in report.staged),
             watermark_ms=reached_ms,
             watermark_nodes_ms=moved.nodes_ms,
-            watermark_seen_ms=moved.seen_ms,
             watermark_idle=moved.idle,
             routing=dict(self.elastic.routing),
             **self.checkpoint.origin(version, before),

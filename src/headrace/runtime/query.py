@@ -119,9 +119,9 @@ class HeadraceQuery(Helpful):
         assert self._query is not None
         return self._query
 
-    def _executed_plan(self) -> Any:
+    def _execution(self) -> Any:
         self._started.wait(60)
-        return self._spark._jsq.streamingQuery().lastExecution().executedPlan()
+        return self._spark._jsq.streamingQuery()
 
     def _source_offsets(self) -> list[SourceOffsets]:
         """Of the batch that runs now."""

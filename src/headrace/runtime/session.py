@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,15 @@ _STREAMING = "org.apache.spark.sql.execution.streaming"
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS_BOUNDED = 1_000_000
 
+ARROW_ROWS_WANTED = "200000"
+ADAPTIVE = "spark.sql.adaptive.enabled"
+ADAPTIVE_STREAMS = "spark.sql.adaptive.streaming.stateless.enabled"
+
 SETTINGS: dict[str, str] = {
     # Micro-batches are small and alike: planning them anew in mid-flight costs more than it brings.
-    "spark.sql.adaptive.enabled": "false",
+    ADAPTIVE: "false",
     # A task reads its whole share of a batch anyway; many small Arrow batches only cost.
-    ARROW_ROWS: "200000",
+    ARROW_ROWS: ARROW_ROWS_WANTED,
     # Homes are chosen by Headrace; a task that runs twice wastes a core.
     "spark.speculation": "false",
     # Spark's default manager sets permissions through FileContext, which costs tens of milliseconds a file on a local disk.
@@ -49,6 +55,8 @@ LOCAL_SETTINGS: dict[str, str] = {
 }
 """Where the driver does all the work itself."""
 OWN_SETTINGS: dict[str, str] = {
+    # As Spark does for its own stateful queries.
+    ADAPTIVE: "false",
     # Combining before the shuffle is one complete aggregate to Spark, to which it would deny its fast hash map.
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
     # A batch that several operators read is kept for as long as they do; to compress it costs more than all of them.
@@ -88,8 +96,32 @@ def _is_loopback(master: str) -> bool:
     return master.startswith(("spark://127.", "spark://localhost:"))
 
 
+_starting = threading.Lock()
+
+
+@contextmanager
+def starting(spark: SparkSession) -> Iterator[None]:
+    """Inside, streaming queries start without adaptive execution, as all stateful queries of Spark's do.
+
+    To Spark our streaming plan is stateless, and it would run it in stages. Of a stage without results it then drops the plan, with the
+    event times in it. A query takes a copy of the session's settings when it starts, before its first plan; later is too late.
+    """
+    with _starting:
+        before = spark.conf.getAll.get(ADAPTIVE_STREAMS)
+        spark.conf.set(ADAPTIVE_STREAMS, "false")
+        try:
+            yield
+        finally:
+            if before is None:
+                spark.conf.unset(ADAPTIVE_STREAMS)
+            else:
+                spark.conf.set(ADAPTIVE_STREAMS, before)
+
+
 def suit_query(spark: SparkSession, schemas: Iterable[pa.Schema]) -> None:
     """Set up the session of one running query, whose operators take rows of these schemas."""
+    if ARROW_ROWS not in spark.conf.getAll:
+        spark.conf.set(ARROW_ROWS, ARROW_ROWS_WANTED)
     fixed = all(pa.types.is_primitive(kind) or pa.types.is_decimal(kind) for schema in schemas for kind in schema.types)
     # A user may have asked for Arrow batches of any number of rows; then their size is all that bounds them.
     fixed = fixed and 0 < int(spark.conf.get(ARROW_ROWS) or 0) <= ARROW_ROWS_BOUNDED
@@ -116,14 +148,8 @@ def check_session(spark: SparkSession) -> None:
             where="session", wanted="a classic Spark session", found="Spark Connect", hint="use hr.session() or a session with a master"
         )
     advice = []
-    if str(spark.conf.get("spark.sql.adaptive.enabled")).lower() == "true":
-        advice.append('spark.conf.set("spark.sql.adaptive.enabled", "false"): adaptive execution adds about a third to small batches')
-    if int(spark.conf.get(ARROW_ROWS) or 0) in range(1, 50_000):
-        advice.append(f'spark.conf.set("{ARROW_ROWS}", "200000"): fewer, larger Arrow batches')
-    if "PYSPARK_PYTHON" not in os.environ and not spark.conf.get("spark.pyspark.python", None):
-        advice.append("set the environment variable PYSPARK_PYTHON to the interpreter of this program before Spark starts: workers use it")
-    if not any(variable in os.environ for variable in THREADS):
-        advice.append("set OMP_NUM_THREADS=1 before Spark starts: every task is a process of its own")
+    if int(spark.conf.getAll.get(ARROW_ROWS, 0)) in range(1, 50_000):
+        advice.append(f'spark.conf.set("{ARROW_ROWS}", "{ARROW_ROWS_WANTED}"): fewer, larger Arrow batches')
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         advice.append("start Spark with spark.speculation=false: a task that runs twice wastes a core")
     if str(spark.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true":

@@ -29,12 +29,13 @@ from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.executors import Executors
 from headrace.runtime.identity import recognise
+from headrace.runtime.interpreter import check_workers
 from headrace.runtime.lending import Share
 from headrace.runtime.loop import BatchLoop
 from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.query import HeadraceQuery
-from headrace.runtime.session import check_session
+from headrace.runtime.session import check_session, starting
 from headrace.runtime.sinks import Sink
 from headrace.state.layout import Layout
 from headrace.state.routing import Routing
@@ -81,6 +82,7 @@ def start_query(outputs: list[Output], options: Options, manner: Manner) -> Head
         routing = first_routing(flow, config, session, {}, manner.elastic)
         query = planned.Planned(flow, routing, tuple(output.format for output in outputs), where, name)
         return cast(HeadraceQuery, planned.note(query, session))
+    check_workers(session.sparkContext)
     sinks = tuple(output.make_sink() for output in outputs)
     location = options.get(CHECKPOINT)
     if location is None:
@@ -153,11 +155,10 @@ def _start(
         checkpoint,
         config,
         elastic,
-        lambda: holder[0]._executed_plan(),
+        lambda: holder[0]._execution(),
         lambda p: holder[0]._on_progress(p),
         Backlog(streaming, checkpoint.location, lambda: holder[0]._source_offsets()),
         lambda: holder[0].isActive,
-        str(session.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")),
         shuffles=manner.elastic is not None,
     )
     caretaker = None if placement is None else Caretaker(str(checkpoint.location), elastic, placement, config.readyExecutors)
@@ -171,7 +172,8 @@ def _start(
     if manner.trigger:
         writer = writer.trigger(**manner.trigger)
     try:
-        started = writer.start()
+        with starting(session):
+            started = writer.start()
     except Exception as refused:
         raise QueryError(where=manner.where, found=first_line(refused)) from None
     query._attach(started)

@@ -77,9 +77,7 @@ class Manifest:
     staged: tuple[StagedFile, ...] = ()
     watermark_ms: int = 0
     watermark_nodes_ms: tuple[int | None, ...] = ()
-    """Per ``withWatermark``, in the order of the plan; None while a node has seen no data."""
-    watermark_seen_ms: tuple[int, ...] = ()
-    """... and when, by the clock, each last had a row."""
+    """Per ``withWatermark``, in the order of the plan; None while a node has seen no data since the query started."""
     watermark_idle: tuple[int, ...] = ()
     """Those that are idle and hold nobody back."""
     routing: dict[str, Routing] = field(default_factory=dict)
@@ -167,7 +165,7 @@ def _parsed(body: dict[str, Any]) -> dict[str, Any]:
         if not is_plain_name(entries.source):
             raise ValueError(f"a source's log outside of the checkpoint: {entries.source}")
     body["routing"] = {name: Routing.from_json(r) for name, r in body["routing"].items()}
-    for name in ("watermark_nodes_ms", "watermark_seen_ms", "watermark_idle", "offsets"):
+    for name in ("watermark_nodes_ms", "watermark_idle", "offsets"):
         body[name] = tuple(body[name])
     return body
 

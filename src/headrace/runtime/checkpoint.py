@@ -95,6 +95,7 @@ class Checkpoint:
             self._check_identity(self.identity(), wanted)
         else:
             self._create(identity, wanted)
+        self._wanted = wanted
 
     def _create(self, identity: Path, wanted: dict[str, Any]) -> None:
         with _own_folder(self.location):
@@ -108,7 +109,6 @@ class Checkpoint:
             for folder in (self.manifests.directory, self.runs, self.staged, self.leases):
                 folder.mkdir(parents=True, exist_ok=True)
             self._write_identity(wanted)
-        self._wanted = wanted
 
     def keep_identity(self) -> None:
         """Note what has changed since the query last ran: names, operators that came or went. Only the owner may."""

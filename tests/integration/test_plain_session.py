@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.runtime import session, start, watermark
+from headrace.runtime import interpreter, session, start, watermark
 from tests.integration.both import Feed, assert_equal, plain, settings
 
 pytestmark = pytest.mark.spark
@@ -205,3 +205,34 @@ def test_workers_without_headrace_are_refused_before_the_query_starts(
     assert str(other_python) in str(refused.value)
     assert "No module named 'headrace'" in str(refused.value)
     assert "PYSPARK_PYTHON" in refused.value.hint
+
+
+@pytest.mark.parametrize(("exists", "reason"), [(True, "No module named 'headrace'"), (False, "No such file")])
+def test_workers_of_a_cluster_are_asked_by_a_job(
+    exists: bool,
+    reason: str,
+    spark: SparkSession,
+    feed: Feed,
+    tmp_path: Path,
+    other_python: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The job runs in workers of this machine; all else is as on a cluster. The first that a user sees is our error."""
+    python = other_python if exists else tmp_path / "nowhere" / "python3"
+    monkeypatch.setattr(interpreter, "_is_here", lambda _: False)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    writer = counted(hr.stream(marked(feed.stream(spark, tmp_path / "in")))).writeStream.format("memory").queryName("refused")
+    with pytest.raises(hr.HeadraceError, match="Spark's workers run a Python that cannot run this query") as refused:
+        writer.start()
+    assert reason in refused.value.found, refused.value.found
+    assert "Traceback" not in str(refused.value)
+    assert "Exception" not in capfd.readouterr().err
+
+
+def test_workers_of_a_cluster_that_have_headrace_are_taken(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "_is_here", lambda _: False)
+    monkeypatch.setattr(interpreter, "_known", set[tuple[str, str]]())
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
+    interpreter.check_workers(spark.sparkContext)
+    assert interpreter._known == {(spark.sparkContext.applicationId, sys.executable)}

@@ -182,6 +182,8 @@ print(sorted((r.k, r["count"]) for r in spark.table("counts").collect()))
 """
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_plain_program_runs_whatever_python3_comes_first_on_the_path(feed: Feed, tmp_path: Path, other_python: Path) -> None:
     (tmp_path / "in").mkdir()
     for path in (feed.files[0][0], feed.files[3][0]):

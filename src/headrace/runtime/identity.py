@@ -188,7 +188,9 @@ def _changed(location: str, op: Op, now: Lineage, name: str, stored: dict[str, A
     if not differing or then["reads"] != [list(each) for each in now.reads]:
         old, new = (_only(a, b) for a, b in ((then["reads"], now.reads), (now.reads, then["reads"])))
         differing = {"input": (old, new), **differing}
-    same_state = not any(part.startswith("layout") for part in differing)
+    about = next(iter(each for store, each in stored["operators"].items() if store.split(".")[0] == name), {})
+    same_state = all(about.get(part) == op.plan.description.get(part) for part in ("keys", "window", "calls"))
+    same_state = same_state and not any(part.startswith("layout") for part in differing)
     keep = f"; or, if it is to go on with that state, call .named({name!r}) on it" if same_state else ""
     of_state = "keys" not in differing and set(differing) - {"input", "window", "operator"}
     kind = StateSchemaError if of_state else CheckpointMismatchError

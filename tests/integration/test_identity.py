@@ -142,8 +142,8 @@ CHANGES: dict[str, tuple[Callable[[Program], Any], type[Exception], tuple[str, .
 }
 
 
-KEPT_BY_NAME = ("another filter", "another key", "another source")
-"""Changes after which the stored state still has the right columns; of sources, offsets must fit as well, which a name does not change."""
+KEPT_BY_NAME = ("another filter", "another key")
+"""Changes after which stored state and offsets still fit."""
 
 
 def test_a_changed_operator_is_refused_and_the_right_one_goes_on(program: Program) -> None:

@@ -117,7 +117,7 @@ def test_a_sink_on_an_operator_that_is_there_may_come_and_go(program: Program) -
 
 
 CHANGES: dict[str, tuple[Callable[[Program], Any], type[Exception], tuple[str, ...]]] = {
-    "another filter": (lambda p: totals(p.source().filter("v > 1")), CheckpointMismatchError, ("Filter (v > 1)", "Filter (v > 0)")),
+    "another filter": (lambda p: totals(p.source().filter("v > 1")), CheckpointMismatchError, ("CAST(1 AS", "CAST(0 AS")),
     "another key": (
         lambda p: p.source().filter("v > 0").groupBy(F.upper("k").alias("k")).agg(F.sum("v").alias("s")),
         CheckpointMismatchError,
@@ -127,7 +127,7 @@ CHANGES: dict[str, tuple[Callable[[Program], Any], type[Exception], tuple[str, .
     "another function": (
         lambda p: p.source().filter("v > 0").groupBy("k").agg(F.max("v").alias("s")),
         StateSchemaError,
-        ("sum(v)", "max(v)", "layout"),
+        ("sum(v)", "max(v)"),
     ),
     "another operator": (
         lambda p: p.source().filter("v > 0").dropDuplicates(["k"]),
@@ -142,6 +142,10 @@ CHANGES: dict[str, tuple[Callable[[Program], Any], type[Exception], tuple[str, .
 }
 
 
+KEPT_BY_NAME = ("another filter", "another key")
+"""Changes after which stored state and offsets still fit."""
+
+
 def test_a_changed_operator_is_refused_and_the_right_one_goes_on(program: Program) -> None:
     program.offer("in", ("a", 1), ("b", 2))
     program.run(totals=totals(program.source().filter("v > 0")))
@@ -150,6 +154,7 @@ def test_a_changed_operator_is_refused_and_the_right_one_goes_on(program: Progra
             program.run(totals=build(program))
         for word in (*words, "new checkpointLocation"):
             assert word in str(caught.value), f"{what}: {caught.value}"
+        assert (".named('aggregate')" in str(caught.value)) == (what in KEPT_BY_NAME), f"{what}: {caught.value}"
     # What does not change rows is no change: where rows lie, how fast they are read, the names of columns of the result.
     program.offer("in", ("a", 5), ("b", 0))
     same = program.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(f"file://{program.folder}/in/")
@@ -187,10 +192,10 @@ def test_changes_that_are_accepted(program: Program) -> None:
         return {row[0]: row[1] for row in query.state(name).collect()}
 
     program.offer("in", ("a", 1), ("b", 2))
-    first, second = (totals(program.source().filter(f"v > {least}")) for least in (0, 1))
+    rows = program.source()
+    first, second, third = (totals(rows.filter(f"v > {least}")) for least in (0, 1, 2))
     start(first, second)
     program.offer("in", ("a", 10))
-    third = totals(program.source().filter("v > 2"))
     with pytest.warns(UserWarning, match="(empty state|dropped)") as told:
         query = start(third, second)
     texts = [str(each.message) for each in told]
@@ -206,19 +211,11 @@ def test_changes_that_are_accepted(program: Program) -> None:
     assert state(query, "aggregate-2") == {"a": 110, "b": 2}
     # Operators that compute the same, one of them younger, cannot be told apart.
     with pytest.raises(CheckpointMismatchError, match="name"):
-        start(first, second, third, totals(program.source().filter("v > 2")))
+        start(first, second, third, totals(rows.filter("v > 2")))
 
 
 def test_operators_that_cannot_be_told_apart(program: Program) -> None:
-    @F.udf("boolean")
-    def chosen(v: int) -> bool:
-        return v > 0
-
-    @F.udf("boolean")
-    def other(v: int) -> bool:
-        return v < 0
-
-    object.__setattr__(other, "_name", "chosen")
+    chosen, other = F.udf(lambda v: v > 0, "boolean"), F.udf(lambda v: v < 0, "boolean")
     rows = program.source()
     with pytest.raises(QueryError, match="told apart"):
         program.run(one=totals(rows.filter(chosen("v"))), two=totals(rows.filter(other("v"))))

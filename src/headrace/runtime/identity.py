@@ -160,7 +160,7 @@ def _accept_or_refuse(
     location = str(checkpoint.location)
     if changes != ACCEPT:
         alike = [name for op in new[:1] for name in gone if stored["identities"][name]["kind"] == op.plan.operator_id]
-        raise _changed(location, new[0], known[new[0].id], alike[0], stored) if alike else _more_or_less(location, new, gone)
+        raise _changed(location, flow, new[0], known[new[0].id], alike[0], stored) if alike else _more_or_less(location, new, gone)
     for op in new:
         if op.plan.initial is not None:
             wanted = "a new checkpoint for an operator with initial state"
@@ -176,7 +176,9 @@ def _accept_or_refuse(
         warnings.warn(f"{location}: the query no longer has these operators, and their state is dropped: {', '.join(gone)}", stacklevel=2)
 
 
-def _changed(location: str, op: Op, now: Lineage, name: str, stored: dict[str, Any]) -> CheckpointMismatchError | StateSchemaError:
+def _changed(
+    location: str, flow: Dataflow, op: Op, now: Lineage, name: str, stored: dict[str, Any]
+) -> CheckpointMismatchError | StateSchemaError:
     """The operator that took the place of a stored one is another."""
     then = stored["identities"][name]
     parts = {part: (then["computes"].get(part), now.computes.get(part)) for part in {**then["computes"], **now.computes}}
@@ -188,8 +190,11 @@ def _changed(location: str, op: Op, now: Lineage, name: str, stored: dict[str, A
     if not differing or then["reads"] != [list(each) for each in now.reads]:
         old, new = (_only(a, b) for a, b in ((then["reads"], now.reads), (now.reads, then["reads"])))
         differing = {"input": (old, new), **differing}
-    same_state = not any(part.startswith("layout") for part in differing)
-    keep = f"; or, if it is to go on with that state, call .named({name!r}) on it" if same_state else ""
+    about = next(iter(each for store, each in stored["operators"].items() if store.split(".")[0] == name), {})
+    same_state = all(about.get(part) == op.plan.description.get(part) for part in ("keys", "window", "calls"))
+    same_state = same_state and not any(part.startswith("layout") for part in differing)
+    same_sources = sorted(each["reads"] for each in stored["sources"]) == sorted(each["reads"] for each in _sources(flow))
+    keep = f"; or, if it is to go on with that state, call .named({name!r}) on it" if same_state and same_sources else ""
     of_state = "keys" not in differing and set(differing) - {"input", "window", "operator"}
     kind = StateSchemaError if of_state else CheckpointMismatchError
     return kind(

@@ -25,6 +25,8 @@ from headrace.state.run import RunReader, RunRef, write_run
 from headrace.state.working import Working
 
 LAYOUT = Layout(keys=(("k0", pa.int64()),), values=(("p0", pa.float64()),))
+STORES: dict[str, tuple[Layout, dict[str, object]]] = {"op": (LAYOUT, {"operator": "aggregate", "keys": ["k"]})}
+ABOUT: dict[str, object] = {"identities": {"op": "x"}, "sources": ["s"], "retired": []}
 BASE = Routing.even(2)
 CHANGED = Routing(BASE.ranges, 1, (Recreation(((0, 10),), 1, 0, 1, 60, 75, 100),), ((7, 9),))
 
@@ -32,7 +34,7 @@ CHANGED = Routing(BASE.ranges, 1, (Recreation(((0, 10),), 1, 0, 1, 60, 75, 100),
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
     made = Checkpoint(str(tmp_path))
-    made.open({"op": (LAYOUT, {"operator": "aggregate", "keys": ["k"]})})
+    made.open(STORES, ABOUT)
     made.claim()
     made.manifests.commit(Manifest(0, "e", {"op": OperatorState()}, routing={"op": BASE}), sync=False)
     return made
@@ -55,7 +57,7 @@ def test_no_flipped_bit_of_the_noted_routing_is_believed(checkpoint: Checkpoint,
     with caplog.at_level(logging.WARNING, "headrace"):
         assert checkpoint.routing() == {"op": BASE}, "the newest version's, which fits its state"
     assert "routing.json: ignored" in caplog.text
-    assert checkpoint.routing_damage()
+    assert checkpoint.noted.damage()
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,19 @@ def test_a_routing_checks_itself_when_it_is_read(wrong: dict[str, object]) -> No
     assert Routing.from_json(json.loads(json.dumps(CHANGED.to_json()))) == CHANGED
     with pytest.raises(InvariantError):
         Routing.from_json(json.loads(json.dumps(CHANGED.to_json() | wrong)))
+
+
+def test_the_description_is_the_same_after_a_restart(checkpoint: Checkpoint) -> None:
+    written = checkpoint.identity()
+    assert list(written["operators"]) == ["op"]
+    for about in (ABOUT, {**ABOUT, "retired": ["gone"]}):
+        checkpoint.release()
+        again = Checkpoint(str(checkpoint.location))
+        again.open(STORES, about)
+        again.claim()
+        again.keep_identity()
+        assert again.identity() == {**written, **about}
+        checkpoint = again
 
 
 def test_no_flipped_bit_of_the_description_is_believed(checkpoint: Checkpoint) -> None:

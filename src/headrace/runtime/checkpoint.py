@@ -63,7 +63,7 @@ class Checkpoint:
     def existing(cls, location: str) -> Checkpoint:
         """For readers: the checkpoint must be there."""
         found = cls(location)
-        if not (found.directory / "query.json").exists():
+        if not found.is_there:
             raise CheckpointError(
                 where=str(found.location), wanted="a checkpoint of a Headrace query", found="none", hint=_hint(found.location)
             )

@@ -212,7 +212,6 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(finished: tuple[Progra
     victim = tmp_path / "precious"
     victim.write_text("x")
     (staged, *_) = newest.staged
-    (name, state), *_ = newest.operators.items()
     for folder, file in (("../..", "precious"), ("runs", "../../precious"), ("..", "precious"), (str(tmp_path), "precious")):
         object.__setattr__(staged, "folder", folder)
         object.__setattr__(staged, "file", file)

@@ -164,13 +164,15 @@ def test_verify_names_every_broken_file(sliding: Path, tmp_path: Path, capfd: py
     assert code == 1
     assert f"{first}: checksum" in out
     assert f"{second}: " in out
-    assert "2 of " in out
+    assert "2 findings" in out
 
 
 def test_verify_names_a_missing_file_and_a_broken_manifest(sliding: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(sliding, tmp_path / "ckpt")
     path = tmp_path / "ckpt/headrace/manifests/000000000003.json"
     path.write_text(path.read_text().replace('"version":3', '"version":4'))
+    (tmp_path / "ckpt/headrace/runs/v000000000002-aggregate-i0-e1x00000000-a9-run.arrow").write_text("left by nobody")
+    (tmp_path / "ckpt/headrace/leases/odd.json").write_text("{}")
     newest = json.loads((tmp_path / "ckpt/headrace/manifests/000000000005.json").read_text())["body"]
     gone = newest["operators"]["aggregate"]["runs"][0]["file"]
     (tmp_path / "ckpt" / "headrace" / "runs" / gone).unlink()
@@ -178,6 +180,8 @@ def test_verify_names_a_missing_file_and_a_broken_manifest(sliding: Path, tmp_pa
     assert code == 1
     assert f"{gone}: missing" in out
     assert "000000000003.json" in out
+    assert "1 files of 14 bytes that no version names; the next start removes them" in out
+    assert "odd.json: not a lease" in out
 
 
 def test_show_of_a_broken_run_names_it(running: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

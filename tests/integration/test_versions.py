@@ -148,6 +148,7 @@ def five_versions(tmp_path: Path) -> Checkpoint:
         (checkpoint.runs / f"run{version}").write_bytes(b"x")
         runs = tuple(RunRef(f"run{v}", bytes=1, crc=0, rows=1, seq=v) for v in (version, version - 1) if v >= 0)
         checkpoint.manifests.commit(Manifest(version, "e", {"op": OperatorState(runs)}), sync=True)
+    checkpoint.claim()
     return checkpoint
 
 
@@ -177,7 +178,9 @@ def test_a_crash_in_the_middle_of_garbage_collection(tmp_path: Path, monkeypatch
         patched.setattr(Path, "unlink", dies)
         with pytest.raises(KeyboardInterrupt):
             checkpoint.collect_garbage(2)
+    checkpoint.release()
     restarted = Checkpoint(str(tmp_path))
+    restarted.claim()
     for version in restarted.manifests.versions():
         assert all((restarted.directory / folder / file).exists() for folder, file in restarted.manifests.read(version).files())
     restarted.sweep()

@@ -25,6 +25,8 @@ from headrace.state.run import RunReader, RunRef, write_run
 from headrace.state.working import Working
 
 LAYOUT = Layout(keys=(("k0", pa.int64()),), values=(("p0", pa.float64()),))
+STORES: dict[str, tuple[Layout, dict[str, object]]] = {"op": (LAYOUT, {"operator": "aggregate", "keys": ["k"]})}
+ABOUT: dict[str, object] = {"identities": {"op": "x"}, "sources": ["s"], "retired": []}
 BASE = Routing.even(2)
 CHANGED = Routing(BASE.ranges, 1, (Recreation(((0, 10),), 1, 0, 1, 60, 75, 100),), ((7, 9),))
 
@@ -32,7 +34,7 @@ CHANGED = Routing(BASE.ranges, 1, (Recreation(((0, 10),), 1, 0, 1, 60, 75, 100),
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
     made = Checkpoint(str(tmp_path))
-    made.open({"op": (LAYOUT, {"operator": "aggregate", "keys": ["k"]})})
+    made.open(STORES, ABOUT)
     made.claim()
     made.manifests.commit(Manifest(0, "e", {"op": OperatorState()}, routing={"op": BASE}), sync=False)
     return made
@@ -55,7 +57,7 @@ def test_no_flipped_bit_of_the_noted_routing_is_believed(checkpoint: Checkpoint,
     with caplog.at_level(logging.WARNING, "headrace"):
         assert checkpoint.routing() == {"op": BASE}, "the newest version's, which fits its state"
     assert "routing.json: ignored" in caplog.text
-    assert checkpoint.routing_damage()
+    assert checkpoint.noted.damage()
 
 
 @pytest.mark.parametrize(
@@ -77,22 +79,39 @@ def test_a_routing_checks_itself_when_it_is_read(wrong: dict[str, object]) -> No
         Routing.from_json(json.loads(json.dumps(CHANGED.to_json() | wrong)))
 
 
+def test_the_description_is_the_same_after_a_restart(checkpoint: Checkpoint) -> None:
+    written = checkpoint.identity()
+    assert list(written["operators"]) == ["op"]
+    for about in (ABOUT, {**ABOUT, "retired": ["gone"]}):
+        checkpoint.release()
+        again = Checkpoint(str(checkpoint.location))
+        again.open(STORES, about)
+        again.claim()
+        again.keep_identity()
+        assert again.identity() == {**written, **about}
+        checkpoint = again
+
+
 def test_no_flipped_bit_of_the_description_is_believed(checkpoint: Checkpoint) -> None:
     path, intact = checkpoint.directory / "query.json", checkpoint.identity()
-    refused = 0
-    for damaged in flips(path.read_bytes()):
+    data, refused = path.read_bytes(), 0
+    for damaged in flips(data):
         path.write_bytes(damaged)
         try:
             assert checkpoint.identity() == intact, damaged
-        except CheckpointError as error:
-            assert "query.json" in str(error)
+        except CheckpointError:
             refused += 1
-    assert refused > len(intact), "all but flips between two kinds of white space"
+    assert refused > 0.9 * 8 * len(data), "all but flips between two kinds of white space"
+    path.write_bytes(data.replace(b"aggregate", b"aggregatf"))
+    with pytest.raises(CorruptStateError, match=r"query\.json: .*another checksum than it carries"):
+        checkpoint.identity()
 
 
-@pytest.mark.parametrize(
-    "text", ["{}", "[]", "7", "", "\0\1", '{"version": "x", "pid": 1, "host": "h", "since": 1}', '{"version": 1, "pid": 0, "host": "h", "since": 1}']
-)
+_LEASE = '{"version": %s, "pid": %s, "host": "h", "since": 1}'
+ODD_LEASES = ["{}", "[]", "7", "", "\0\1", _LEASE % ('"x"', 1), _LEASE % (1, 0)]
+
+
+@pytest.mark.parametrize("text", ODD_LEASES)
 def test_a_lease_that_makes_no_sense_protects_nothing_and_stops_nobody(
     checkpoint: Checkpoint, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -113,7 +132,8 @@ def test_a_lease_that_makes_no_sense_protects_nothing_and_stops_nobody(
 def run(tmp_path: Path) -> RunRef:
     (tmp_path / "runs").mkdir()
     hashes = np.linspace(0, 2**64 - 2**12, 20_000).astype(np.uint64)
-    rows = pa.RecordBatch.from_arrays([pa.array(hashes), pa.array(np.arange(20_000)), pa.array(np.arange(20_000) / 2)], schema=LAYOUT.schema)
+    columns = [pa.array(hashes), pa.array(np.arange(20_000)), pa.array(np.arange(20_000) / 2)]
+    rows = pa.RecordBatch.from_arrays(columns, schema=LAYOUT.schema)
     return write_run(tmp_path / "runs", "v000000000001-op-i0-e0-a0-run.arrow", rows, LAYOUT, seq=3, lo=0, hi=4096, sync=False)
 
 

@@ -11,6 +11,7 @@ from headrace.errors import (
     HeadraceError,
     InvariantError,
     QueryError,
+    StorageError,
     UnsupportedError,
     VersionNotFoundError,
     require,
@@ -20,7 +21,8 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 
 def example(kind: type[HeadraceError]) -> HeadraceError:
-    extra = {CorruptStateError: {"path": "runs/3.arrow"}, UnsupportedError: {"supported": ["sum", "avg"]}}.get(kind, {})
+    path = {"path": "runs/3.arrow"}
+    extra = {CorruptStateError: path, StorageError: path, UnsupportedError: {"supported": ["sum", "avg"]}}.get(kind, {})
     return kind("agg failed", wanted="a thing", where="agg", found="another", hint="change it", **extra)
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, InvariantError, StateSchemaError, StorageError
+from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError, StorageError
 from headrace.runtime.fencing import Fence, token_of, version_of
 from headrace.runtime.leases import leased_versions, take_lease
+from headrace.runtime.noted_routing import NotedRouting, body_crc
 from headrace.runtime.spark_log import SparkLog, check_together
 from headrace.state.disk import disk_errors, sync_file
 from headrace.state.layout import Layout
@@ -26,7 +25,6 @@ IDENTITY_FORMAT = 3
 """Of query.json. 3: it says which operator is which, and has a checksum."""
 ROUTING = "routing.json"
 _PARTS = {"identities": dict, "sources": list, "retired": list}
-_log = logging.getLogger("headrace")
 
 
 def local_path(location: str) -> Path:
@@ -57,6 +55,7 @@ class Checkpoint:
         self._wanted: dict[str, Any] = {}
         self.fence = Fence(self.directory)
         self.spark_log = SparkLog(self.location)
+        self.noted = NotedRouting(self.directory / ROUTING)
         self._files: dict[int, set[tuple[str, str]]] = {}
         self._swept = False
 
@@ -64,7 +63,7 @@ class Checkpoint:
     def existing(cls, location: str) -> Checkpoint:
         """For readers: the checkpoint must be there."""
         found = cls(location)
-        if not (found.directory / "query.json").exists():
+        if not found.is_there:
             raise CheckpointError(
                 where=str(found.location), wanted="a checkpoint of a Headrace query", found="none", hint=_hint(found.location)
             )
@@ -73,14 +72,14 @@ class Checkpoint:
     @property
     def is_there(self) -> bool:
         """Whether a query has begun here."""
-        return (self.directory / "query.json").exists()
+        with disk_errors(self.location, "a folder for the query's checkpoint"):
+            return (self.directory / "query.json").exists()
 
     def open(self, stores: dict[str, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
         """Create the folder, or check that it belongs to this query, by the layout and description of every store.
 
         ``about`` says which operators and sources these are; see ``runtime/identity.py``.
         """
-        identity = self.directory / "query.json"
         wanted = {
             "format": IDENTITY_FORMAT,
             **about,
@@ -89,15 +88,13 @@ class Checkpoint:
                 for name, (layout, about) in stores.items()
             },
         }
-        with disk_errors(self.location, "a folder for the query's checkpoint"):
-            known = identity.exists()
-        if known:
+        if self.is_there:
             self._check_identity(self.identity(), wanted)
         else:
-            self._create(identity, wanted)
+            self._create(wanted)
         self._wanted = wanted
 
-    def _create(self, identity: Path, wanted: dict[str, Any]) -> None:
+    def _create(self, wanted: dict[str, Any]) -> None:
         with _own_folder(self.location):
             if self.spark_log.newest("offsets") is not None:
                 raise CheckpointMismatchError(
@@ -113,7 +110,9 @@ class Checkpoint:
     def keep_identity(self) -> None:
         """Note what has changed since the query last ran: names, operators that came or went. Only the owner may."""
         if json.loads(json.dumps(self._wanted, default=str)) != self.identity():
-            self._write_identity(self._wanted)
+            self.fence.check("changing query.json")
+            with disk_errors(self.directory / "query.json", "to write what query the checkpoint belongs to"):
+                self._write_identity(self._wanted)
 
     def _write_identity(self, identity: dict[str, Any]) -> None:
         path = self.directory / "query.json"
@@ -273,50 +272,13 @@ class Checkpoint:
         """Who owns which slots, per operator: by the newest version, or by a change made since."""
         latest = self.latest()
         found = dict(latest.routing) if latest else {}
-        noted = self._noted_routing()
+        noted = self.noted.read()
         return found | {name: routing for name, routing in noted.items() if name not in found or routing.epoch > found[name].epoch}
-
-    def _noted_routing(self) -> dict[str, Routing]:
-        """Changes of the routing that may not be in a version yet; none if they cannot be read.
-
-        A change that no version has did nothing to the state, so the newest version's routing is right without it, and its recreations
-        are those that its runs were written by. What must not happen is that half a change is believed.
-        """
-        try:
-            return self._read_routing()
-        except ValueError as broken:
-            path = self.directory / ROUTING
-            _log.warning("%s: ignored, it is damaged (%s); the query goes on by the routing of its newest version", path, broken)
-            return {}
-
-    def routing_damage(self) -> str:
-        """What is wrong with the noted changes of the routing, or nothing."""
-        try:
-            self._read_routing()
-        except ValueError as broken:
-            return str(broken)
-        return ""
-
-    def _read_routing(self) -> dict[str, Routing]:
-        try:
-            outer = json.loads((self.directory / ROUTING).read_bytes())
-            body = outer["routing"]
-            if outer["crc"] != _crc(body):
-                raise ValueError("another checksum than it carries")
-            return {name: Routing.from_json(each) for name, each in body.items()}
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, InvariantError) as broken:
-            raise ValueError(str(broken)) from broken
 
     def note_routing(self, routing: dict[str, Routing]) -> None:
         """Keep a change that no version has yet."""
         self.fence.check("changing the routing")
-        body = {name: each.to_json() for name, each in routing.items()}
-        temporary = self.directory / f".{ROUTING}.tmp"
-        with disk_errors(self.directory / ROUTING, "to note a change of the routing"):
-            temporary.write_text(json.dumps({"crc": _crc(body), "routing": body}))
-            temporary.replace(self.directory / ROUTING)
+        self.noted.write(routing)
 
 
 def describe_layout(layout: Layout) -> list[str]:
@@ -328,13 +290,9 @@ def _differences(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tupl
     return {n: (theirs.get(n), mine.get(n)) for n in names if theirs.get(n) != mine.get(n)}
 
 
-def _crc(body: Any) -> int:
-    return zlib.crc32(json.dumps(body, sort_keys=True, default=str).encode())
-
-
 def _identity_crc(identity: dict[str, Any]) -> int:
     # As it will be read: what JSON has no word for is written as text.
-    return _crc(json.loads(json.dumps(identity, default=str)))
+    return body_crc(json.loads(json.dumps(identity, default=str)))
 
 
 def _corrupt_identity(path: Path, found: str) -> CorruptStateError:

@@ -63,17 +63,22 @@ class Fence:
     def check(self, doing: str) -> None:
         """Raise an error unless this query is the writer still; ``doing`` is what it is about to do."""
         require(self.token is not None, f"a query takes a token before it is {doing}")
-        numbers = self._numbers()
-        newest = max(numbers, default=0)
+        lost = self.lost(doing)
+        if lost is not None:
+            raise lost
+
+    def lost(self, doing: str) -> FencedError | None:
+        """The error that says so, if another query is the writer now."""
+        newest = max(self._numbers(), default=0)
         if newest == self.token:
-            return
+            return None
         if newest < (self.token or 0):
             found = f"that its own token {self.token} is gone"
             hint = "somebody has removed files of the checkpoint; start the query again, and it takes a new token"
         else:
             found = f"token {newest} ({self._owner(newest)}); this query has {self.token}"
             hint = "another query has taken over this checkpoint and goes on from the last committed version; this one has to end"
-        raise FencedError(
+        return FencedError(
             where=str(self.directory.parent), wanted=f"to be the only query on this checkpoint, before {doing}", found=found, hint=hint
         )
 

@@ -110,8 +110,11 @@ class BatchLoop:
         try:
             self._run(batch, version)
         except HeadraceError as error:
-            self.error = error
-            raise
+            # A query that was replaced misses files that its successor has removed: say why, not what.
+            self.error = self.checkpoint.fence.lost(f"going on with batch {version}") or error
+            if self.error is error:
+                raise
+            raise self.error from error
         except PySparkException as failure:
             self.error = _of_data(failure, version) or storage_error_in(str(failure), self.checkpoint.location)
             if self.error is None:
@@ -335,8 +338,8 @@ class BatchLoop:
         for at, (port, sink) in enumerate(zip(self.flow.outlets, self.sinks, strict=True)):
             if len(port) == 1 and port[0].source in self.direct:
                 continue
-            rows = delivery.rows(at)
             self.checkpoint.fence.check(f"delivering version {manifest.version}")
+            rows = delivery.rows(at)
             try:
                 sink.deliver(manifest.version, rows)
             except Exception:

@@ -125,7 +125,7 @@ def _check_newest(checkpoint: Checkpoint, checked: Checked) -> None:
 def _check_rest(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
     """What no version names, and the files beside the versions."""
     checked.attempt(checkpoint.identity)
-    damaged = checkpoint.routing_damage()
+    damaged = checkpoint.noted.damage()
     if damaged:
         checked.notable.append(f"{checkpoint.directory / ROUTING}: damaged ({damaged}); a restart takes the routing of its newest version")
     needed = {file for manifest in kept.values() for file in manifest.files()}

@@ -62,7 +62,7 @@ def test_every_example_can_be_planned(spark: SparkSession, path: Path, capsys: p
 
 
 def test_a_planned_query_has_all_that_a_query_has(spark: SparkSession) -> None:
-    rows = hr.stream(spark.readStream.format("rate-micro-batch").load())
+    rows = hr.stream(spark.readStream.format("rate-micro-batch").option("rowsPerBatch",10).load())
     with planning():
         query = rows.groupBy("value").count().writeStream.outputMode("update").format("noop").start()
     assert {name for name in dir(hr.HeadraceQuery) if not name.startswith("_")} <= set(dir(query))

@@ -87,6 +87,10 @@ def take_apart(call: Any, context: Context) -> Piece:
         function = function.replacement()
         name = catalyst.class_name(function)
     build = _BUILDERS.get(name)
+    if build is None and function.prettyName() in ("max_by", "min_by"):
+        short, hint = f"{function.prettyName()}(value, order)", "it keeps one value; for more, use groupBy(...).process(...)"
+        found = f"{function.prettyName()}(value, order, number)"
+        raise UnsupportedError("the form with three arguments is not supported", where=where, wanted=short, found=found, hint=hint)
     if build is None or _is_try(function):
         raise UnsupportedError("this aggregate function is not supported", where=where, found=function.prettyName(), supported=SUPPORTED)
     condition = None if call.filter().isEmpty() else call.filter().get()
@@ -239,15 +243,6 @@ def _pick(call: _Call, order: Column, order_type: T.DataType, order_text: str, g
 
 def _by(greatest: bool) -> Callable[[_Call], Piece]:
     def build(call: _Call) -> Piece:
-        if call.function.children().size() != 2:
-            name = "max_by" if greatest else "min_by"
-            raise UnsupportedError(
-                "only the form with three arguments is not supported",
-                where=call.where,
-                wanted=f"{name}(value, order)",
-                found=f"{name}(value, order, number)",
-                hint=f"{name} keeps one value; for more, use groupBy(...).process(...)",
-            )
         return _pick(call, *call.child(1), call.child_text(1), greatest)
 
     return build

@@ -70,7 +70,7 @@ class OffsetBacklog:
         end, latest = _parsed(source.end), _parsed(source.latest)
         if end is None or latest is None:
             return None
-        if end == latest:
+        if json.dumps(end, sort_keys=True) == json.dumps(latest, sort_keys=True):
             return 0
         units = _between(end, latest, source.kind in KAFKA)
         if units is None or source.kind in KAFKA:

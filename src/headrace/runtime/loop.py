@@ -35,6 +35,7 @@ from headrace.runtime.reports import InstanceReport
 from headrace.runtime.session import suit_query
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import check_staged
+from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
 from headrace.runtime.task import Phase, TaskSpec
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.recreation import carried_over
@@ -156,6 +157,7 @@ class BatchLoop:
         self.elastic.observe(reports)
         with Phase(phases, "collectGarbage"):
             self.checkpoint.remember(manifest)
+            self._remove_unnamed(version, reports)
             self.checkpoint.collect_garbage(self.config.versionsToKeep)
             fail_point("collect-garbage", version)
         end_s = time.time()
@@ -172,8 +174,15 @@ class BatchLoop:
             changes=self.elastic.told(),
             homes=self.elastic.homes(),
         )
-        self.on_progress(replace(progress, backlog=self.backlog.observe(progress.rows)))
+        self.on_progress(replace(progress, backlog=self.backlog.observe(version, progress.rows)))
         self.last_begin_s = begin_s
+
+    def _remove_unnamed(self, version: int, reports: Reports) -> None:
+        """A version may have written runs that it does not need: all their windows are closed."""
+        runs = [ref.file for each in reports.values() for report in each for ref in report.refs]
+        remove_unnamed(self.checkpoint, version, self.epoch, [("runs", file) for file in runs])
+        if version % EVERY == EVERY - 1:
+            sweep_committed(self.checkpoint, version, self.epoch)
 
     def _first_ops(self) -> tuple[str, ...]:
         """Operators that read sources: their rows are the query's."""

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.headrace-setup
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-plain lint typecheck bench chaos clean
+.PHONY: help setup demo test test-all test-plain lint typecheck bench chaos soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ chaos: setup ## a campaign of faults, compared with Spark's batch answer: SEEDS=
 	$(BIN)/python -m tests.chaos $(call given,SEEDS,seeds) $(call given,FAULTS,faults) $(call given,SEED,seed) \
 		$(call given,DATA,data) $(call given,SECONDS,seconds) $(call given,OUT,out)
 
+soak: setup ## a steady load, judged by whether anything grows: SECONDS=..., results in soak-out/
+	$(BIN)/python -m tests.soak $(call given,SECONDS,seconds)
+
 clean: ## remove what builds, tests and runs leave behind (keeps .venv)
-	rm -rf demo-out bench-out chaos-out build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf demo-out bench-out chaos-out soak-out build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -69,6 +69,14 @@ class MissingError(QueryError, AttributeError):
     """Something was asked for that the object does not have; an AttributeError too, as Python's own tools expect."""
 
 
+class BatchFailedError(HeadraceError):
+    """A batch failed by something outside Headrace: a user's function, a file, a sink. `details` has the whole text."""
+
+    def __init__(self, message: str = "", *, where: str = "", wanted: str = "", found: str = "", hint: str = "", details: str = "") -> None:
+        super().__init__(message, where=where, wanted=wanted, found=found, hint=hint)
+        self.details = details
+
+
 class ProcessorError(QueryError):
     """A user's own operator raised an exception, or gave back something that does not fit its schema."""
 

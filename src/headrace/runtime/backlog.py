@@ -6,10 +6,11 @@ the newest offset and where a batch ends (``runtime/offsets.py``). Where neither
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,48 +21,106 @@ from pyspark.sql import DataFrame
 from headrace.compile.catalyst import analyzed, class_name, walk
 from headrace.runtime.offsets import OffsetBacklog, SourceOffsets
 
+COMPACT = ".compact"
+"""Ends the names of log entries that have all entries before them as well."""
+READ_BYTES = 1 << 16
+
 
 @dataclass
 class FileBacklog:
-    """Files of one source folder that wait to be read."""
+    """Files of one source folder that wait to be read. Names are kept only of files that are there, and log entries are read once."""
 
     folder: Path
     log: Path
-    """Where Spark notes the files it has read, one log entry per batch."""
+    """Where Spark notes the files it has read, one log entry per batch; every tenth has all before it as well."""
     taken: set[str] = field(default_factory=set)
-    entries_read: set[str] = field(default_factory=set)
+    """Files that were read and are still there."""
+    taken_count: int = 0
+    """How many files were read by this run of the query."""
+    known_to: int = -1
+    """The last batch whose log entry was looked for."""
     waited: set[str] = field(default_factory=set)
     """Files that waited when this was last asked."""
     left: int = 0
     """How many of those that waited then are waiting still: a batch that could have had them has left them."""
 
-    def waiting(self) -> tuple[int, float | None]:
-        """How many files, and when the oldest was written."""
-        self._catch_up()
+    def __post_init__(self) -> None:
+        """Take in what earlier runs of the query have read."""
+        entries = sorted((_batch_of(name), name) for name in _names(self.log) if _batch_of(name) >= 0)
+        whole = max((at for at, (_, name) in enumerate(entries) if name.endswith(COMPACT)), default=0)
+        there = set(_names(self.folder))
+        for batch, name in entries[whole:]:
+            # Spark itself judges its log; an entry that cannot be read is only not counted here.
+            with contextlib.suppress(OSError, ValueError, KeyError), open(self.log / name) as lines:
+                next(lines, None)
+                self.taken |= there.intersection(_file_of(line) for line in lines)
+            self.known_to = batch
+
+    def waiting(self, version: int) -> tuple[int, float | None]:
+        """How many files, and when the oldest was written, after a batch."""
+        for batch in range(self.known_to + 1, version + 1):
+            new = self._files_of_batch(batch)
+            self.taken.update(new)
+            self.taken_count += len(new)
+        self.known_to = max(version, self.known_to)
         oldest: float | None = None
         now: set[str] = set()
+        there: set[str] = set()
         try:
             with os.scandir(self.folder) as entries:
                 for entry in entries:
-                    if entry.name[0] in "._" or entry.name in self.taken or not entry.is_file():
-                        continue
-                    now.add(entry.name)
-                    changed = entry.stat().st_mtime
-                    oldest = changed if oldest is None else min(oldest, changed)
+                    if entry.name in self.taken:
+                        there.add(entry.name)
+                    elif entry.name[0] not in "._" and entry.is_file():
+                        now.add(entry.name)
+                        changed = entry.stat().st_mtime
+                        oldest = changed if oldest is None else min(oldest, changed)
         except OSError:
             now, oldest = set(), None
+        self.taken = there
         self.left, self.waited = len(self.waited & now), now
         return len(now), oldest
 
-    def _catch_up(self) -> None:
-        if not self.log.is_dir():
-            return
-        for entry in os.scandir(self.log):
-            if entry.name in self.entries_read or entry.name.startswith("."):
-                continue
-            for line in Path(entry.path).read_text().splitlines()[1:]:
-                self.taken.add(unquote(Path(urlparse(json.loads(line)["path"]).path).name))
-            self.entries_read.add(entry.name)
+    def _files_of_batch(self, batch: int) -> list[str]:
+        """A batch without files of this source has no entry."""
+        for name in (str(batch), f"{batch}{COMPACT}"):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                return [_file_of(line) for line in _last_lines(self.log / name) if json.loads(line)["batchId"] == batch]
+        return []
+
+
+def _last_lines(path: Path) -> Iterator[str]:
+    """The lines of a log entry that are of its own batch, and the one before: they come last, and all before them was read already."""
+    with open(path, "rb") as file:
+        end, rest, batch = file.seek(0, os.SEEK_END), b"", _batch_of(path.name)
+        while end > 0:
+            begin = max(0, end - READ_BYTES)
+            file.seek(begin)
+            lines = (file.read(end - begin) + rest).split(b"\n")
+            # The first line of the log is its format's version; the first of a piece may be half a line.
+            rest, end = lines[0], begin
+            for line in reversed(lines[1:]):
+                if not line:
+                    continue
+                yield line.decode()
+                if json.loads(line)["batchId"] != batch:
+                    return
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _batch_of(name: str) -> int:
+    number = name.removesuffix(COMPACT)
+    return int(number) if number.isdigit() else -1
+
+
+def _file_of(line: str) -> str:
+    return unquote(Path(urlparse(json.loads(line)["path"]).path).name)
 
 
 class Backlog:
@@ -75,22 +134,22 @@ class Backlog:
         self._others = OffsetBacklog()
         self._rows = 0
 
-    def observe(self, rows_taken: int) -> dict[str, Any]:
+    def observe(self, version: int, rows_taken: int) -> dict[str, Any]:
         """Called at the end of each batch with the rows it took."""
-        found = self._files(rows_taken)
+        found = self._files(version, rows_taken)
         left = self._others.left(self._offsets(), rows_taken)
         if left is None:
             return found
         # What came to these sources since the batch was cut is not known.
         return {**found, "rows": left + (found["rows"] or 0), "rowsLeft": left + (found["rowsLeft"] or 0)}
 
-    def _files(self, rows_taken: int) -> dict[str, Any]:
+    def _files(self, version: int, rows_taken: int) -> dict[str, Any]:
         self._rows += rows_taken
         if not self._sources:
             return {"rows": None, "rowsLeft": None, "ageMs": None}
-        seen = [source.waiting() for source in self._sources]
+        seen = [source.waiting(version) for source in self._sources]
         files = sum(count for count, _ in seen)
-        taken = sum(len(source.taken) for source in self._sources)
+        taken = sum(source.taken_count for source in self._sources)
         oldest = min((moment for _, moment in seen if moment is not None), default=None)
         left = sum(source.left for source in self._sources)
         per_file = self._rows / taken if taken else None

@@ -207,7 +207,7 @@ class Checkpoint:
         stale = [v for v in old if v not in leased]
         if not stale:
             return
-        files = {v: self._files_of(v) for v in versions}
+        files = {v: self.files_of(v) for v in versions}
         with disk_errors(self.directory, "to remove versions that nobody needs"):
             # Manifests go first: a version without its files must never be seen. A reader takes its lease before it reads the manifest,
             # so one that came in between finds no manifest, or its lease is seen now.
@@ -225,7 +225,7 @@ class Checkpoint:
                 self.manifests.forget(version)
                 del self._files[version]
 
-    def _files_of(self, version: int) -> set[tuple[str, str]]:
+    def files_of(self, version: int) -> set[tuple[str, str]]:
         """What a version needs; manifests do not change, so each is read once."""
         if version not in self._files:
             self._files[version] = self.manifests.read(version).files()
@@ -243,7 +243,7 @@ class Checkpoint:
         """
         self.fence.check("removing files that no version names")
         versions, mine = self.manifests.versions(), self.fence.token or 0
-        needed: set[tuple[str, str]] = set().union(*(self._files_of(v) for v in versions), set())
+        needed: set[tuple[str, str]] = set().union(*(self.files_of(v) for v in versions), set())
         removed = 0
         with disk_errors(self.directory, "to remove files that no version names"):
             for folder in (self.runs, self.staged):

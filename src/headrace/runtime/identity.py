@@ -190,7 +190,7 @@ def _changed(
     if not differing or then["reads"] != [list(each) for each in now.reads]:
         old, new = (_only(a, b) for a, b in ((then["reads"], now.reads), (now.reads, then["reads"])))
         differing = {"input": (old, new), **differing}
-    about = next(iter(each for store, each in stored["operators"].items() if store.split(".")[0] == name), {})
+    about: dict[str, Any] = next(iter(each for store, each in stored["operators"].items() if store.split(".")[0] == name), {})
     same_state = all(about.get(part) == op.plan.description.get(part) for part in ("keys", "window", "calls"))
     same_state = same_state and not any(part.startswith("layout") for part in differing)
     same_sources = sorted(each["reads"] for each in stored["sources"]) == sorted(each["reads"] for each in _sources(flow))

@@ -24,6 +24,7 @@ from headrace.compile.prepared import Frames, Preparations
 from headrace.compile.routing import claim_one_partition, route, route_by_column
 from headrace.config import Config
 from headrace.errors import require
+from headrace.runtime.failures import mark_place
 from headrace.runtime.placement import Placement
 from headrace.runtime.reports import InstanceReport, from_text
 from headrace.runtime.sinks import Sink
@@ -147,9 +148,12 @@ class Jobs:
             return partial(self._by_spark, op, self._work(op, rows, op.plan.kernel_schema if op.id in self.direct else REPORTS))
 
     def _by_spark(self, op: Op, rows: DataFrame) -> list[InstanceReport]:
-        if op.id not in self.direct:
-            return self._checked(op, [row[0] for row in rows.collect()])
-        self.direct[op.id].deliver(self.specs[op.id].version, self.results(op, rows))
+        try:
+            if op.id not in self.direct:
+                return self._checked(op, [row[0] for row in rows.collect()])
+            self.direct[op.id].deliver(self.specs[op.id].version, self.results(op, rows))
+        except Exception as failure:
+            raise mark_place(failure, f"operator {op.id} ({op.where})") from failure.__cause__
         return self._checked(op, reports_left(self.specs[op.id]))
 
     def _here(self, op: Op) -> list[InstanceReport]:

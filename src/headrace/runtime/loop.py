@@ -15,20 +15,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.compile.catalyst import first_line
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.compile.prepared import Preparations
 from headrace.config import Config
-from headrace.errors import CheckpointError, HeadraceError, QueryError
+from headrace.errors import CheckpointError, HeadraceError
 from headrace.operators.kernel import Moment, OutputMode, store_id
 from headrace.runtime import watermark
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.failpoints import fail_point
+from headrace.runtime.failures import Stopping, mark_place, of_batch
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JOBS_AT_ONCE, Combining, Delivery, Jobs, merged
 from headrace.runtime.progress import BatchProgress
@@ -36,31 +35,18 @@ from headrace.runtime.reports import InstanceReport
 from headrace.runtime.session import suit_query
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import check_staged
+from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
 from headrace.runtime.task import Phase, TaskSpec
-from headrace.state.disk import storage_error_in
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.recreation import carried_over
 from headrace.state.run import RunRef
 from headrace.state.slots import join
 
-STOP_SECONDS_MAX = 60
-
-DATA_EXCEPTIONS = "22"
-"""SQL's class of states for values out of range, division by zero, casts that fail, and the like."""
+HOLD_S = 0.01
+"""How often a batch that may not begin looks whether Spark has stopped."""
 
 Reports = dict[str, list[InstanceReport]]
 """By operator."""
-
-
-class Stopping(Exception):
-    """A batch came while the query was being stopped; it will be replayed.
-
-    Spark takes an exception from Python for the effect of its own stop, and ends the query quietly, if it reads like an interrupted
-    call into the JVM. Any other text would be logged as a failure of the query, with a page of stack trace.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException")
 
 
 @dataclass
@@ -78,12 +64,17 @@ class BatchLoop:
     on_progress: Callable[[BatchProgress], None]
     backlog: Backlog
     is_active: Callable[[], bool]
-    """Whether Spark still takes the query for running."""
+    """True while Spark reports the query as active, and its session runs."""
     shuffles: bool = False
     """See ``Jobs``: how busy an instance is must not depend on whether it is the only one, where a policy decides by that."""
     event_times: watermark.EventTimes = field(default_factory=watermark.EventTimes)
     epoch: str = ""
     stopping: threading.Event = field(default_factory=threading.Event)
+    """Set: no further batch begins."""
+    running_in: int | None = None
+    """The thread of the batch that runs now."""
+    finished: int | None = None
+    """The last batch of this run that came to its end."""
     error: HeadraceError | None = None
     previous: Manifest | None = None
     suited: bool = False
@@ -103,31 +94,35 @@ class BatchLoop:
         }
 
     def __call__(self, batch: DataFrame, version: int) -> None:
-        if self.stopping.is_set():
-            self._wait_for_stop()
-            raise Stopping
-        self.elastic.lock.acquire()
+        with self.elastic.lock:
+            begins = not self.stopping.is_set()
+            if begins:
+                self.running_in = threading.get_ident()
+                try:
+                    self._run_or_fail(batch, version)
+                finally:
+                    self.running_in = None
+        if not begins:
+            self._hold()
+
+    def _run_or_fail(self, batch: DataFrame, version: int) -> None:
         try:
             self._run(batch, version)
-        except HeadraceError as error:
+        except Exception as failure:
+            if not self.is_active():
+                # Spark is stopping the query, or is gone itself: whatever came up is the effect of that.
+                raise Stopping from None
             # A query that was replaced misses files that its successor has removed: say why, not what.
-            self.error = self.checkpoint.fence.lost(f"going on with batch {version}") or error
-            if self.error is error:
-                raise
-            raise self.error from error
-        except PySparkException as failure:
-            self.error = _of_data(failure, version) or storage_error_in(str(failure), self.checkpoint.location)
-            if self.error is None:
-                raise
-            raise self.error from None
-        finally:
-            self.elastic.lock.release()
+            replaced = self.checkpoint.fence.lost(f"going on with batch {version}")
+            self.error = replaced or of_batch(failure, version, self.checkpoint.location)
+            raise self.error from (failure if replaced else self.error.__cause__)
+        self.finished = version
 
-    def _wait_for_stop(self) -> None:
-        """Until Spark knows that the query is to stop; what comes up before that, it would take for a failure."""
-        deadline = time.monotonic() + STOP_SECONDS_MAX
-        while self.is_active() and time.monotonic() < deadline:
-            time.sleep(0.01)
+    def _hold(self) -> None:
+        """No batch begins while the query is being stopped. Until Spark knows of it, it would take an exception for a failure."""
+        while self.is_active():
+            time.sleep(HOLD_S)
+        raise Stopping
 
     def _run(self, batch: DataFrame, version: int) -> None:
         phases: dict[str, float] = {}
@@ -152,6 +147,9 @@ class BatchLoop:
             if manifest is None:
                 manifest, reports = self._process(batch, version, phases)
             with Phase(phases, "deliver"):
+                if not self.is_active():
+                    # Spark would not note that the batch is done, and it would be delivered again.
+                    raise Stopping
                 self._deliver(batch, manifest)
                 fail_point("deliver-after", version)
         finally:
@@ -161,6 +159,7 @@ class BatchLoop:
         self.elastic.observe(reports)
         with Phase(phases, "collectGarbage"):
             self.checkpoint.remember(manifest)
+            self._remove_unnamed(version, reports)
             self.checkpoint.collect_garbage(self.config.versionsToKeep)
             fail_point("collect-garbage", version)
         end_s = time.time()
@@ -177,8 +176,15 @@ class BatchLoop:
             changes=self.elastic.told(),
             homes=self.elastic.homes(),
         )
-        self.on_progress(replace(progress, backlog=self.backlog.observe(progress.rows)))
+        self.on_progress(replace(progress, backlog=self.backlog.observe(version, progress.rows)))
         self.last_begin_s = begin_s
+
+    def _remove_unnamed(self, version: int, reports: Reports) -> None:
+        """A version may have written runs that it does not need: all their windows are closed."""
+        runs = [ref.file for each in reports.values() for report in each for ref in report.refs]
+        remove_unnamed(self.checkpoint, version, self.epoch, [("runs", file) for file in runs])
+        if version % EVERY == EVERY - 1:
+            sweep_committed(self.checkpoint, version, self.epoch)
 
     def _first_ops(self) -> tuple[str, ...]:
         """Operators that read sources: their rows are the query's."""
@@ -342,18 +348,10 @@ class BatchLoop:
             rows = delivery.rows(at)
             try:
                 sink.deliver(manifest.version, rows)
-            except Exception:
+            except Exception as failure:
                 # A damaged file shows in a Spark task, as a failure of Spark; say what it really is.
                 check_staged(directory, manifest.staged)
-                raise
-
-
-def _of_data(failure: PySparkException, version: int) -> HeadraceError | None:
-    """What Spark found wrong with the rows, as an error of ours; None if the failure is of another kind."""
-    if not (failure.getSqlState() or "").startswith(DATA_EXCEPTIONS):
-        return None
-    hint = "use a wider type or a try_ function, filter such rows, or turn spark.sql.ansi.enabled off; a restart goes on with this batch"
-    return QueryError("a row does not fit the query's expressions", where=f"batch {version}", found=first_line(failure), hint=hint)
+                raise mark_place(failure, sink.place) from failure.__cause__
 
 
 def _held(watermark_ms: int, op: Op) -> int:

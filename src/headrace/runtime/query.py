@@ -6,7 +6,6 @@ import contextlib
 import json
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,16 @@ from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, MissingError, QueryError
 from headrace.graph.missing import Helpful
+from headrace.runtime import failures
 from headrace.runtime.autoscale import Autoscaler, of_query
 from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.elastic import Slots
 from headrace.runtime.endpoint import Endpoint
-from headrace.runtime.loop import BatchLoop, Stopping
+from headrace.runtime.lifetime import Lifetime
+from headrace.runtime.loop import BatchLoop
 from headrace.runtime.offsets import SourceOffsets, source_offsets
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.state_frame import state_frame, store_named
-from headrace.state.disk import storage_error_in
 from headrace.state.routing import Routing
 
 RECENT = "spark.sql.streaming.numRecentProgressUpdates"
@@ -77,10 +77,12 @@ class HeadraceQuery(Helpful):
         self._started = threading.Event()
         self._query: StreamingQuery | None = None
         self._ours: deque[BatchProgress] = deque(maxlen=int(session.conf.get(RECENT, "100") or 100))
+        self._life = Lifetime(loop, session, self._release)
         self._endpoint = Endpoint(loop.checkpoint, loop.elastic, lambda: self.lastProgress, autoscaler)
 
     def _attach(self, query: StreamingQuery) -> None:
         self._query = query
+        self._life.begin(query)
         self._started.set()
         self._endpoint.open()
         if self._caretaker is not None:
@@ -88,14 +90,6 @@ class HeadraceQuery(Helpful):
         if self._autoscaler is not None:
             self._autoscaler.no_rows = lambda: not query.status["isDataAvailable"]
             self._autoscaler.start()
-        threading.Thread(target=self._wait_and_release, name="headrace-end-of-query", daemon=True).start()
-
-    def _wait_and_release(self) -> None:
-        """However the query ends, and whether or not anybody waits for it, its checkpoint is free then."""
-        # Why it ended is for those who ask; here also a JVM that is gone is just an end.
-        with contextlib.suppress(Exception):
-            self._spark.awaitTermination()
-        self._release()
 
     def _on_progress(self, progress: BatchProgress) -> None:
         """A batch has ended: keep what it did, and let the policy know."""
@@ -107,12 +101,14 @@ class HeadraceQuery(Helpful):
             scaler.offer(progress)
 
     def _release(self) -> None:
-        self._endpoint.close()
-        if self._autoscaler is not None:
-            self._autoscaler.stop()
-        if self._caretaker is not None:
-            self._caretaker.stop()
-        self._loop.checkpoint.release()
+        """Close what belongs to the query; whatever fails on the way, the checkpoint is free afterwards."""
+        with contextlib.ExitStack() as last_first:
+            last_first.callback(self._loop.checkpoint.release)
+            if self._caretaker is not None:
+                last_first.callback(self._caretaker.stop)
+            if self._autoscaler is not None:
+                last_first.callback(self._autoscaler.stop)
+            self._endpoint.close()
 
     @property
     def _spark(self) -> StreamingQuery:
@@ -142,10 +138,7 @@ class HeadraceQuery(Helpful):
 
     @property
     def isActive(self) -> bool:
-        active = bool(self._spark.isActive)
-        if not active:
-            self._release()
-        return active
+        return not self._life.is_over()
 
     @property
     def status(self) -> dict[str, Any]:
@@ -174,28 +167,40 @@ class HeadraceQuery(Helpful):
         return base
 
     def processAllAvailable(self) -> None:
-        self._guard(self._spark.processAllAvailable)
+        """Wait until all that the sources have now is processed; if the query fails meanwhile, raise what ``exception()`` gives."""
+        try:
+            self._life.wait(self._spark.processAllAvailable)
+        except StreamingQueryException:
+            # It says no more than exception() does.
+            self._life.wait()
+        self._raise_failure()
 
-    def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        ended: bool | None = self._guard(lambda: self._spark.awaitTermination(timeout))
-        return ended if timeout is None else not self.isActive
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait for the end of the query; if it failed, raise what ``exception()`` gives. With a timeout in seconds: whether it has ended.
+
+        Interrupted from the keyboard, it lets the batch that runs come to its end, stops the query and raises KeyboardInterrupt;
+        interrupted once more, it breaks the batch off, and a restart runs it again.
+        """
+        ended = self._life.wait(timeout=timeout)
+        self._raise_failure()
+        return None if timeout is None else ended
 
     def stop(self) -> None:
-        """Let the batch that runs come to its end, then stop."""
-        self._loop.stopping.set()
-        with self._loop.elastic.lock:
-            pass
-        self._spark.stop()
-        self._release()
+        """Let the batch that runs come to its end, let Spark note that, then stop. Called inside a batch, it returns at once."""
+        self._life.stop()
 
-    def exception(self) -> Exception | None:
-        """Why the query ended, if it failed."""
-        if self._loop.error is not None:
+    def exception(self) -> HeadraceError | None:
+        """Why the query ended, if it failed: in a line or two, with the whole text in ``details`` where it was not Headrace."""
+        if self._loop.error is not None or self._life.is_active() or self._life.session_is_gone():
             return self._loop.error
-        found = self._spark.exception()
-        if found is None or str(Stopping()) in str(found):
-            return None
-        return storage_error_in(str(found), self._loop.checkpoint.location) or found
+        found = self._spark._jsq.exception()
+        if found.isDefined():
+            self._loop.error = failures.of_query(found.get(), self._loop.checkpoint.location)
+        return self._loop.error
+
+    def _raise_failure(self) -> None:
+        if not self.isActive and (error := self.exception()) is not None:
+            raise error
 
     def explain(self, extended: bool = False, mode: str | None = None, rate: float = 10_000.0, nodes: int | None = None) -> None:
         """Print the plan: what runs where, how rows are routed.
@@ -273,17 +278,3 @@ class HeadraceQuery(Helpful):
         """Per operator, which instance owns which slots from the next batch on."""
         return dict(self._loop.elastic.routing)
 
-    def _guard(self, call: Callable[[], Any]) -> Any:
-        """Call Spark's handle; an error of ours comes out as itself, and a query that was stopped has not failed."""
-        result = None
-        try:
-            result = call()
-        except StreamingQueryException as failed:
-            self._release()
-            if self._loop.error is None and Stopping.__name__ not in str(failed):
-                self._loop.error = storage_error_in(str(failed), self._loop.checkpoint.location)
-                if self._loop.error is None:
-                    raise
-        if not self.isActive and self._loop.error is not None:
-            raise self._loop.error from None
-        return result

@@ -17,7 +17,7 @@ from headrace.compile.dataflow import Dataflow, Op, compile_flow
 from headrace.config import Config
 from headrace.control.elastic import Elastic
 from headrace.control.handover import Facts
-from headrace.errors import QueryError
+from headrace.errors import CheckpointError, QueryError
 from headrace.graph.window_column import duration_us
 from headrace.operators.kernel import OutputMode, store_id
 from headrace.operators.windowed import WindowedAggregate
@@ -31,6 +31,7 @@ from headrace.runtime.executors import Executors
 from headrace.runtime.identity import recognise
 from headrace.runtime.interpreter import check_workers
 from headrace.runtime.lending import Share
+from headrace.runtime.lifetime import end_orphans
 from headrace.runtime.loop import BatchLoop
 from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.placement import Placement, shares_of
@@ -87,6 +88,7 @@ def start_query(outputs: list[Output], options: Options, manner: Manner) -> Head
     location = options.get(CHECKPOINT)
     if location is None:
         location = _default_location(session, name, where, sinks)
+    end_orphans()
     checkpoint = Checkpoint(location)
     found = recognise(flow, checkpoint, config.operatorChanges)
     flow = found.flow
@@ -158,7 +160,7 @@ def _start(
         lambda: holder[0]._execution(),
         lambda p: holder[0]._on_progress(p),
         Backlog(streaming, checkpoint.location, lambda: holder[0]._source_offsets()),
-        lambda: holder[0].isActive,
+        lambda: holder[0]._life.is_active(),
         shuffles=manner.elastic is not None,
     )
     caretaker = None if placement is None else Caretaker(str(checkpoint.location), elastic, placement, config.readyExecutors)
@@ -176,7 +178,16 @@ def _start(
             started = writer.start()
     except Exception as refused:
         raise QueryError(where=manner.where, found=first_line(refused)) from None
-    query._attach(started)
+    try:
+        query._attach(started)
+    except BaseException as failure:
+        # Nobody would have a handle to stop it by.
+        query._life.stop_now()
+        if isinstance(failure, OSError):
+            hint = "free the place or the descriptors that it needs, and start again; the query was stopped"
+            wanted = "to open the control endpoint"
+            raise CheckpointError(where=str(checkpoint.location), wanted=wanted, found=str(failure), hint=hint) from None
+        raise
     return query
 
 

@@ -177,6 +177,7 @@ class InstanceTask:
             executor=executor_id(),
             fetched_bytes=working.fetched_bytes if working else 0,
         )
+        self._remove_superseded(names, views, staged)
         if working is not None and spec.version % SWEEP_EVERY == 0:
             working.sweep(self._is_stale)
         return results, report
@@ -275,6 +276,12 @@ class InstanceTask:
         view.refs[:], compacted = compactor.compact(view.refs, view.ranges, budget, live_from)
         return compacted
 
+    def _remove_superseded(self, names: Names, views: Views, staged: list[StagedFile]) -> None:
+        """Runs that this task wrote and then merged away: no report names them, so no manifest will, and nobody would ever remove them."""
+        named = {ref.file for view in views.values() for ref in view.refs} | {file.file for file in staged}
+        for file in set(names.runs) - named:
+            next(iter(views.values())).reader.remove(file)
+
     def _phase(self, name: str) -> Phase:
         return Phase(self.phases_ms, name)
 
@@ -290,9 +297,12 @@ class Names:
     instance: int
     attempt: int
     compactions: int = 0
+    runs: list[str] = field(default_factory=list)
+    """Names of runs that were given out."""
 
     def run(self, store: str, step: Step) -> str:
-        return self._name("-".join([*_STEP_NAMES[step], "run", *([store] if store else [])]))
+        self.runs.append(self._name("-".join([*_STEP_NAMES[step], "run", *([store] if store else [])])))
+        return self.runs[-1]
 
     def staged(self) -> str:
         return self._name("flush" if self.spec.until_ms is not None else "out")
@@ -302,7 +312,8 @@ class Names:
 
     def compacted(self) -> str:
         self.compactions += 1
-        return self._name(f"c{self.compactions}")
+        self.runs.append(self._name(f"c{self.compactions}"))
+        return self.runs[-1]
 
     def _name(self, kind: str) -> str:
         s = self.spec

@@ -9,6 +9,7 @@ Because rows are sorted by hash, the rows of any slot range are one contiguous s
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import OrderedDict
@@ -229,6 +230,14 @@ class RunReader:
         """A run that was just written to the directory will be read here."""
         if self.working is not None:
             self.working.keep(self.directory / file)
+
+    def remove(self, file: str) -> None:
+        """Remove a run that nobody names, here and in the directory."""
+        for folder in (self.directory, *([self.working.folder] if self.working is not None else [])):
+            self._open.pop(str(folder / file), None)
+            # What cannot be removed now is swept later.
+            with contextlib.suppress(OSError):
+                (folder / file).unlink(missing_ok=True)
 
     def _check_layout(self, path: Path, run: OpenRun) -> None:
         about = json.loads(run.metadata.get(_META, b"{}"))

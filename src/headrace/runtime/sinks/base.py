@@ -51,6 +51,12 @@ class Sink(ABC):
         if unknown:
             raise SinkError(where=request.where, wanted=f"partition columns among {request.schema.names}", found=str(unknown))
 
+    @property
+    def place(self) -> str:
+        """What errors call it."""
+        request = self.request
+        return f"{request.format if request.foreach_batch is None else 'foreachBatch'} sink ({request.where})"
+
     def check_new_query(self) -> None:  # noqa: B027 (most sinks have nothing to refuse)
         """Refuse a place that would silently swallow the results of a query that starts from nothing."""
 

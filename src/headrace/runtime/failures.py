@@ -1,0 +1,132 @@
+"""What a failed batch tells its user: the first cause in one line, with the user's own line; the whole text is kept for those who want it.
+
+Spark reports a failure in foreachBatch as one of a "user provided function", followed by pages of Java and Python. That function is
+Headrace, so Headrace says what really failed: a UDF, the user's own foreachBatch function, a file, a row.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from headrace.compile.catalyst import first_line
+from headrace.errors import BatchFailedError, HeadraceError, QueryError
+from headrace.state.disk import storage_error_in
+
+DATA_EXCEPTIONS = "22"
+"""SQL's class of states for values out of range, division by zero, casts that fail, and the like."""
+CAUSES_MAX = 20
+LINE_CHARACTERS_MAX = 300
+_AT = "headrace_at"
+_TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
+_WRAPPERS = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]", "[FOREACH_USER_FUNCTION_ERROR]", "[TASK_WRITE_FAILED]")
+_OURS = str(Path(__file__).parents[1])
+_LIBRARIES = ("site-packages", "pyspark.zip", "/pyspark/", "py4j", sysconfig.get_paths()["stdlib"])
+
+
+class Stopping(Exception):
+    """A batch was broken off, or never begun, because the query is being stopped; it will be replayed.
+
+    Spark takes an exception from Python for the effect of its own stop, and ends the query quietly, only if it reads like an interrupted
+    call into the JVM. It looks for that with a regular expression that overflows its stack on a text of some thousand characters, so the
+    text must be short, and nothing may be chained to it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException")
+
+
+def mark_place(failure: Exception, place: str) -> Exception:
+    """Note on an exception which part of the query it came from; the innermost place counts."""
+    if not hasattr(failure, _AT):
+        setattr(failure, _AT, place)
+    return failure
+
+
+def of_batch(failure: Exception, version: int, location: Path) -> HeadraceError:
+    """The error that the user sees when a batch has failed."""
+    if isinstance(failure, HeadraceError):
+        return failure
+    place = getattr(failure, _AT, "")
+    where = f"batch {version}, {place}" if place else f"batch {version}"
+    if isinstance(failure, PySparkException) and (failure.getSqlState() or "").startswith(DATA_EXCEPTIONS):
+        hint = "use a wider type or a try_ function, filter such rows, or turn spark.sql.ansi.enabled off"
+        hint = f"{hint}; a restart goes on with this batch"
+        return QueryError("a row does not fit the query's expressions", where=where, found=first_line(failure), hint=hint)
+    if isinstance(failure, PySparkException) and (full := storage_error_in(str(failure), location)) is not None:
+        return full
+    hint = f"nothing of batch {version} is lost: a restart runs it again"
+    error = BatchFailedError(summary(failure), where=where, hint=hint, details=full_text(failure))
+    if not isinstance(failure, PySparkException | Py4JError):
+        # The user's own exception, with the user's lines; Spark's are pages long, and would be printed before ours.
+        error.__cause__ = failure
+    return error
+
+
+def of_query(java: Any, location: Path) -> HeadraceError:
+    """The same where Spark failed outside of batches: a source could not be listed, a plan could not be made."""
+    if (full := storage_error_in(str(java.toString()), location)) is not None:
+        return full
+    where = "the query, outside of its batches (in Spark's source, planning or log)"
+    hint = "nothing that was delivered is lost: mend the cause, and a restart goes on"
+    return BatchFailedError(_of_java(java.getCause() or java), where=where, hint=hint, details=str(java.toString()))
+
+
+def full_text(failure: BaseException) -> str:
+    return "".join(traceback.format_exception(failure))
+
+
+def summary(failure: BaseException) -> str:
+    """One line: type and message of the first cause, and the user's line."""
+    frames = [(frame.filename, frame.lineno or 0, frame.name) for frame in traceback.extract_tb(failure.__traceback__)]
+    if not isinstance(failure, PySparkException | Py4JError):
+        return _with_line(_cut(f"{type(failure).__name__}: {failure}".strip().split("\n")[0].rstrip(": ")), frames)
+    text = str(getattr(failure, "_desc", None) or failure)
+    if _TRACEBACK in text:
+        return _of_traceback(text)
+    java = failure.java_exception if isinstance(failure, Py4JJavaError) else getattr(failure, "_origin", None)
+    return _with_line(_cut(first_line(failure)) if java is None else _of_java(java), frames)
+
+
+def _of_java(java: Any) -> str:
+    """The first cause that Spark has words for, and the innermost one where it adds something."""
+    texts: list[str] = []
+    while java is not None and len(texts) < CAUSES_MAX:
+        text = str(java.getMessage() or java.getClass().getSimpleName())
+        if _TRACEBACK in text:
+            return _of_traceback(text)
+        texts.append(_cut(text.strip().split("\n")[0].split(" SQLSTATE")[0]))
+        java = java.getCause()
+    said = next((text for text in texts if text.startswith("[") and not text.startswith(_WRAPPERS)), texts[0])
+    return said if texts[-1] in said or said in texts[-1] else f"{said} ({texts[-1]})"
+
+
+def _of_traceback(text: str) -> str:
+    """From a Python worker's traceback: the last one in the text that is whole."""
+    lines = text[text.rindex(_TRACEBACK) :].split("\n")[1:]
+    frames = [(found["file"], int(found["line"]), found["name"]) for line in lines if (found := _FRAME.match(line))]
+    said = next((line for line in lines if line and not line[0].isspace()), "an exception in a Python worker")
+    return _with_line(_cut(said), frames)
+
+
+def _with_line(said: str, frames: list[tuple[str, int, str]]) -> str:
+    """With the innermost line that is the user's own, if there is one."""
+    for file, line, name in reversed(frames):
+        if not _is_library(file):
+            return f"{said} (in {name}, {file}, line {line})"
+    return said
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith((_OURS, "<frozen")) or any(part in file for part in _LIBRARIES)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LINE_CHARACTERS_MAX else f"{text[:LINE_CHARACTERS_MAX]} ..."

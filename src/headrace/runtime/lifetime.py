@@ -1,0 +1,197 @@
+"""How a query ends: stopped, failed, interrupted, or left behind by its session. However it does, its checkpoint is free afterwards.
+
+    stop()        no batch begins -> the batch that runs ends -> Spark notes it as done -> Spark stops -> the checkpoint is released
+
+Waiting is done in Python, on an event, not in a call into the JVM: an interrupted call would leave its answer behind for the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.runtime.loop import BatchLoop
+
+LOOK_S = 1.0
+"""How often to look whether the session of a query is still there."""
+COMMIT_LOOK_S = 0.005
+END_SECONDS_MAX = 60
+_running: set[Lifetime] = set()
+
+
+class Lifetime:
+    """Spark's query from its start to its end."""
+
+    def __init__(self, loop: BatchLoop, session: SparkSession, release: Callable[[], None]) -> None:
+        self.loop = loop
+        self.session = session
+        self.query: StreamingQuery | None = None
+        self.ended = threading.Event()
+        """Set when Spark's query has ended and the checkpoint is free."""
+        self._release = release
+        self._finishing = threading.Lock()
+
+    def begin(self, query: StreamingQuery) -> None:
+        self.query = query
+        _running.add(self)
+        threading.Thread(target=self._watch, name="headrace-end-of-query", daemon=True).start()
+
+    def is_active(self) -> bool:
+        """Whether Spark's query is to go on. Spark itself does not stop the queries of a session that was stopped."""
+        try:
+            # The first batch may begin before Spark has told us of its query.
+            return self.query is None or (bool(self.query.isActive) and not self.session_is_gone())
+        except (Py4JError, OSError):
+            # There is no JVM any more.
+            return False
+
+    def is_over(self) -> bool:
+        """Whether Spark's query is to end and no batch of it runs any more; then the checkpoint is free."""
+        if self.is_active() or self.loop.running_in is not None:
+            return False
+        if not self.ended.is_set():
+            self._await_end()
+            self.finish()
+        return True
+
+    def session_is_gone(self) -> bool:
+        context: Any = self.session.sparkContext._jsc
+        return context is None or bool(context.sc().isStopped())
+
+    def stop(self) -> None:
+        """Let the batch that runs come to its end, then stop."""
+        self.loop.stopping.set()
+        if self.loop.running_in == threading.get_ident():
+            # The user's own function stops the query from inside a batch, which has to end first.
+            threading.Thread(target=self.stop, name="headrace-stop", daemon=True).start()
+            return
+        with self.loop.elastic.lock:
+            pass
+        self._await_commit()
+        self.stop_now()
+
+    def stop_now(self) -> None:
+        """Stop, and break off the batch that runs: a restart runs it again."""
+        assert self.query is not None
+        self.loop.stopping.set()
+        try:
+            self.query.stop()
+        except (Py4JError, OSError):
+            # A session that is gone cannot cancel jobs, and a JVM that is gone has stopped everything.
+            if self.is_active():
+                raise
+            self._await_end()
+        with self.loop.elastic.lock:
+            pass
+        self.finish()
+
+    def _await_commit(self) -> None:
+        """Until Spark has noted the last batch as done. It does so after the batch has come to its end; stopped before, it would run the
+        batch once more after a restart, and a sink that is not idempotent would have its rows twice."""
+        if self.loop.finished is None:
+            return
+        commit = self.loop.checkpoint.location / "commits" / str(self.loop.finished)
+        while not commit.exists() and self.is_active():
+            time.sleep(COMMIT_LOOK_S)
+
+    def wait(self, call: Callable[[], Any] | None = None, timeout: float | None = None) -> bool:
+        """Until the query has ended, or a call into the JVM has returned; False after the timeout.
+
+        Interrupted from the keyboard, the query is stopped as by ``stop``; interrupted once more, at once.
+        """
+        done, thrown = self.ended, list[BaseException]()
+        if call is not None:
+            done = threading.Event()
+            threading.Thread(target=_note, args=(call, done, thrown), name="headrace-wait", daemon=True).start()
+        with _own_interrupts():
+            try:
+                in_time = done.wait(timeout)
+            except KeyboardInterrupt:
+                self._stop_interrupted()
+                raise
+        if thrown:
+            raise thrown[0]
+        return in_time
+
+    def _stop_interrupted(self) -> None:
+        try:
+            _in_thread(self.stop)
+        except KeyboardInterrupt:
+            _in_thread(self.stop_now)
+            raise
+
+    def _watch(self) -> None:
+        # Why it ended is for those who ask; here also a JVM that is gone is just an end.
+        with contextlib.suppress(StreamingQueryException, Py4JError, OSError):
+            while not self._ended_within(LOOK_S):
+                if self.session_is_gone():
+                    # Spark's query would look for new data for ever, and fail when there is some.
+                    self.stop_now()
+        with self.loop.elastic.lock:
+            pass
+        self.finish()
+
+    def _await_end(self) -> None:
+        """Until Spark's own thread of the query has ended; it has been told to."""
+        with contextlib.suppress(StreamingQueryException, Py4JError, OSError):
+            self._ended_within(END_SECONDS_MAX)
+
+    def _ended_within(self, seconds: float) -> bool:
+        assert self.query is not None
+        return bool(self.query._jsq.awaitTermination(int(seconds * 1000)))
+
+    def finish(self) -> None:
+        """Free the checkpoint. Any thread may call it, any number of times, when no batch runs."""
+        self.loop.stopping.set()
+        with self._finishing:
+            if not self.ended.is_set():
+                self._release()
+                self.loop.beside.shutdown(wait=False)
+                _running.discard(self)
+                self.ended.set()
+
+
+def end_orphans() -> None:
+    """End the queries of this process whose session was stopped under them: one may be in the way of a query that starts now."""
+    for each in [life for life in list(_running) if life.session_is_gone()]:
+        each.stop_now()
+
+
+def _note(call: Callable[[], Any], done: threading.Event, thrown: list[BaseException]) -> None:
+    try:
+        call()
+    except BaseException as error:  # it is raised in the thread that waits
+        thrown.append(error)
+    finally:
+        done.set()
+
+
+def _in_thread(call: Callable[[], None]) -> None:
+    """An interrupt ends the waiting, and not the call."""
+    thread = threading.Thread(target=call, name="headrace-stop", daemon=True)
+    thread.start()
+    thread.join()
+
+
+@contextlib.contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """PySpark answers an interrupt from the keyboard by cancelling all jobs, so the batch that runs would fail. Here it is to end."""
+    handler = signal.getsignal(signal.SIGINT)
+    theirs = getattr(handler, "__module__", "") == "pyspark.core.context"
+    if not theirs or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

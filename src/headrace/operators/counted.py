@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.operators.kernel import MAIN, Applied, Moment, OutputMode, Store, View, Views
 from headrace.operators.partials import Partial, combine
+from headrace.operators.sets import list_offsets
 from headrace.state import lookup
 from headrace.state.layout import HASH, SUB, Indices, Layout, Policy, subs
 from headrace.state.run import RunRef
@@ -190,7 +191,7 @@ class CountAggregate:
     def _state(self, needles: pa.RecordBatch, columns: list[pa.Array], begin: Indices, end: Indices, total: Indices) -> pa.RecordBatch:
         lengths = end - begin
         take = pa.array(np.repeat(begin, lengths) + _within(lengths))
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+        offsets = list_offsets(lengths)
         lists = [pa.ListArray.from_arrays(offsets, column.take(take)) for column in columns]
         return pa.RecordBatch.from_arrays([*needles.columns, pa.array(total), *lists], schema=self.stores[MAIN].layout.schema)
 

@@ -47,7 +47,7 @@ def test_rows_go_to_spark_in_pieces_that_fit_and_in_its_types(monkeypatch: pytes
     pieces = list(border.spark_batches(rows))
     assert len(pieces) > 5
     assert all(piece.nbytes <= 1000 for piece in pieces)
-    assert [kind for kind in pieces[0].schema.types] == [pa.uint64(), pa.int64(), pa.string()]
+    assert list(pieces[0].schema.types) == [pa.uint64(), pa.int64(), pa.string()]
     assert firsts(pa.Table.from_batches(pieces)) == list(range(50))
     # A single row is never cut.
     assert len(list(border.spark_batches(one_batch(from_spark(2, 5000, 1), SCHEMA)))) == 2

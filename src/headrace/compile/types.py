@@ -101,7 +101,8 @@ def transport_type(kind: T.DataType) -> T.DataType:
 
 
 def arrow_type(kind: T.DataType) -> pa.DataType:
-    """The type in runs. Instants are kept in UTC whatever the session's time zone, so files outlive a change of it."""
+    """The type in kernels and runs. Instants are kept in UTC whatever the session's time zone, so files outlive a change of it. Texts and
+    bytes have long offsets, so that a column may hold more than 2 GiB of them."""
     if isinstance(kind, T.YearMonthIntervalType):
         return pa.int32()
     if isinstance(kind, T.TimestampType):
@@ -112,7 +113,7 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
         return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
     if isinstance(kind, T.MapType):
         return pa.map_(arrow_type(kind.keyType), pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull))
-    return to_arrow_type(kind, timezone="UTC")
+    return to_arrow_type(kind, timezone="UTC", prefers_large_types=True)
 
 
 def encode(value: Column, kind: T.DataType) -> Column:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import ProcessorError
-from headrace.operators.processor import Shape, columns_text
+from headrace.operators.processor import Shape, columns_text, type_text
 
 
 def fitted(table: Any, schema: pa.Schema, shape: Shape, what: str) -> list[pa.Array]:
@@ -23,16 +23,14 @@ def fitted(table: Any, schema: pa.Schema, shape: Shape, what: str) -> list[pa.Ar
 
 
 def fit(column: Any, field: pa.Field, shape: Shape, what: str) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if column.type == field.type:
-        return column
     if not compatible(column.type, field.type):
-        raise _misfit(shape, what, f"column {field.name!r} of type {field.type}", f"{column.type}")
+        raise _misfit(shape, what, f"column {field.name!r} of type {type_text(field.type)}", type_text(column.type))
     try:
-        return column.cast(field.type)
+        column = column if column.type == field.type else column.cast(field.type)
+        # After the cast: pieces of texts with short offsets may not fit into one.
+        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
-        raise _misfit(shape, what, f"column {field.name!r} of type {field.type}", str(refused)) from None
+        raise _misfit(shape, what, f"column {field.name!r} of type {type_text(field.type)}", str(refused)) from None
 
 
 def python_column(values: list[Any], field: pa.Field, shape: Shape, what: str) -> pa.Array:
@@ -40,7 +38,7 @@ def python_column(values: list[Any], field: pa.Field, shape: Shape, what: str) -
     try:
         return pa.array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as refused:
-        raise _misfit(shape, what, f"{field.type} in column {field.name!r}", str(refused)) from None
+        raise _misfit(shape, what, f"{type_text(field.type)} in column {field.name!r}", str(refused)) from None
 
 
 def compatible(given: pa.DataType, wanted: pa.DataType) -> bool:

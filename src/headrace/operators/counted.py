@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.kernel import MAIN, Applied, Moment, OutputMode, Store, View, Views
+from headrace.operators.kernel import MAIN, Applied, ClosesRowByRow, Moment, OutputMode, Refs, Store, View, Views
 from headrace.operators.partials import Partial, combine
+from headrace.operators.sets import list_offsets
 from headrace.state import lookup
 from headrace.state.layout import HASH, SUB, Indices, Layout, Policy, subs
 from headrace.state.run import RunRef
@@ -60,7 +61,7 @@ class OpenWindows:
 
 
 @dataclass(frozen=True)
-class CountAggregate:
+class CountAggregate(ClosesRowByRow):
     """``groupBy(keys, count_window(size, advance)).agg(...)``."""
 
     keys: tuple[tuple[str, pa.DataType], ...]
@@ -109,6 +110,10 @@ class CountAggregate:
         if rows.num_rows:
             result.changed[WAITING] = sort_into_segments(rows.select(self._rows.schema.names), self._rows)[0]
         return result
+
+    def close_rows_max(self, due: Refs, moment: Moment, until_ms: int) -> int:
+        """A row takes part in so many windows, each of which is laid out row by row."""
+        return sum(ref.rows for ref in due.get(WAITING, ())) * (1 + -(-self.size // self.advance))
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
         result = Applied()
@@ -190,7 +195,7 @@ class CountAggregate:
     def _state(self, needles: pa.RecordBatch, columns: list[pa.Array], begin: Indices, end: Indices, total: Indices) -> pa.RecordBatch:
         lengths = end - begin
         take = pa.array(np.repeat(begin, lengths) + _within(lengths))
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+        offsets = list_offsets(lengths)
         lists = [pa.ListArray.from_arrays(offsets, column.take(take)) for column in columns]
         return pa.RecordBatch.from_arrays([*needles.columns, pa.array(total), *lists], schema=self.stores[MAIN].layout.schema)
 

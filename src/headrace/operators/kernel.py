@@ -119,6 +119,8 @@ class Expiring(Protocol):
     def unexpired(self, rows: pa.RecordBatch, watermark_ms: int, now_ms: int) -> pa.RecordBatch: ...
 
 
+Refs = dict[str, tuple[RunRef, ...]]
+"""Runs by the names of stores."""
 Views = dict[str, View]
 """An instance's state by the names of its stores."""
 
@@ -155,8 +157,28 @@ class Operator(Protocol):
         """What falls due when the watermark goes from ``moment.watermark_ms`` to ``until_ms``."""
         ...
 
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether the kernel calls functions of the user, which must never run in the driver."""
+        ...
 
-class OneStore:
+    def close_rows_max(self, due: Refs, moment: Moment, until_ms: int) -> int:
+        """The most rows that ``close`` gives, or has in memory at once, if these runs (by store) are all that may fall due."""
+        ...
+
+
+class ClosesRowByRow:
+    """For operators whose ``close`` gives at most one row for each row of state, and that call no user's code."""
+
+    @property
+    def runs_user_code(self) -> bool:
+        return False
+
+    def close_rows_max(self, due: Refs, moment: Moment, until_ms: int) -> int:
+        return sum(ref.rows for refs in due.values() for ref in refs)
+
+
+class OneStore(ClosesRowByRow):
     """For operators that are their own and only store."""
 
     @property

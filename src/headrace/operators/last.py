@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.buffer import RowBuffer
-from headrace.operators.kernel import Applied, Moment, OutputMode, Store, View, Views
+from headrace.operators.kernel import Applied, ClosesRowByRow, Moment, OutputMode, Refs, Store, View, Views
 from headrace.operators.matching import CHUNK_PAIRS, bisect, expand
 from headrace.operators.pairing import LEFT, NAMES, RIGHT, Pairing, Piece, in_time
 from headrace.state import lookup
@@ -58,7 +58,7 @@ class _Table:
 
 
 @dataclass(frozen=True)
-class LastJoin:
+class LastJoin(ClosesRowByRow):
     """``join(..., last=size)``."""
 
     pairing: Pairing
@@ -105,6 +105,10 @@ class LastJoin:
             result.changed[WAITING], starts = sort_into_segments(rows.select(layout.schema.names), layout)
             result.keys = len(starts)
         return result
+
+    def close_rows_max(self, due: Refs, moment: Moment, until_ms: int) -> int:
+        """A row meets at most the last ``size`` rows."""
+        return sum(ref.rows for ref in due.get(WAITING, ())) * self.size
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
         result = Applied()

@@ -18,7 +18,7 @@ from headrace.operators import expressions as E
 from headrace.operators.buffer import NEVER, RowBuffer
 from headrace.operators.expressions import Expr
 from headrace.operators.grid import holds_pairs
-from headrace.operators.kernel import OutputMode, Store
+from headrace.operators.kernel import ClosesRowByRow, OutputMode, Store
 from headrace.operators.vectors import columns_from_arrow
 from headrace.state.keys import Mask
 from headrace.state.layout import HASH, SUB, Indices, Layout, subs
@@ -168,7 +168,7 @@ def _used(tables: list[tuple[pa.RecordBatch, Indices]], wanted: list[str]) -> tu
 
 
 @dataclass(frozen=True)
-class PairsInTime(ABC):
+class PairsInTime(ClosesRowByRow, ABC):
     """What operators have in common that pair rows within a bound of each other's time, as soon as both are there."""
 
     pairing: Pairing

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.operators.arrow_fit import fitted, python_column
 from headrace.operators.buffer import NEVER
 from headrace.operators.instance_state import WRITTEN, Clocks, InstanceState, Part, distinct_keys, due_rows
-from headrace.operators.kernel import MAIN, Applied, Moment, OutputMode, Store, View, Views
+from headrace.operators.kernel import MAIN, Applied, ClosesRowByRow, Moment, OutputMode, Store, View, Views
 from headrace.operators.keyed_state import KeyedState
 from headrace.operators.per_key import KeyCalls, as_list, as_tuple, collector_paused, emitted, row_class
 from headrace.operators.processor import TIMERS, AnyProcessor, Clock, KeyProcessor, Processor, Shape, defines, user_code
@@ -34,7 +34,7 @@ ORDER = "o"
 
 
 @dataclass(frozen=True)
-class Process:
+class Process(ClosesRowByRow):
     """``groupBy(keys).process(...)``."""
 
     processor: AnyProcessor
@@ -63,6 +63,10 @@ class Process:
     @property
     def output_schema(self) -> pa.Schema:
         return pa.schema([(f"c{i}", f.type) for i, f in enumerate(self.shape.output)])
+
+    @property
+    def runs_user_code(self) -> bool:
+        return True
 
     def emits_at_once(self, mode: OutputMode) -> bool:
         return True

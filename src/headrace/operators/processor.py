@@ -122,7 +122,12 @@ def columns_text(schema: pa.Schema) -> str:
     >>> columns_text(pa.schema([("n", pa.int64()), ("word", pa.string())]))
     'n int64, word string'
     """
-    return ", ".join(f"{f.name} {f.type}" for f in schema) or "none"
+    return ", ".join(f"{f.name} {type_text(f.type)}" for f in schema) or "none"
+
+
+def type_text(kind: pa.DataType) -> str:
+    """A type as users know it: how long the offsets of texts are does not matter to them."""
+    return str(kind).replace("large_", "")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.errors import QueryError
 from headrace.state.keys import as_bits
 from headrace.state.layout import Indices
 
@@ -44,8 +45,20 @@ def _flatten(column: pa.Array, starts: Indices) -> tuple[npt.NDArray[np.int64], 
 
 
 def _rebuild(segment: npt.NDArray[np.int64], elements: pa.Array, segments: int, kind: pa.DataType) -> pa.Array:
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(segment, minlength=segments))]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), elements).cast(kind)
+    return pa.ListArray.from_arrays(list_offsets(np.bincount(segment, minlength=segments)), elements).cast(kind)
+
+
+def list_offsets(lengths: Indices) -> pa.Array:
+    """Where lists of these lengths begin and end; 32 bits, so an error if there are too many elements for that."""
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise QueryError(
+            where="lists in the state of an instance",
+            wanted=f"at most {np.iinfo(np.int32).max} elements",
+            found=str(offsets[-1]),
+            hint="give the operator more instances: query.rescale(n)",
+        )
+    return pa.array(offsets.astype(np.int32))
 
 
 def _codes(elements: pa.Array) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.aggregate import source_rows
-from headrace.operators.kernel import MAIN, Applied, Moment, OneStore, OutputMode, View, Views
+from headrace.operators.kernel import MAIN, Applied, Moment, OneStore, OutputMode, Refs, View, Views
 from headrace.operators.partials import Partial, combine
 from headrace.operators.windows import TimeWindow
 from headrace.state import lookup
@@ -96,6 +96,13 @@ class WindowedAggregate(OneStore):
         """Which windows are this one's."""
         first, last = self.starts_us
         return np.asarray((starts >= (starts if first is None else first)) & (starts <= (starts if last is None else last)), dtype=np.bool_)
+
+    def close_rows_max(self, due: Refs, moment: Moment, until_ms: int) -> int:
+        """A row of state is part of every window over its pane."""
+        if moment.mode is not OutputMode.APPEND:
+            return 0
+        bounds = (moment.watermark_us, until_ms * 1000)
+        return sum(ref.rows * self.window.count_over(ref.sub_min or 0, ref.sub_max or 0, *bounds) for ref in due[MAIN])
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
         if moment.mode is not OutputMode.APPEND:

@@ -125,6 +125,18 @@ class TimeWindow:
         first, last = self._bounds(pane_min, pane_max, after_us, until_us)
         return first <= last
 
+    def count_over(self, pane_min: int, pane_max: int, after_us: int, until_us: int) -> int:
+        """The most windows that hold one pane between the two and end in (after, until].
+
+        >>> TimeWindow(size_us=60, advance_us=10).count_over(0, 1000, after_us=100, until_us=130)
+        3
+        >>> TimeWindow(size_us=60, advance_us=10).count_over(0, 1000, after_us=100, until_us=900)
+        6
+        """
+        first, last = self._bounds(pane_min, pane_max, after_us, until_us)
+        per_pane = 1 if self.one_pane_each else -(-self.size_us // self.advance_us)
+        return max(0, min((last - first) // self.advance_us + 1, per_pane))
+
     def _bounds(self, pane_min: int, pane_max: int, after_us: int, until_us: int) -> tuple[int, int]:
         """The first and the last such start."""
         first = int(self.first_start(np.array([pane_min]))[0])

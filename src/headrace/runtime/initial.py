@@ -19,7 +19,7 @@ from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from headrace.operators.kernel import MAIN
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.state.layout import HASH, Layout
+from headrace.state.layout import HASH, Layout, one_batch
 from headrace.state.run import RunRef, Step, run_seq, write_run
 from headrace.state.segments import sort_into_segments
 
@@ -45,8 +45,7 @@ class InitialRun:
         context = TaskContext.get()
         assert context is not None
         part = context.partitionId()
-        table = table.set_column(0, HASH, table.column(HASH).combine_chunks().view(self.layout.schema.field(HASH).type))
-        rows, starts = sort_into_segments(table.cast(self.layout.schema).combine_chunks().to_batches()[0], self.layout)
+        rows, starts = sort_into_segments(one_batch(table, self.layout.schema), self.layout)
         slots = {"lo": part * SLOTS // PARTS, "hi": (part + 1) * SLOTS // PARTS}
         # A task may run twice, so a file is an attempt's own.
         file = f"{self.name}-{part}-{context.taskAttemptId()}.arrow"

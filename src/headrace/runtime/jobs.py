@@ -33,7 +33,10 @@ from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec, report
 from headrace.state.manifest import StagedFile
 
 FLUSH_ROWS_HERE = 2_000_000
-"""Up to so many rows of state the driver closes windows itself: a Spark job would take longer to start than that takes."""
+"""Up to so many rows of state the driver closes windows itself: a Spark job would take longer to start than that takes ..."""
+RESULT_ROWS_HERE = 1_000_000
+RESULT_BYTES_HERE = 1 << 27
+"""... if they give no more than so many results, and results of so many bytes."""
 FLUSHED_HERE = 0
 """... under the number of a task attempt, of which there can be only one."""
 
@@ -143,7 +146,7 @@ class Jobs:
         spec = self.specs[op.id]
         with Phase(self.phases, "plan"):
             rows = self._input(op)
-            if rows is None and spec.until_ms is not None and not spec.passes_on and _state_rows(spec) <= FLUSH_ROWS_HERE:
+            if rows is None and spec.until_ms is not None and not spec.passes_on and closes_here(spec):
                 return None
             return partial(self._by_spark, op, self._work(op, rows, op.plan.kernel_schema if op.id in self.direct else REPORTS))
 
@@ -281,5 +284,19 @@ def _together(a: InstanceReport, b: InstanceReport) -> InstanceReport:
     )
 
 
-def _state_rows(spec: TaskSpec) -> int:
-    return sum(ref.rows for refs in spec.refs.values() for ref in refs)
+def closes_here(spec: TaskSpec) -> bool:
+    """Whether a flush is so little work that the driver does it. It never runs users' code, nor holds many results."""
+    operator, until_ms = spec.operator, spec.until_ms
+    assert until_ms is not None
+    every = [ref for refs in spec.refs.values() for ref in refs]
+    rows = sum(ref.rows for ref in every)
+    if operator.runs_user_code or rows > FLUSH_ROWS_HERE:
+        return False
+    after_ms = spec.moment.watermark_ms
+    due = {
+        name: tuple(ref for ref in spec.refs.get(name, ()) if store.is_due(ref, after_ms, until_ms))
+        for name, store in operator.stores.items()
+    }
+    results = operator.close_rows_max(due, spec.moment, until_ms)
+    state_bytes = sum({ref.file: ref.bytes for ref in every}.values())
+    return results <= RESULT_ROWS_HERE and results * state_bytes <= RESULT_BYTES_HERE * max(rows, 1)

@@ -10,13 +10,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.runtime.border import spark_batches
 from headrace.runtime.worker import freeze_modules
 from headrace.state.blocks import open_arrow
 from headrace.state.manifest import StagedFile
 
-BATCH_ROWS = 200_000
 LOCAL_ROWS = 20_000
-"""Up to so many rows the driver reads itself: starting Python tasks for them would take longer than reading."""
+LOCAL_BYTES = 1 << 23
+"""Up to so many rows, in files of so many bytes, the driver reads itself: starting Python tasks for them would take longer."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,7 @@ class StagedReader:
         freeze_modules()
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                rows = self.read(self.files[at])
-                for begin in range(0, rows.num_rows, BATCH_ROWS):
-                    yield rows.slice(begin, BATCH_ROWS)
+                yield from spark_batches(self.read(self.files[at]))
 
     def read(self, file: StagedFile) -> pa.RecordBatch:
         rows = open_arrow(Path(self.directory) / file.folder / file.file, file.bytes, file.crc)
@@ -46,9 +45,10 @@ def staged_frame(session: SparkSession, directory: Path, files: tuple[StagedFile
     if not files:
         return None
     reader = StagedReader(str(directory), files, tuple(schema.names))
-    if sum(f.rows for f in files) <= LOCAL_ROWS:
+    if sum(f.rows for f in files) <= LOCAL_ROWS and sum(f.bytes for f in files) <= LOCAL_BYTES:
         # One task, so that a small batch is one small file.
-        return session.createDataFrame(pa.Table.from_batches([reader.read(file) for file in files]), schema).coalesce(1)
+        read = [piece for file in files for piece in spark_batches(reader.read(file))]
+        return session.createDataFrame(pa.Table.from_batches(read), schema).coalesce(1)
     return session.range(0, len(files), 1, len(files)).mapInArrow(reader, schema)
 
 

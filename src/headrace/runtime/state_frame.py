@@ -14,6 +14,7 @@ from headrace.compile.plan import StoreReader
 from headrace.errors import QueryError
 from headrace.operators.kernel import Store, View, store_id
 from headrace.operators.windowed import WINDOW
+from headrace.runtime.border import spark_batches
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.layout import SUB
 from headrace.state.run import RunReader, RunRef
@@ -41,7 +42,7 @@ class StateReader:
                 view = View(reader, clip(self.refs, self.ranges[at]), self.ranges[at])
                 for rows in view.scan(layout, self.store.combine, sub_min=self.live_from):
                     columns = [rows.column(SUB if name == WINDOW else name) for name in self.columns]
-                    yield pa.RecordBatch.from_arrays(columns, names=list(self.columns))
+                    yield from spark_batches(pa.RecordBatch.from_arrays(columns, names=list(self.columns)))
 
 
 def store_named(flow: Dataflow, operator: str | None) -> tuple[str, Op, str]:

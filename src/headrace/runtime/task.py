@@ -24,6 +24,7 @@ from headrace.ids import SLOTS, slot_of
 from headrace.operators.aggregate import ROWS
 from headrace.operators.kernel import MAIN, Applied, Expiring, Moment, Operator, OutputMode, View, Views
 from headrace.operators.windowed import WindowedAggregate
+from headrace.runtime.border import spark_batches, spark_schema
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.runtime.whereabouts import executor_id, working_folder
@@ -31,7 +32,7 @@ from headrace.runtime.worker import freeze_modules
 from headrace.state.blocks import write_arrow
 from headrace.state.compact import Compactor
 from headrace.state.disk import disk_errors, removed_on_failure
-from headrace.state.layout import HASH, hashes
+from headrace.state.layout import HASH, hashes, one_batch
 from headrace.state.manifest import StagedFile
 from headrace.state.recreation import Part
 from headrace.state.routing import Routing
@@ -98,7 +99,7 @@ class InstanceTask:
 
     def at(self, instance: int, rows: pa.Table) -> pa.Table:
         """The same for an instance at home, which is given all its rows at once."""
-        schema = self.spec.operator.output_schema if self.spec.passes_on else pa.schema([(REPORT, pa.string())])
+        schema = spark_schema(self.spec.operator.output_schema) if self.spec.passes_on else pa.schema([(REPORT, pa.string())])
         return pa.Table.from_batches(self.of(instance, iter(rows.to_batches())), schema)
 
     def of(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -120,7 +121,8 @@ class InstanceTask:
         if not self.spec.passes_on:
             yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], names=[REPORT])
             return
-        yield from results
+        for rows in results:
+            yield from spark_batches(rows)
         path = Path(self.spec.directory) / "staged" / Names(self.spec, instance, attempt).report()
         with disk_errors(path, "to leave a report for the driver"), removed_on_failure(path.with_suffix(".tmp")):
             path.with_suffix(".tmp").write_text(text)
@@ -190,17 +192,13 @@ class InstanceTask:
             parts = [b for b in batches if b.num_rows and HASH in b.schema.names]
             if not parts:
                 return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-            table = pa.Table.from_batches(parts).combine_chunks()
-            columns = {name: table.column(name).chunk(0) for name in table.schema.names}
+            rows = one_batch(pa.Table.from_batches(parts), schema)
+            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
             for name in self.spec.ones:
                 if name not in columns:
-                    columns[name] = pa.array(np.ones(table.num_rows, dtype=np.int64))
+                    columns[name] = pa.array(np.ones(rows.num_rows, dtype=np.int64))
             if self.spec.counts_rows is not None:
                 columns[ROWS] = columns[self.spec.counts_rows]
-            columns[HASH] = columns[HASH].view(pa.uint64())
-            for field_ in schema:
-                if columns[field_.name].type != field_.type:
-                    columns[field_.name] = columns[field_.name].cast(field_.type)
             return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def _is_stale(self, file: str) -> bool:

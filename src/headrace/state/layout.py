@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.errors import require
+
 HASH = "h"
 SUB = "sub"
 DELETED = "deleted"
@@ -71,6 +73,25 @@ class Layout:
 
     def empty(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self.schema], schema=self.schema)
+
+
+def one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    """All rows of a table as one batch, with the columns that the schema names in its types.
+
+    The table's hashes are signed, as Spark's are. Types are changed first: pieces of texts with short offsets may not fit into one.
+    """
+    columns = {}
+    for name in table.schema.names:
+        column = table.column(name)
+        if name == HASH and column.type == pa.int64():
+            column = pa.chunked_array([chunk.view(pa.uint64()) for chunk in column.chunks], pa.uint64())
+        wanted = schema.field(name).type if name in schema.names else column.type
+        column = column if column.type == wanted else column.cast(wanted)
+        # Raises where the values do not fit into one array, unlike Table.combine_chunks, which leaves several.
+        columns[name] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    require(rows.num_rows == table.num_rows, f"{table.num_rows} rows as one batch have become {rows.num_rows}")
+    return rows
 
 
 def hashes(rows: pa.RecordBatch) -> Hashes:

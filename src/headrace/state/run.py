@@ -29,8 +29,8 @@ from headrace.state.disk import is_plain_name
 from headrace.state.layout import HASH, Hashes, Layout, hashes, subs
 from headrace.state.working import Working
 
-FORMAT = 2
-"""2: checksums of blocks at the end of the file."""
+FORMAT = 3
+"""2: checksums of blocks at the end of the file. 3: texts and bytes have offsets of 64 bits."""
 LEND_BLOCKS = 64
 """Blocks in a piece that is lent: a megabyte."""
 _META = b"headrace"
@@ -247,5 +247,6 @@ class RunReader:
                 wanted=f"a run of format {FORMAT} with layout {self.layout.fingerprint}",
                 found=f"format {about.get('format')}, layout {about.get('fingerprint')}",
                 path=str(path),
-                hint="the file belongs to another operator or another version of the query",
+                hint="the file belongs to another operator, another version of the query, or another version of Headrace;"
+                " if the query has changed, start it with a new checkpoint",
             )

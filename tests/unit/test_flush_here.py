@@ -1,0 +1,83 @@
+"""Which flushes the driver does itself: bounded by what they give, not by state alone, and never with users' code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+from headrace.operators.counted import WAITING as COUNTED_WAITING
+from headrace.operators.counted import CountAggregate
+from headrace.operators.kernel import MAIN, Moment, OutputMode
+from headrace.operators.partials import Count
+from headrace.operators.process import Process
+from headrace.operators.processor import Clock, Shape
+from headrace.operators.session import SessionAggregate
+from headrace.operators.windowed import WindowedAggregate
+from headrace.operators.windows import TimeWindow
+from headrace.runtime.jobs import closes_here
+from headrace.state.layout import Layout, Policy
+from headrace.state.run import RunRef
+
+S = 1_000_000
+KEYS = (("k0", pa.int64()),)
+VALUES = (("p0", pa.int64()),)
+
+
+@dataclass
+class Spec:
+    """What of a task's orders the choice looks at."""
+
+    operator: Any
+    refs: dict[str, tuple[RunRef, ...]]
+    moment: Moment
+    until_ms: int
+
+
+def spec(operator: Any, rows: int, store: str = MAIN, bytes_each: int = 40, until_s: int = 1000) -> Any:
+    """State of the first hundred seconds; the watermark goes from 0 to ``until_s``."""
+    ref = RunRef("f.arrow", rows * bytes_each, 0, rows, 1, sub_min=0, sub_max=100 * S)
+    return Spec(operator, {store: (ref,)}, Moment(OutputMode.APPEND, 0), until_s * 1000)
+
+
+def windows(size_s: int, advance_s: int) -> WindowedAggregate:
+    layout = Layout(KEYS, VALUES, has_sub=True, policy=Policy.COMBINE)
+    return WindowedAggregate(layout, (Count(),), TimeWindow(size_s * S, advance_s * S))
+
+
+@pytest.mark.parametrize(
+    ("what", "here"),
+    [
+        (spec(windows(60, 60), 300_000), True),
+        (spec(windows(60, 1), 300_000), False),
+        (spec(windows(60, 1), 10_000), True),
+        # Few of the windows fall due.
+        (spec(windows(60, 1), 300_000, until_s=2), True),
+        (spec(windows(60, 60), 3_000_000), False),
+        # Long values.
+        (spec(windows(60, 60), 2_000, bytes_each=1 << 20), False),
+        (spec(SessionAggregate(Layout(KEYS, VALUES, has_sub=True, policy=Policy.KEEP), (Count(),), S), 300_000), True),
+        (spec(CountAggregate(KEYS, VALUES, (Count(),), 1000, 1), 300_000, COUNTED_WAITING), False),
+        (spec(CountAggregate(KEYS, VALUES, (Count(),), 2, 1), 300_000, COUNTED_WAITING), True),
+    ],
+)
+def test_what_a_flush_gives_decides(what: Any, here: bool) -> None:
+    assert closes_here(what) is here
+
+
+def test_users_code_never_runs_in_the_driver() -> None:
+    none = pa.schema([])
+    shape = Shape(pa.schema([("k", pa.int64())]), none, none, none, (), Clock.EVENT, None, Clock.EVENT, (), "P", "here")
+    assert closes_here(spec(Process(hr.KeyProcessor(), shape, True), 1, "timers")) is False
+
+
+@pytest.mark.parametrize(("size_s", "advance_s"), [(60, 60), (60, 10), (7, 2), (1, 3)])
+def test_no_row_is_in_more_windows_than_was_said(size_s: int, advance_s: int) -> None:
+    window = TimeWindow(size_s * S, advance_s * S)
+    for until_s in (5, 50, 200):
+        most = window.count_over(0, 100 * S, 0, until_s * S)
+        for pane in range(0, 100, 3):
+            assert len(window.starts_between(pane * S, pane * S, 0, until_s * S)) <= most

@@ -191,14 +191,14 @@ def test_a_file_that_is_damaged(case: Case, tmp_path: Path) -> None:
     assert "batch 0" in str(error)
 
 
-def test_sparks_log_of_a_source_that_cannot_be_read(case: Case) -> None:
+def test_sparks_log_of_commits_that_cannot_be_read(case: Case) -> None:
     """Spark fails before any batch."""
     case.offer()
     query = case.start()
     query.processAllAvailable()
     query.stop()
-    (case.checkpoint / "sources" / "0" / "0").write_text("v9\n")
-    (case.checkpoint / "sources" / "0" / ".0.crc").unlink(missing_ok=True)
+    (case.checkpoint / "commits" / "0").write_text("v9\n{}")
+    (case.checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
     error = failure_of(case.start())
     assert isinstance(error, BatchFailedError)
     assert "outside of its batches" in str(error)

@@ -11,7 +11,7 @@ from headrace.runtime.sweeping import remove_unnamed, sweep_committed
 from headrace.state.manifest import Manifest, OperatorState, StagedFile
 from headrace.state.run import RunRef
 
-MINE, OTHER = "0a0a0a0a", "1b1b1b1b"
+MINE, OTHER = "3x0a0a0a0a", "4x1b1b1b1b"
 
 
 def name(version: int, kind: str = "run.arrow", epoch: str = MINE, attempt: int = 1) -> str:
@@ -62,7 +62,9 @@ def test_what_may_still_be_named_stays(checkpoint: Checkpoint) -> None:
 
 def test_leased_versions_keep_their_files(checkpoint: Checkpoint) -> None:
     checkpoint.lease(3)
+    checkpoint.claim()
     checkpoint.collect_garbage(1)
+    checkpoint.release()
     assert checkpoint.manifests.versions() == [3, 5]
     needed = {file for version in (3, 5) for _, file in checkpoint.files_of(version)}
     sweep_committed(checkpoint, 5, MINE)
@@ -76,3 +78,16 @@ def test_a_version_removes_only_what_it_wrote_itself_and_does_not_name(checkpoin
     before = there(checkpoint)
     remove_unnamed(checkpoint, 5, MINE, files)
     assert there(checkpoint) == before - {name(5, "close-run.arrow")}
+
+
+def test_names_that_a_running_query_gives_are_recognised(tmp_path: Path) -> None:
+    """The sweep reads the epoch out of file names, so it must know the form that the fence gives it."""
+    checkpoint = Checkpoint(str(tmp_path))
+    for folder in (checkpoint.manifests.directory, checkpoint.runs, checkpoint.staged, checkpoint.leases):
+        folder.mkdir(parents=True)
+    checkpoint.claim()
+    try:
+        (checkpoint.runs / name(0, epoch=checkpoint.fence.epoch)).touch()
+        assert sweep_committed(checkpoint, 0, checkpoint.fence.epoch) == 1
+    finally:
+        checkpoint.release()

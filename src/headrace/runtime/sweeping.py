@@ -3,7 +3,7 @@
 Tasks remove what they themselves wrote and merged away. What is left: files of attempts that failed, or that ran beside the one that
 counted, and runs that hold nothing but closed windows. A file's name tells which version and which run of the query wrote it:
 
-    v000000000042-aggregate-i0-e1f2a3b4c-a17-run.arrow
+    v000000000042-aggregate-i0-e3x1f2a3b4c-a17-run.arrow
 
 Only files of this run of the query, of versions that are committed, are looked at. What they are called can never be named again: the next
 version has another number, and a replay of a committed version only delivers.
@@ -21,7 +21,7 @@ from headrace.runtime.checkpoint import Checkpoint
 
 EVERY = 64
 """Versions between two looks through the folders: their length is what a look costs."""
-_NAME = re.compile(r"\.?v(?P<version>\d{12})-.+-e(?P<epoch>[0-9a-f]{8})-a\d+-[^/]+\.(arrow|json|tmp)")
+_NAME = re.compile(r"\.?v(?P<version>\d{12})-.+-e(?P<epoch>\d+x[0-9a-f]{8})-a\d+-[^/]+\.(arrow|json|tmp)")
 
 
 def remove_unnamed(checkpoint: Checkpoint, version: int, epoch: str, files: Iterable[tuple[str, str]]) -> None:

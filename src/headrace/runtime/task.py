@@ -296,7 +296,6 @@ class Names:
     attempt: int
     compactions: int = 0
     runs: list[str] = field(default_factory=list)
-    """Names of runs that were given out."""
 
     def run(self, store: str, step: Step) -> str:
         self.runs.append(self._name("-".join([*_STEP_NAMES[step], "run", *([store] if store else [])])))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from headrace.cli import app, run
@@ -72,6 +73,9 @@ class Seed:
             self.rig.kill()
             for path in self.work.glob("*/checkpoint"):
                 disk.unmount(path)
+            if master != LOCAL:
+                # Executors of a local cluster leave their folders with Spark itself.
+                shutil.rmtree(Path(_find_spark_home()) / "work", ignore_errors=True)
         if not any(record.outcome.fails for record in records):
             shutil.rmtree(self.work)
         return records

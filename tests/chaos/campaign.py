@@ -173,8 +173,11 @@ class Seed:
 
     def _verified(self) -> str:
         """Whether ``headrace state verify`` sees the damage."""
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            code = run(app, ["state", "verify", str(self.rig.checkpoint)])
+        try:
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                code = run(app, ["state", "verify", str(self.rig.checkpoint)])
+        except Exception as failed:
+            return f"verify fails: {type(failed).__name__}: {failed}"
         return "verify finds it" if code else "verify is content"
 
     def _mutate(self) -> Record:

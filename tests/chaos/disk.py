@@ -54,10 +54,9 @@ def fill(rig: Rig, random: Random) -> tuple[str, Undo]:
     if not os.path.ismount(rig.checkpoint):
         return _limit_files(rig, max(rest, 1 << 12))
     ballast = rig.checkpoint / "ballast"
-    with open(ballast, "wb") as file, suppress(OSError):
+    with open(ballast, "wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(b"\0" * (1 << 20))
-            file.flush()
     free = os.statvfs(rig.checkpoint)
     os.truncate(ballast, max(0, ballast.stat().st_size - max(0, rest - free.f_bavail * free.f_frsize)))
     rig.feed(2)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from headrace.errors import BatchFailedError
 from headrace.runtime.failpoints import VARIABLE
 from tests.crash.batches import as_read_by, batches
 from tests.crash.conftest import Undisturbed
@@ -23,7 +23,7 @@ def test_killed_between_spark_s_notes_of_files_and_of_the_batch(
     source = write_input(tmp_path / "input", files=5, seed=5)
     program = Program("windowed", source, tmp_path / "crashed")
     monkeypatch.setenv(VARIABLE, "batch-begin@2=raise")
-    with pytest.raises(StreamingQueryException, match="batch-begin@2"):
+    with pytest.raises(BatchFailedError, match="batch-begin@2"):
         start(spark, program.kind, source, program.output, program.checkpoint, 2).awaitTermination()
     monkeypatch.delenv(VARIABLE)
     for name in ("2", ".2.crc"):

@@ -12,9 +12,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from headrace.errors import BatchFailedError
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS, VARIABLE
 from tests.crash.conftest import Undisturbed
@@ -35,7 +35,7 @@ def test_a_query_that_breaks_off_at_any_point_goes_on(
     for life, point in enumerate(DRIVER_POINTS, start=1):
         monkeypatch.setenv(VARIABLE, f"{point}@{2 * life}=raise")
         query = start(spark, "windowed", source, program.output, program.checkpoint, 1 + life % 3)
-        with pytest.raises(StreamingQueryException, match=f"Crash: {point}@{2 * life}"):
+        with pytest.raises(BatchFailedError, match=f"Crash: {point}@{2 * life}"):
             query.awaitTermination()
     monkeypatch.delenv(VARIABLE)
     start(spark, "windowed", source, program.output, program.checkpoint, 2).awaitTermination()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,17 +24,22 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, Program]:
-    """A query that has done three batches, a fourth file waits; and another run of the same query on other rows."""
+    """A query that has done three batches, a fourth file waits; and an earlier run of the same query on other rows in the same folder."""
     work = tmp_path_factory.mktemp("logs")
     programs = []
-    for name, seed in (("one", 5), ("other", 6)):
-        source = write_input(work / f"input-{name}", files=4, seed=seed)
+    for name, seed in (("other", 6), ("one", 5)):
+        shutil.rmtree(work / "input", ignore_errors=True)
+        source = write_input(work / "input", files=4, seed=seed)
+        for path in source.glob("*.parquet"):
+            # Spark knows a file by its name and the time when it was written.
+            written_s = path.stat().st_mtime + seed
+            os.utime(path, (written_s, written_s))
         fourth = (source / "00003.parquet").rename(work / "fourth.parquet")
         program = Program("running", source, work / name)
         start(spark, program.kind, source, program.output, program.checkpoint, 2).awaitTermination()
         fourth.rename(source / "00003.parquet")
         programs.append(program)
-    return programs[0], programs[1]
+    return programs[1], programs[0]
 
 
 def copy_of(program: Program, work: Path) -> Program:

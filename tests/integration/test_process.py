@@ -196,7 +196,7 @@ def test_a_restart_goes_on_where_it_was_and_state_can_be_given_and_read(spark: S
 
     def run(processor: Any, initial: Any = None, kept: Any = KEPT) -> Any:
         stream = hr.stream(feed.stream(spark, folder))
-        result = stream.groupBy("k", "part").process(processor, OUT, state=kept, initial=initial)
+        result = stream.groupBy("k", "part").process(processor, OUT, state=kept, initial=initial).named("process")
         writer = result.writeStream.format("noop").option("checkpointLocation", checkpoint).option("headrace.hashBits", "4")
         started = writer.trigger(availableNow=True).start()
         started.awaitTermination()

@@ -39,7 +39,7 @@ def test_an_error_of_the_user_is_shown_and_nothing_is_lost(spark: SparkSession, 
     steps: list[Any] = []
 
     def start(processor: Any) -> Any:
-        result = totals(processor)(hr.stream(feed.stream(spark, folder)))
+        result = totals(processor)(hr.stream(feed.stream(spark, folder))).named("totals")
         writer = result.writeStream.option("checkpointLocation", str(tmp_path / "ckpt")).trigger(availableNow=True)
         return writer.foreachBatch(lambda frame, _: steps.extend(map(tuple, frame.collect()))).start()
 

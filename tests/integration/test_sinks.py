@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.errors import QueryError, SinkError
+from headrace.errors import BatchFailedError, QueryError, SinkError
 from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.writer import StreamWriter
 from tests.crash.driver import SCHEMA
@@ -208,7 +207,7 @@ def test_foreach_batch_has_contiguous_ids_and_replays_under_the_same(spark: Spar
     def writer() -> StreamWriter:
         return counted(spark, source).writeStream.outputMode("update").foreachBatch(take)
 
-    with pytest.raises(StreamingQueryException, match="the sink is down"):
+    with pytest.raises(BatchFailedError, match="the sink is down"):
         finish(writer(), checkpoint)
     assert [version for version, _ in seen] == [0]
     query = finish(writer(), checkpoint)

@@ -85,8 +85,8 @@ def test_slow_connections_without_a_token_exhaust_nothing(endpoint: Endpoint) ->
                 each.sendall(b"POST / HTTP/1.1\r\nHost: ")
             except (BrokenPipeError, ConnectionResetError):
                 continue  # It was refused already.
-        # Each of ours is a descriptor too; what is beyond is the endpoint's.
-        assert descriptors() - before - SLOW <= CONNECTIONS_MAX
+        # Each of ours is a descriptor too; what is beyond is the endpoint's. One more may be on its way to being refused.
+        assert descriptors() - before - SLOW <= CONNECTIONS_MAX + 1
         assert threading.active_count() <= threads + ANSWERS_MAX
         assert ask(checkpoint, {"do": "status"})["routing"].keys() == {"aggregate"}
         # None of them is kept: the endpoint ends each of its own accord.

@@ -28,7 +28,11 @@ _CHANGE_NO_ROW = {"SubqueryAlias", "Repartition", "RepartitionByExpression", "Re
 _STREAMING = ("StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation", "StreamingDataSourceV2Relation")
 _SEED = re.compile(r"\b(rand|randn|random|randstr|uniform|shuffle|uuid)\(((?:[^()]*, )?)-?\d{6,}L?\)")
 _LAMBDA = re.compile(r"\b[xyz]_\d+\b")
-_TUNING = re.compile(r"^(max|min|starting|ending|failon|latestfirst|kafka\.|includeheaders|cleansource|sourcearchive|numpartitions)", re.I)
+_TUNING = re.compile(
+    r"^(max|min|start|ending|failon|latestfirst|kafka\.|fetchoffset|groupid|includeheaders|cleansource|sourcearchive|numpartitions|rowsper|rampup)",
+    re.I,
+)
+"""Options that say how fast a source is read, or from where on, but not what it is."""
 _SECRET = re.compile(r"password|secret|token|credential|user|key", re.I)
 
 Leaf = Callable[[Any], list[str] | None]

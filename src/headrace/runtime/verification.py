@@ -128,6 +128,16 @@ def _check_rest(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Chec
     damaged = checkpoint.noted.damage()
     if damaged:
         checked.notable.append(f"{checkpoint.directory / ROUTING}: damaged ({damaged}); a restart takes the routing of its newest version")
+    _check_unnamed(checkpoint, kept, checked)
+    wrong = sorted(path.name for path in checkpoint.leases.glob("*.json") if not is_lease(path))
+    if wrong:
+        checked.notable.append(f"{checkpoint.leases}: {', '.join(wrong)}: not a lease; ignored, may be removed")
+
+
+def _check_unnamed(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
+    """Files that no version names. Unknown while a manifest cannot be read: they may be its own."""
+    if any(version not in kept for version in checkpoint.manifests.versions()):
+        return
     needed = {file for manifest in kept.values() for file in manifest.files()}
     newest = max(kept, default=-1)
     for folder in (checkpoint.runs, checkpoint.staged):
@@ -139,6 +149,3 @@ def _check_rest(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Chec
         if len(unnamed) > len(old):
             count = len(unnamed) - len(old)
             checked.notable.append(f"{folder}: {count:,} files of a version that is not committed: of a batch that runs or failed")
-    wrong = sorted(path.name for path in checkpoint.leases.glob("*.json") if not is_lease(path))
-    if wrong:
-        checked.notable.append(f"{checkpoint.leases}: {', '.join(wrong)}: not a lease; ignored, may be removed")

@@ -45,7 +45,7 @@ class Here:
             self.program.query.stop()
 
 
-@pytest.fixture(scope="module", params=["windows", pytest.param("sessions", marks=pytest.mark.extra)])
+@pytest.fixture(scope="module", params=["windows", "sessions"])
 def settled(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig, Reference]:
     """A query that has done all its files and was stopped, and what it must have given."""
     work = tmp_path_factory.mktemp("settled")
@@ -60,6 +60,7 @@ def differences(rig: Rig, reference: Reference) -> list[str]:
     return oracle.differences(reference, rig.query, rig.fed, rig.output, rig.checkpoint)
 
 
+@pytest.mark.extra
 @pytest.mark.spark
 @pytest.mark.slow
 def test_an_undisturbed_query_equals_sparks_batch_answer(settled: tuple[Rig, Reference]) -> None:
@@ -70,6 +71,7 @@ def test_an_undisturbed_query_equals_sparks_batch_answer(settled: tuple[Rig, Ref
     assert any(row.late for rows in rig.files for row in rows)
 
 
+@pytest.mark.extra
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
@@ -89,6 +91,7 @@ def test_a_wrong_that_no_engine_can_notice_is_found(settled: tuple[Rig, Referenc
     assert differences(rig, reference) == []
 
 
+@pytest.mark.extra
 @pytest.mark.crash
 @pytest.mark.spark
 @pytest.mark.slow

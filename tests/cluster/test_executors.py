@@ -61,6 +61,7 @@ def test_on_a_local_cluster(tmp_path: Path, undisturbed: Undisturbed) -> None:
     assert not Left.of(Program("windowed", source, tmp_path / "work")).difference(undisturbed("windowed", source, tmp_path / "calm"))
 
 
+@pytest.mark.extra
 def test_on_a_standalone_cluster(tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as ``headrace cluster up`` starts; an executor is lost in mid-batch."""
     source = write_input(tmp_path / "input", files=3, seed=7)

@@ -231,6 +231,7 @@ def test_operators_that_cannot_be_told_apart(program: Program) -> None:
         rows.named("rows")
 
 
+@pytest.mark.extra
 @pytest.mark.slow
 def test_fingerprints_are_the_same_in_another_process(program: Program) -> None:
     """Ids of columns, lambda variables, seeds and addresses differ from one session to the next."""

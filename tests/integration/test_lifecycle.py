@@ -230,6 +230,7 @@ def test_an_interrupt_from_the_keyboard(tmp_path: Path) -> None:
     assert not noise, errors
 
 
+@pytest.mark.extra
 def test_sessions_that_are_stopped_and_queries_that_spark_stops(tmp_path: Path) -> None:
     with run_program("stops", tmp_path) as program:
         said, errors = program.communicate()

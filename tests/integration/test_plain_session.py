@@ -182,6 +182,7 @@ print(sorted((r.k, r["count"]) for r in spark.table("counts").collect()))
 """
 
 
+@pytest.mark.extra
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_plain_program_runs_whatever_python3_comes_first_on_the_path(feed: Feed, tmp_path: Path, other_python: Path) -> None:

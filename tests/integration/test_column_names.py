@@ -167,6 +167,7 @@ def test_joins(spark: SparkSession, feed: Feed, other: Feed, tmp_path: Path) -> 
     assert_same_rows(found.rows, rows_of(wanted), found.columns, "against Spark's batch join")
 
 
+@pytest.mark.extra
 def test_cross_joins(spark: SparkSession, feed: Feed, other: Feed, tmp_path: Path) -> None:
     def query(left: hr.Stream, right: hr.Stream) -> hr.Stream:
         a, b = left.withWatermark(q(TIME), "20 minutes"), right.withWatermark(q(TIME), "20 minutes")
@@ -180,6 +181,7 @@ def test_cross_joins(spark: SparkSession, feed: Feed, other: Feed, tmp_path: Pat
     assert_same_rows(found.rows, rows_of(wanted), found.columns, "against Spark's batch product")
 
 
+@pytest.mark.extra
 def test_a_join_with_a_dataframe(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     prices = spark.createDataFrame([(0, 5), (1, 6)], f"{q('a.b')} long, {q('price.`')} long")
 
@@ -211,6 +213,7 @@ class Counted(hr.Processor):
         return totals.rename_columns(["a.b", "a`b", "n.`"])
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("vectorised", [False, True])
 def test_processors_with_state_to_start_with(spark: SparkSession, feed: Feed, tmp_path: Path, vectorised: bool) -> None:
     keys = f"{q('a.b')} long, {q('a`b')} long"
@@ -230,6 +233,7 @@ def test_processors_with_state_to_start_with(spark: SparkSession, feed: Feed, tm
     assert_same_rows(found.last(2), wanted, found.columns, "the last of each key")
 
 
+@pytest.mark.extra
 def test_branches_and_files_and_state(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     rows = hr.stream(feed.stream(spark, feed.folder / "waiting"))
     parts = rows.split(low=f"{q('a.b')} = 0", high=c("a.b") > 0)

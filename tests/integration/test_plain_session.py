@@ -122,6 +122,7 @@ def test_windows_close_whatever_the_streaming_plan_holds(
     assert len(found.rows) > 1
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("make", [joined_with_a_cached_table, *MORE[:2]])
 def test_event_times_are_found_in_a_plan_that_runs_in_stages(
     make: Callable[[SparkSession], Prefix], spark: SparkSession, feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -133,6 +134,7 @@ def test_event_times_are_found_in_a_plan_that_runs_in_stages(
     assert len(found.rows) > 1
 
 
+@pytest.mark.extra
 def test_sources_without_rows_keep_their_place(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     """What one source has reached must never be taken for another's, also where a batch has rows of one of them only."""
     late = [table(("z", 30, 1)), table(("z", 75, 2)), table(("z", 120, 3)), table(("z", 300, 4))]

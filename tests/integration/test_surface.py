@@ -205,6 +205,7 @@ class LogWriter(DataSourceWriter):
             file.writelines(f"{row}\n" for message in messages for row in message.rows)
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize(("source", "copies"), [(Log, 2), (Replaceable, 1)])
 def test_complete_mode_to_a_log_appends_every_result(
     spark: SparkSession, tmp_path: Path, source: type[DataSource], copies: int, monkeypatch: pytest.MonkeyPatch

@@ -60,14 +60,14 @@ class Instance:
         moment = Moment(OutputMode.APPEND, self.watermark_ms)
         applied = self.operator.apply(self._arrow(rows), self.views, moment)
         self._write(applied, Step.PROCESS)
-        emitted = list(applied.emitted)
+        emitted = list(applied.results())
         if until_ms > self.watermark_ms:
             stores = self.operator.stores
             refs = [(stores[name], ref) for name, view in self.views.items() for ref in view.refs]
             if any(store.is_due(ref, self.watermark_ms, until_ms) for store, ref in refs):
                 closed = self.operator.close(self.views, moment, until_ms)
                 self._write(closed, Step.FLUSH)
-                emitted += closed.emitted
+                emitted += closed.results()
             self.watermark_ms = until_ms
         self._compact()
         self.version += 1

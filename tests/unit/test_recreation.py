@@ -18,7 +18,7 @@ from headrace.operators.kernel import MAIN, Moment, OutputMode
 from headrace.operators.partials import Count
 from headrace.operators.windowed import WINDOW, WindowedAggregate
 from headrace.operators.windows import TimeWindow
-from headrace.runtime.task import InstanceTask, TaskSpec
+from headrace.runtime.task import Attempt, TaskSpec
 from headrace.state.layout import HASH, Layout, Policy
 from headrace.state.recreation import carried_over
 from headrace.state.routing import Routing
@@ -119,7 +119,10 @@ class Engine:
         for instance, mine in enumerate(rows):
             self.attempt += 1
             signed = mine.set_column(0, HASH, mine.column(HASH).view(pa.int64()))
-            results, report = InstanceTask(spec).run(iter([signed]), instance, self.attempt)
+            attempt = Attempt(spec, instance, self.attempt)
+            attempt.process(iter([signed]))
+            results = list(attempt.going_on())
+            report = attempt.finish()
             found.extend(report.runs[MAIN])
             self.counted += report.rows
             for batch in results:

@@ -63,7 +63,7 @@ class RunningAggregate(OneStore):
         if moment.mode is OutputMode.UPDATE:
             result.emits_changed = True
         else:
-            result.emitted = [self.output(part) for part in view.scan(self.layout, self.combine, newer=changed)]
+            result.computed = map(self.output, view.scan(self.layout, self.combine, newer=changed))
         return result
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:

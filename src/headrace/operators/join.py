@@ -59,7 +59,8 @@ class WindowedJoin(PairsInTime):
             new[RIGHT] = new[LEFT]
         needles = [Needles.of(part, layout) for part, layout in zip(new, self.pairing.layouts, strict=True)]
         result.keys = len(needles[LEFT].firsts) + (0 if self.pairing.one_input else len(needles[RIGHT].firsts))
-        result.emitted.extend(self.pairing.pairs(self._found(needles, new, views, moment)))
+        # Pairs are looked for later, but in the state as it is now: new rows meet one another only once.
+        result.computed = self.pairing.pairs(self._found(needles, new, dict(views), moment))
         for side, name in enumerate(self.store_names):
             if new[side].num_rows:
                 result.changed[name] = new[side]

@@ -6,8 +6,9 @@ holds plain data only.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, cast, runtime_checkable
@@ -86,6 +87,8 @@ class Applied:
     changed: dict[str, pa.RecordBatch] = field(default_factory=dict)
     """Per store: sorted rows for a new run."""
     emitted: list[pa.RecordBatch] = field(default_factory=list)
+    computed: Iterable[pa.RecordBatch] = ()
+    """Further results, each computed when it is asked for: all together they may be many times larger than rows and state."""
     emits_changed: bool = False
     """The changed rows of the main store are themselves the output; nothing else is."""
     keys: int = 0
@@ -93,6 +96,10 @@ class Applied:
     """Keys that had no state before; None where that is not looked up."""
     rows: int = 0
     rows_late: int = 0
+
+    def results(self) -> Iterator[pa.RecordBatch]:
+        """What the operator gives, piece by piece; to be gone through once."""
+        return (rows for rows in itertools.chain(self.emitted, self.computed) if rows.num_rows)
 
 
 class Store(Protocol):

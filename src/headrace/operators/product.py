@@ -63,6 +63,7 @@ class WindowedProduct(PairsInTime):
         rows = in_time(rows, moment.watermark_us)
         result.rows_late = result.rows - self._dealt(rows)
         new = [sort_into_segments(part, each)[0] for part, each in zip(self.pairing.split(rows), self.pairing.layouts, strict=True)]
+        pairs: list[Iterator[pa.RecordBatch]] = []
         for side, rows in enumerate(new):
             if not rows.num_rows:
                 continue
@@ -70,8 +71,9 @@ class WindowedProduct(PairsInTime):
             # One table for all runs: few large grids are quicker than many small ones. New rows meet once, on the right.
             kept = [run.rows for run in views[NAMES[1 - side]].runs(buffer.live_from(moment.watermark_ms))]
             table = merge_rows([*([new[RIGHT]] if side == LEFT else []), *kept], buffer.layout, buffer.combine)
-            result.emitted.extend(self._pairs(rows, table, side))
+            pairs.append(self._pairs(rows, table, side))
             result.changed[NAMES[side]] = rows
+        result.computed = itertools.chain.from_iterable(pairs)
         return result
 
     def _dealt(self, rows: pa.RecordBatch) -> int:

@@ -78,8 +78,8 @@ class SessionAggregate(OneStore):
             changed = result.changed[MAIN] = self._stored(self._merge(fixed, time, time + self.gap_us, values))
             result.keys = changed.num_rows
         if moment.mode is OutputMode.COMPLETE:
-            for part in views[MAIN].scan(self.layout, self.combine, newer=changed):
-                result.emitted.append(self._sessions(self._by_start(part)).select(self.output_schema.names))
+            every = views[MAIN].scan(self.layout, self.combine, newer=changed)
+            result.computed = (self._sessions(self._by_start(part)).select(self.output_schema.names) for part in every)
         return result
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:

@@ -81,10 +81,10 @@ class WindowedAggregate(OneStore):
             changed = result.changed[MAIN] = reduce_segments(ordered, starts, self.layout, self.combine)
             result.keys = changed.num_rows
         if moment.mode is OutputMode.COMPLETE:
-            for part in view.scan(self.layout, self.combine, newer=changed):
-                result.emitted.extend(self._windows(part, None, None))
+            every = view.scan(self.layout, self.combine, newer=changed)
+            result.computed = (rows for part in every for rows in self._windows(part, None, None))
         elif moment.mode is OutputMode.UPDATE and changed is not None:
-            result.emitted.extend(self._touched_windows(changed, view, moment))
+            result.computed = self._touched_windows(changed, view, moment)
         return result
 
     def _counted(self, rows: pa.RecordBatch) -> int:
@@ -107,7 +107,7 @@ class WindowedAggregate(OneStore):
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
         if moment.mode is not OutputMode.APPEND:
             return Applied()
-        return Applied(emitted=list(self._closed(views[MAIN], moment, until_ms)))
+        return Applied(computed=self._closed(views[MAIN], moment, until_ms))
 
     def _closed(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
         live_from, until_us = self.live_from(moment.watermark_ms), until_ms * 1000

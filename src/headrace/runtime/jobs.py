@@ -29,7 +29,8 @@ from headrace.runtime.placement import Placement
 from headrace.runtime.reports import InstanceReport, from_text
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import staged_frame
-from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec, reports_left
+from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec
+from headrace.runtime.task_files import reports_left
 from headrace.state.manifest import StagedFile
 
 FLUSH_ROWS_HERE = 2_000_000
@@ -161,7 +162,7 @@ class Jobs:
 
     def _here(self, op: Op) -> list[InstanceReport]:
         task = InstanceTask(self.specs[op.id])
-        return [task.run(iter(()), at, FLUSHED_HERE)[1] for at in range(len(self.specs[op.id].routing.parts))]
+        return [task.run_here(at, FLUSHED_HERE) for at in range(len(self.specs[op.id].routing.parts))]
 
     def results(self, op: Op, rows: DataFrame) -> DataFrame:
         """What a sink that alone takes this operator's results gets of the kernel's rows."""

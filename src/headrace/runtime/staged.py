@@ -1,8 +1,9 @@
-"""Reading staged output back into Spark, to hand it to a sink."""
+"""Staged output: results of a version in files, until it is committed and a sink takes them; written by tasks, read back by Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +13,48 @@ from pyspark.sql.types import StructType
 
 from headrace.runtime.border import spark_batches
 from headrace.runtime.worker import freeze_modules
-from headrace.state.blocks import open_arrow
+from headrace.state.blocks import open_batches, write_batches
 from headrace.state.manifest import StagedFile
 
 LOCAL_ROWS = 20_000
 LOCAL_BYTES = 1 << 23
 """Up to so many rows, in files of so many bytes, the driver reads itself: starting Python tasks for them would take longer."""
+
+STAGED_ROWS = 1 << 18
+STAGED_BYTES = 1 << 26
+"""Results are written when there are so many of them, or so many bytes: few large pieces are read more quickly than many small ones."""
+
+
+def write_staged(path: Path, schema: pa.Schema, results: Iterable[pa.RecordBatch], *, sync: bool) -> tuple[int, int, int]:
+    """Write results as they are computed; returns how many there were, and the file's length and checksum. No results, no file."""
+    rows = 0
+
+    def pieces() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for piece in _collected(results):
+            rows += piece.num_rows
+            yield piece
+
+    found = pieces()
+    first = next(found, None)
+    if first is None:
+        return 0, 0, 0
+    length, crc = write_batches(path, schema, itertools.chain([first], found), sync=sync)
+    return rows, length, crc
+
+
+def _collected(results: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Neighbouring results together."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for part in results:
+        waiting.append(part)
+        rows, size = rows + part.num_rows, size + part.nbytes
+        if rows >= STAGED_ROWS or size >= STAGED_BYTES:
+            yield pa.concat_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 @dataclass(frozen=True)
@@ -32,11 +69,12 @@ class StagedReader:
         freeze_modules()
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                yield from spark_batches(self.read(self.files[at]))
+                yield from self.read(self.files[at])
 
-    def read(self, file: StagedFile) -> pa.RecordBatch:
-        rows = open_arrow(Path(self.directory) / file.folder / file.file, file.bytes, file.crc)
-        return rows.select(list(self.columns)).replace_schema_metadata(None)
+    def read(self, file: StagedFile) -> Iterator[pa.RecordBatch]:
+        """In Spark's types, in pieces that it takes."""
+        for rows in open_batches(Path(self.directory) / file.folder / file.file, file.bytes, file.crc):
+            yield from spark_batches(rows.select(list(self.columns)).replace_schema_metadata(None))
 
 
 def staged_frame(session: SparkSession, directory: Path, files: tuple[StagedFile, ...], schema: StructType) -> DataFrame | None:
@@ -47,7 +85,7 @@ def staged_frame(session: SparkSession, directory: Path, files: tuple[StagedFile
     reader = StagedReader(str(directory), files, tuple(schema.names))
     if sum(f.rows for f in files) <= LOCAL_ROWS and sum(f.bytes for f in files) <= LOCAL_BYTES:
         # One task, so that a small batch is one small file.
-        read = [piece for file in files for piece in spark_batches(reader.read(file))]
+        read = [piece for file in files for piece in reader.read(file)]
         return session.createDataFrame(pa.Table.from_batches(read), schema).coalesce(1)
     return session.range(0, len(files), 1, len(files)).mapInArrow(reader, schema)
 
@@ -55,4 +93,4 @@ def staged_frame(session: SparkSession, directory: Path, files: tuple[StagedFile
 def check_staged(directory: Path, files: tuple[StagedFile, ...]) -> None:
     """Raise an error that names the first file that is damaged or gone; for when a delivery has failed and the reason is wanted."""
     for file in files:
-        open_arrow(directory / file.folder / file.file, file.bytes, file.crc)
+        open_batches(directory / file.folder / file.file, file.bytes, file.crc)

@@ -1,8 +1,7 @@
 """The instance task: what runs in a Spark task for one instance and one batch.
 
 It sorts its rows, asks the kernel, writes one run with what changed, stages the output, does its share of compaction, and reports.
-Nothing it writes counts until the driver's manifest names it. File names carry version, operator, instance, epoch and task attempt,
-so that no attempt, of this run of the query or of a dead one, can overwrite another's file.
+Nothing it writes counts until the driver's manifest names it.
 """
 
 from __future__ import annotations
@@ -11,28 +10,30 @@ import resource
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, require
-from headrace.ids import SLOTS, slot_of
+from headrace.ids import SLOTS
 from headrace.operators.aggregate import ROWS
 from headrace.operators.kernel import MAIN, Applied, Expiring, Moment, Operator, OutputMode, View, Views
 from headrace.operators.windowed import WindowedAggregate
 from headrace.runtime.border import spark_batches, spark_schema
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.reports import InstanceReport, error_text, to_text
+from headrace.runtime.skew import rows_per_hash, rows_per_slot
+from headrace.runtime.staged import write_staged
+from headrace.runtime.task_files import Names
 from headrace.runtime.whereabouts import executor_id, working_folder
 from headrace.runtime.worker import freeze_modules
-from headrace.state.blocks import write_arrow
 from headrace.state.compact import Compactor
 from headrace.state.disk import disk_errors, removed_on_failure
-from headrace.state.layout import HASH, hashes, one_batch
+from headrace.state.layout import HASH, one_batch
 from headrace.state.manifest import StagedFile
 from headrace.state.recreation import Part
 from headrace.state.routing import Routing
@@ -43,10 +44,6 @@ from headrace.state.working import Working
 REPORT = "report"
 REPORTS = f"{REPORT} string"
 """Spark's schema of reports."""
-HEAVY_SLOT = 1 / 8
-"""The part of an instance's rows that makes a slot worth a closer look ..."""
-HEAVY_KEYS = 16
-"""... at this many of its keys."""
 SWEEP_EVERY = 10
 """Versions after which an executor looks for copies that it needs no longer."""
 
@@ -82,13 +79,12 @@ class TaskSpec:
         return Step.PROCESS if self.until_ms is None else Step.FLUSH
 
 
-@dataclass
+@dataclass(frozen=True)
 class InstanceTask:
     """Called by Spark (``mapInArrow``) with an instance's rows. Yields its report; or, if results go on directly, those, and leaves the
     report in a file: any attempt that got as far as that has done all its work, so any attempt's report will do."""
 
     spec: TaskSpec
-    phases_ms: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -110,79 +106,128 @@ class InstanceTask:
         freeze_modules()
         context = TaskContext.get()
         assert context is not None
-        attempt = context.taskAttemptId()
         working = None if self.spec.working is None else Working(working_folder(self.spec.working))
+        attempt = Attempt(self.spec, instance, context.taskAttemptId(), working)
         try:
-            results, report = self.run(batches, instance, attempt, working)
+            attempt.process(batches)
+            for rows in attempt.going_on():
+                yield from spark_batches(rows)
+            text = to_text(attempt.finish())
         except HeadraceError as error:
-            results, text = [], error_text(error)
-        else:
-            text = to_text(report)
+            text = error_text(error)
         if not self.spec.passes_on:
             yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], names=[REPORT])
             return
-        for rows in results:
-            yield from spark_batches(rows)
-        path = Path(self.spec.directory) / "staged" / Names(self.spec, instance, attempt).report()
+        path = Path(self.spec.directory) / "staged" / attempt.names.report()
         with disk_errors(path, "to leave a report for the driver"), removed_on_failure(path.with_suffix(".tmp")):
             path.with_suffix(".tmp").write_text(text)
             path.with_suffix(".tmp").rename(path)
 
-    def run(
-        self, batches: Iterator[pa.RecordBatch], instance: int, attempt: int, working: Working | None = None
-    ) -> tuple[list[pa.RecordBatch], InstanceReport]:
-        spec = self.spec
+    def run_here(self, instance: int, attempt: int) -> InstanceReport:
+        """A flush whose results are staged, in the driver."""
+        here = Attempt(self.spec, instance, attempt)
+        here.process(iter(()))
+        return here.finish()
+
+
+class Attempt:
+    """One attempt at an instance task: ``process``, then go through what is ``going_on``, then ``finish``.
+
+    Results are written, or go on, while they are computed, as they may be many times larger than rows and state.
+    """
+
+    def __init__(self, spec: TaskSpec, instance: int, number: int, working: Working | None = None) -> None:
+        self.spec, self.instance, self.working = spec, instance, working
+        self.names = Names(spec, instance, number)
+        self.part = spec.routing.parts[instance]
+        self.phases_ms: dict[str, float] = {}
+        self.began, self.cpu_began = time.perf_counter(), time.process_time()
+        self.rows_out = 0
+        self.staged: list[StagedFile] = []
+
+    def process(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Everything up to the changed state; results that are staged are written too."""
+        spec, part = self.spec, self.part
         fail_point("task-begin", spec.version)
-        began, cpu_began = time.perf_counter(), time.process_time()
-        names = Names(spec, instance, attempt)
-        part = spec.routing.parts[instance]
         operator = _bounded(spec.operator, part)
-        rows = self._read(batches)
+        self.rows = self._read(batches)
         with self._phase("clip"):
-            views = self._views(part, working)
+            self.views = self._views(part, self.working)
         with self._phase("kernel"):
-            applied = operator.apply(rows, views, spec.moment)
+            self.applied = operator.apply(self.rows, self.views, spec.moment)
         with self._phase("write"):
             fail_point("run-before", spec.version)
-            new = self._write_changed(applied, names, views, part, spec.step)
+            new = self._write_changed(self.applied, spec.step)
             fail_point("run-after", spec.version)
+        self.results = self.applied.results()
         if spec.until_ms is not None:
-            applied = self._close(operator, applied, names, views, part)
-        with self._phase("write"):
-            staged, results = self._stage(applied, new, names)
+            # Closed on top of what this task has just written; both are its results.
+            with self._phase("kernel"):
+                closed = operator.close(self.views, spec.moment, spec.until_ms)
+            with self._phase("write"):
+                self._write_changed(closed, Step.CLOSE)
+            self.results = chain(self.results, closed.results())
+        if not spec.passes_on:
+            self._stage(new)
             fail_point("staged-after", spec.version)
+
+    def going_on(self) -> Iterator[pa.RecordBatch]:
+        """Results that are not staged."""
+        if self.spec.passes_on:
+            for rows in self._computed():
+                self.rows_out += rows.num_rows
+                yield rows
+            fail_point("staged-after", self.spec.version)
+
+    def finish(self) -> InstanceReport:
+        """Compact, and report."""
+        spec, rows, applied = self.spec, self.rows, self.applied
         compacted = 0
         if spec.until_ms is None:
             with self._phase("compact"):
-                compacted = sum(self._compact(name, view, applied, names) for name, view in views.items())
+                compacted = sum(self._compact(name, view) for name, view in self.views.items())
         fail_point("task-end", spec.version)
-        per_slot = _per_slot(rows)
+        per_slot = rows_per_slot(rows)
         report = InstanceReport(
-            instance=instance,
+            instance=self.instance,
             operator=spec.operator_id,
-            runs={name: tuple(join(_of_generation(view.refs, part))) for name, view in views.items()},
-            staged=tuple(staged),
+            runs={name: tuple(join(_of_generation(view.refs, self.part))) for name, view in self.views.items()},
+            staged=tuple(self.staged),
             rows=applied.rows,
             rows_shuffled=rows.num_rows,
             rows_late=applied.rows_late,
-            rows_out=sum(s.rows for s in staged) + sum(r.num_rows for r in results),
+            rows_out=self.rows_out,
             keys=applied.keys,
             keys_new=applied.keys_new,
             rows_per_slot=per_slot,
-            rows_per_hash=_per_hash(rows, per_slot),
-            cpu_s=time.process_time() - cpu_began,
-            wall_s=time.perf_counter() - began,
+            rows_per_hash=rows_per_hash(rows, per_slot),
+            cpu_s=time.process_time() - self.cpu_began,
+            wall_s=time.perf_counter() - self.began,
             phases_ms=self.phases_ms,
             rows_compacted=compacted,
             private_bytes=_private_bytes(),
             host=socket.gethostname(),
             executor=executor_id(),
-            fetched_bytes=working.fetched_bytes if working else 0,
+            fetched_bytes=self.working.fetched_bytes if self.working else 0,
         )
-        self._remove_superseded(names, views, staged)
-        if working is not None and spec.version % SWEEP_EVERY == 0:
-            working.sweep(self._is_stale)
-        return results, report
+        self._remove_superseded()
+        if self.working is not None and spec.version % SWEEP_EVERY == 0:
+            self.working.sweep(self._is_stale)
+        return report
+
+    def _computed(self) -> Iterator[pa.RecordBatch]:
+        """The operator's results; the time they take is the kernel's."""
+        spec = self.spec
+        if self.applied.emits_changed:
+            if MAIN in self.applied.changed:
+                yield self.applied.changed[MAIN].select(spec.operator.output_schema.names)
+            return
+        while True:
+            with self._phase("kernel"):
+                rows = next(self.results, None)
+            if rows is None:
+                return
+            yield rows
 
     def _read(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         """All rows of the batch for this instance, in the kernel's types."""
@@ -214,107 +259,65 @@ class InstanceTask:
             views[name] = View(reader, clip(part.own(self.spec.refs.get(name, ())), part.slots, reader), part.slots)
         return views
 
-    def _close(self, operator: Operator, applied: Applied, names: Names, views: Views, part: Part) -> Applied:
-        """Close on top of what this task has just written; both are its results."""
-        assert self.spec.until_ms is not None
-        with self._phase("kernel"):
-            closed = operator.close(views, self.spec.moment, self.spec.until_ms)
-        with self._phase("write"):
-            self._write_changed(closed, names, views, part, Step.CLOSE)
-        return replace(applied, emitted=[*applied.emitted, *closed.emitted])
-
-    def _write_changed(self, applied: Applied, names: Names, views: Views, part: Part, step: Step) -> list[RunRef]:
+    def _write_changed(self, applied: Applied, step: Step) -> list[RunRef]:
         """Write what changed as one run per store, and put it on top of the store's view; returns the main store's."""
-        spec, new = self.spec, []
+        spec, part, new = self.spec, self.part, []
         for name, rows in applied.changed.items():
             if not rows.num_rows:
                 continue
-            view = views[name]
+            view = self.views[name]
             directory, layout = view.reader.directory, spec.operator.stores[name].layout
-            ref = write_run(directory, names.run(name, step), rows, layout, seq=run_seq(spec.version, step), lo=0, hi=SLOTS, sync=spec.sync)
+            file, seq = self.names.run(name, step), run_seq(spec.version, step)
+            ref = write_run(directory, file, rows, layout, seq=seq, lo=0, hi=SLOTS, sync=spec.sync)
             view.reader.keep(ref.file)
             # The rows all lie in slots that the instance may write; a reference may only claim those.
             writes = part.writes
             claimed = clip([ref], writes, view.reader) if len(writes) > 1 else [_claim(ref, writes)]
             claimed = [each for each in claimed if each.rows] if part.spread else claimed
-            views[name] = replace(view, refs=[*claimed, *view.refs])
+            self.views[name] = replace(view, refs=[*claimed, *view.refs])
             if name == MAIN:
                 new = claimed
         return new
 
-    def _stage(self, applied: Applied, new: list[RunRef], names: Names) -> tuple[list[StagedFile], list[pa.RecordBatch]]:
+    def _stage(self, new: list[RunRef]) -> None:
+        """Write results for the driver to hand on. A run that holds nothing but results is one of them itself."""
         spec = self.spec
-        names_out = spec.operator.output_schema.names
-        if spec.passes_on:
-            if applied.emits_changed:
-                return [], [applied.changed[MAIN].select(names_out)] if MAIN in applied.changed else []
-            return [], [rows for rows in applied.emitted if rows.num_rows]
-        if applied.emits_changed:
-            return [StagedFile(r.file, "runs", r.bytes, r.crc, applied.changed[MAIN].num_rows, spec.operator_id) for r in new[:1]], []
-        emitted = [rows for rows in applied.emitted if rows.num_rows]
-        if not emitted:
-            return [], []
-        rows = pa.concat_batches(emitted)
-        file = names.staged()
-        length, crc = write_arrow(Path(spec.directory) / "staged" / file, rows, sync=spec.sync)
-        return [StagedFile(file, "staged", length, crc, rows.num_rows, spec.operator_id)], []
+        if self.applied.emits_changed:
+            rows = self.applied.changed[MAIN].num_rows if new else 0
+            self.staged = [StagedFile(r.file, "runs", r.bytes, r.crc, rows, spec.operator_id) for r in new[:1]]
+        else:
+            file, begin_ms = self.names.staged(), self.phases_ms.get("kernel", 0.0)
+            with self._phase("write"):
+                path = Path(spec.directory) / "staged" / file
+                rows, length, crc = write_staged(path, spec.operator.output_schema, self._computed(), sync=spec.sync)
+            # Computing them has been counted.
+            self.phases_ms["write"] -= self.phases_ms.get("kernel", 0.0) - begin_ms
+            self.staged = [StagedFile(file, "staged", length, crc, rows, spec.operator_id)] if rows else []
+        self.rows_out = sum(s.rows for s in self.staged)
 
-    def _compact(self, name: str, view: View, applied: Applied, names: Names) -> int:
+    def _compact(self, name: str, view: View) -> int:
         """Compact a store in place of its view's references; returns the rows merged."""
         spec, store = self.spec, self.spec.operator.stores[name]
         live_from = None if spec.moment.mode is OutputMode.COMPLETE else store.live_from(spec.moment.watermark_ms)
-        changed = applied.changed[name].num_rows if name in applied.changed else 0
+        changed = self.applied.changed[name].num_rows if name in self.applied.changed else 0
         budget = max(spec.compact_rows, int(spec.compact_factor * changed))
         directory = view.reader.directory
         seq = run_seq(spec.version, spec.step)
-        compactor = Compactor(directory, store.layout, store.combine, view.reader, spec.depth_max, spec.sync, names.compacted, seq)
+        compactor = Compactor(directory, store.layout, store.combine, view.reader, spec.depth_max, spec.sync, self.names.compacted, seq)
         if isinstance(store, Expiring):
             moment = spec.moment
             compactor = replace(compactor, unexpired=partial(store.unexpired, watermark_ms=moment.watermark_ms, now_ms=moment.now_ms))
         view.refs[:], compacted = compactor.compact(view.refs, view.ranges, budget, live_from)
         return compacted
 
-    def _remove_superseded(self, names: Names, views: Views, staged: list[StagedFile]) -> None:
+    def _remove_superseded(self) -> None:
         """Runs that this task wrote and then merged away: no report names them, so no manifest will, and nobody would ever remove them."""
-        named = {ref.file for view in views.values() for ref in view.refs} | {file.file for file in staged}
-        for file in set(names.runs) - named:
-            next(iter(views.values())).reader.remove(file)
+        named = {ref.file for view in self.views.values() for ref in view.refs} | {file.file for file in self.staged}
+        for file in set(self.names.runs) - named:
+            next(iter(self.views.values())).reader.remove(file)
 
     def _phase(self, name: str) -> Phase:
         return Phase(self.phases_ms, name)
-
-
-_STEP_NAMES: dict[Step, tuple[str, ...]] = {Step.PROCESS: (), Step.FLUSH: ("flush",), Step.CLOSE: ("close",)}
-
-
-@dataclass
-class Names:
-    """File names that nobody else can give."""
-
-    spec: TaskSpec
-    instance: int
-    attempt: int
-    compactions: int = 0
-    runs: list[str] = field(default_factory=list)
-
-    def run(self, store: str, step: Step) -> str:
-        self.runs.append(self._name("-".join([*_STEP_NAMES[step], "run", *([store] if store else [])])))
-        return self.runs[-1]
-
-    def staged(self) -> str:
-        return self._name("flush" if self.spec.until_ms is not None else "out")
-
-    def report(self) -> str:
-        return self._name("flush-report" if self.spec.until_ms is not None else "report").replace(".arrow", ".json")
-
-    def compacted(self) -> str:
-        self.compactions += 1
-        self.runs.append(self._name(f"c{self.compactions}"))
-        return self.runs[-1]
-
-    def _name(self, kind: str) -> str:
-        s = self.spec
-        return f"v{s.version:012d}-{s.operator_id}-i{self.instance}-e{s.epoch}-a{self.attempt}-{kind}.arrow"
 
 
 @dataclass
@@ -348,45 +351,6 @@ def _of_generation(refs: list[RunRef], part: Part) -> list[RunRef]:
 def _claim(ref: RunRef, ranges: SlotRanges) -> RunRef:
     ((lo, hi),) = ranges
     return replace(ref, lo=lo, hi=hi)
-
-
-def reports_left(spec: TaskSpec) -> list[str]:
-    """The reports that tasks left in files; they are read once."""
-    kind = "flush-report" if spec.until_ms is not None else "report"
-    left = []
-    for path in (Path(spec.directory) / "staged").glob(f"v{spec.version:012d}-{spec.operator_id}-i*-e{spec.epoch}-a*[0-9]-{kind}.json"):
-        left.append(path.read_text())
-        path.unlink()
-    return left
-
-
-def _per_slot(rows: pa.RecordBatch) -> tuple[tuple[int, int], ...]:
-    if not rows.num_rows:
-        return ()
-    counts = np.bincount(slot_of(hashes(rows)), weights=_weights(rows), minlength=SLOTS).astype(np.int64)
-    slots = np.flatnonzero(counts)
-    return tuple(zip(slots.tolist(), counts[slots].tolist(), strict=True))
-
-
-def _per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """The heaviest keys of the slots that are much of all: should such a slot have to be cut, it is around these."""
-    total, weights = sum(count for _, count in per_slot), _weights(rows)
-    heavy = [slot for slot, count in per_slot if count > HEAVY_SLOT * total]
-    if not heavy:
-        return ()
-    h, heaviest = hashes(rows), []
-    slots = slot_of(h)
-    for slot in heavy:
-        mine = np.flatnonzero(slots == slot)
-        each, which = np.unique(h[mine], return_inverse=True)
-        counts = np.bincount(which, weights=None if weights is None else weights[mine])
-        heaviest += [(int(each[at]), int(counts[at])) for at in np.argsort(-counts)[:HEAVY_KEYS]]
-    return tuple(heaviest)
-
-
-def _weights(rows: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
-    """How many of the user's rows each is, where they were combined."""
-    return rows.column(ROWS).to_numpy() if ROWS in rows.schema.names else None
 
 
 def _private_bytes() -> int:

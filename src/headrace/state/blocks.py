@@ -66,12 +66,18 @@ def pieces(blocks: Iterable[int], size_max: int) -> Iterator[range]:
 
 def write_arrow(path: Path, rows: pa.RecordBatch, *, sync: bool) -> tuple[int, int]:
     """Write one record batch as a file that must not exist yet; returns its length, and the checksum of its checksums."""
+    return write_batches(path, rows.schema, (rows,), sync=sync)
+
+
+def write_batches(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, sync: bool) -> tuple[int, int]:
+    """The same for any number of record batches, each written before the next one is asked for."""
     wanted = "to write a file of state or output"
     try:
         with disk_errors(path, wanted), open(path, "xb", buffering=0) as file, removed_on_failure(path):
             out = _Checksummed(file)
-            with pa.ipc.new_file(pa.PythonFile(out, mode="w"), rows.schema) as writer:
-                writer.write_batch(rows)
+            with pa.ipc.new_file(pa.PythonFile(out, mode="w"), schema) as writer:
+                for rows in batches:
+                    writer.write_batch(rows)
             length, crc = out.finish()
             if sync:
                 os.fsync(file.fileno())
@@ -200,6 +206,14 @@ def open_arrow(path: Path, length: int, crc: int) -> pa.RecordBatch:
     blocks = Blocks(path, length, crc)
     blocks.need(0, blocks.data_bytes)
     return open_batch(blocks)
+
+
+def open_batches(path: Path, length: int, crc: int) -> Iterator[pa.RecordBatch]:
+    """The same for a file of any number of record batches, all of them checked before the first one is given."""
+    blocks = Blocks(path, length, crc)
+    blocks.need(0, blocks.data_bytes)
+    file = pa.ipc.open_file(blocks.buffer)
+    return (file.get_batch(at) for at in range(file.num_record_batches))
 
 
 class Recorded:

@@ -1,0 +1,75 @@
+"""The files that instance tasks leave, and their names.
+
+A name carries version, operator, instance, epoch and task attempt, so that no attempt, of this run of the query or of a dead one, can
+overwrite another's file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from headrace.state.run import Step
+
+
+class Work(Protocol):
+    """What of a task's specification its files are named after."""
+
+    @property
+    def directory(self) -> str: ...
+
+    @property
+    def operator_id(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def epoch(self) -> str: ...
+
+    @property
+    def until_ms(self) -> int | None: ...
+
+
+_STEP_NAMES: dict[Step, tuple[str, ...]] = {Step.PROCESS: (), Step.FLUSH: ("flush",), Step.CLOSE: ("close",)}
+
+
+@dataclass
+class Names:
+    """File names that nobody else can give."""
+
+    spec: Work
+    instance: int
+    attempt: int
+    compactions: int = 0
+    runs: list[str] = field(default_factory=list)
+
+    def run(self, store: str, step: Step) -> str:
+        self.runs.append(self._name("-".join([*_STEP_NAMES[step], "run", *([store] if store else [])])))
+        return self.runs[-1]
+
+    def staged(self) -> str:
+        return self._name("flush" if self.spec.until_ms is not None else "out")
+
+    def report(self) -> str:
+        return self._name("flush-report" if self.spec.until_ms is not None else "report").replace(".arrow", ".json")
+
+    def compacted(self) -> str:
+        self.compactions += 1
+        self.runs.append(self._name(f"c{self.compactions}"))
+        return self.runs[-1]
+
+    def _name(self, kind: str) -> str:
+        s = self.spec
+        return f"v{s.version:012d}-{s.operator_id}-i{self.instance}-e{s.epoch}-a{self.attempt}-{kind}.arrow"
+
+
+def reports_left(spec: Work) -> list[str]:
+    """The reports that tasks left in files; they are read once."""
+    kind = "flush-report" if spec.until_ms is not None else "report"
+    left = []
+    for path in (Path(spec.directory) / "staged").glob(f"v{spec.version:012d}-{spec.operator_id}-i*-e{spec.epoch}-a*[0-9]-{kind}.json"):
+        left.append(path.read_text())
+        path.unlink()
+    return left

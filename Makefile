@@ -52,10 +52,10 @@ bench: setup ## the aggregate benchmark, ours and the baseline in one run
 # `make chaos SEEDS=20 FAULTS=10`, `make chaos SEED=7`, `make chaos DATA=edits.json.gz SECONDS=600`; else the defaults of tests.chaos hold.
 # The variables count only when given on the command line: bash has a SECONDS of its own.
 given = $(if $(filter command line,$(origin $(1))),--$(2) $($(1)))
-chaos: setup ## a campaign of faults, compared with Spark's batch answer: SEEDS=20, FAULTS=10, SEED=..., DATA=..., OUT=...
+chaos: setup ## a campaign of faults, compared with Spark's batch answer: SEEDS=20, FAULTS=10, SEED=..., DATA=..., AT_ONCE=2, OUT=...
 	@$(BIN)/python -m tests.archive
 	$(BIN)/python -m tests.chaos $(call given,SEEDS,seeds) $(call given,FAULTS,faults) $(call given,SEED,seed) \
-		$(call given,DATA,data) $(call given,SECONDS,seconds) $(call given,OUT,out)
+		$(foreach file,$(DATA),--data $(file)) $(call given,SECONDS,seconds) $(call given,OUT,out) $(call given,AT_ONCE,at-once)
 
 soak: setup ## a steady load, judged by whether anything grows: SECONDS=..., results in soak-out/
 	$(BIN)/python -m tests.soak $(call given,SECONDS,seconds)

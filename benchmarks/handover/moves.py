@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.ids import SLOTS
 from headrace.state.layout import Layout
+from headrace.state.open_runs import OPEN
 from headrace.state.routing import Routing
 from headrace.state.run import RunReader, RunRef, write_run
 from headrace.state.slots import clip
@@ -47,7 +48,7 @@ def _fetch(copies: Path, runs: Path, refs: list[RunRef], routing: Routing) -> in
     """Every instance opens what it owns; returns the bytes that were not in its folder yet."""
     fetched = 0
     for instance, ranges in enumerate(routing.ranges):
-        RunReader._open.clear()
+        OPEN.close_all()
         working = Working(copies / str(instance))
         reader = RunReader(runs, LAYOUT, working)
         for ref in clip(refs, ranges):

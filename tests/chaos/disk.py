@@ -82,6 +82,8 @@ def read_only(rig: Rig, random: Random) -> tuple[str, Undo]:
     if not os.path.ismount(rig.checkpoint):
         raise NotPossible("mounting is not allowed here")
     rig.stop()
+    # Files that were removed and are still mapped by a worker keep a disk writable.
+    rig.kill()
     if not _mount("-o", "remount,ro", str(rig.checkpoint)):
         raise NotPossible("somebody still writes to the disk")
     rig.feed(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import Counter
 from dataclasses import asdict
@@ -24,14 +25,21 @@ class Report:
         self.folder, self.console = folder, console
         self.records: list[Record] = []
         self._began = time.monotonic()
+        self._lock = threading.RLock()
+        """Several seeds may tell of their faults."""
         self._log = open(folder / "log.txt", "w", encoding="utf-8")  # noqa: SIM115
 
     def say(self, text: str, style: str = "") -> None:
-        self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
-        self._log.write(text + "\n")
-        self._log.flush()
+        with self._lock:
+            self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+            self._log.write(text + "\n")
+            self._log.flush()
 
     def add(self, record: Record) -> None:
+        with self._lock:
+            self._add(record)
+
+    def _add(self, record: Record) -> None:
         self.records.append(record)
         totals = ", ".join(f"{n} {outcome}" for outcome, n in Counter(r.outcome for r in self.records).items())
         text = f"seed {record.seed} fault {record.number + 1}: {record.kind}"

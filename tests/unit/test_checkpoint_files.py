@@ -19,6 +19,7 @@ from headrace.runtime.checkpoint import ROUTING, Checkpoint
 from headrace.runtime.leases import is_lease
 from headrace.state.layout import Layout
 from headrace.state.manifest import Manifest, OperatorState
+from headrace.state.open_runs import OPEN
 from headrace.state.recreation import Recreation
 from headrace.state.routing import Routing
 from headrace.state.run import RunReader, RunRef, write_run
@@ -156,7 +157,7 @@ def test_a_working_copy_that_is_cut_short_while_it_is_open_is_mended(tmp_path: P
     if cut == "copy":
         os.truncate(copy, 1000)
     else:
-        RunReader._open.clear()
+        OPEN.close_all()
         os.truncate(marks, 3 if cut == "marks" else 0)
     assert reader.open(run).rows.equals(expected)
 

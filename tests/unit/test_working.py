@@ -13,6 +13,7 @@ from headrace.errors import CorruptStateError
 from headrace.ids import SLOTS
 from headrace.state.blocks import BLOCK_BYTES
 from headrace.state.layout import Layout
+from headrace.state.open_runs import OPEN
 from headrace.state.run import RunReader, RunRef, write_run
 from headrace.state.slots import clip
 from headrace.state.working import Working
@@ -32,7 +33,7 @@ def run(tmp_path: Path) -> RunRef:
 
 
 def reader(tmp_path: Path, executor: str) -> RunReader:
-    RunReader._open.clear()
+    OPEN.close_all()
     return RunReader(tmp_path / "runs", LAYOUT, Working(tmp_path / executor))
 
 

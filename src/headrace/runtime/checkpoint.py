@@ -18,6 +18,7 @@ from headrace.runtime.spark_log import SparkLog, check_together
 from headrace.state.disk import disk_errors, sync_file
 from headrace.state.layout import Layout
 from headrace.state.manifest import Manifest, ManifestStore, check_follows
+from headrace.state.open_runs import OPEN
 from headrace.state.routing import Routing
 
 FOLDER = "headrace"
@@ -131,6 +132,7 @@ class Checkpoint:
     def release(self) -> None:
         """Let another query have the checkpoint; any thread may call it, any number of times."""
         self.fence.release()
+        OPEN.close_all(self.runs)
 
     def check_logs(self) -> None:
         """Raise an error unless the versions that are kept follow one another and belong to Spark's log."""

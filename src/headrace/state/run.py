@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.errors import CorruptStateError
-from headrace.ids import SLOTS, hash_at, slot_bounds
-from headrace.state.blocks import BLOCK_BYTES, Blocks, Recorded, need_rows, open_batch, pieces, write_arrow
+from headrace.ids import SLOTS, slot_bounds
+from headrace.state.blocks import BLOCK_BYTES, Blocks, Recorded, need_rows, pieces, write_arrow
 from headrace.state.disk import is_plain_name
-from headrace.state.layout import HASH, Hashes, Layout, hashes, subs
+from headrace.state.layout import Hashes, Layout, hashes, subs
+from headrace.state.open_runs import OPEN, SLOT_OFFSETS, OpenRun
 from headrace.state.working import Working
 
 FORMAT = 3
@@ -34,7 +33,6 @@ FORMAT = 3
 LEND_BLOCKS = 64
 """Blocks in a piece that is lent: a megabyte."""
 _META = b"headrace"
-_SLOTS = b"headrace.slots"
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, 
     """Write sorted rows as a run and make it durable; the reference is what a manifest will say."""
     offsets = np.concatenate([[0], np.cumsum(slot_counts(hashes(rows)))]).astype("<u4")
     about = {"format": FORMAT, "fingerprint": layout.fingerprint, "rows": rows.num_rows}
-    rows = rows.replace_schema_metadata({_META: json.dumps(about).encode(), _SLOTS: offsets.tobytes()})
+    rows = rows.replace_schema_metadata({_META: json.dumps(about).encode(), SLOT_OFFSETS: offsets.tobytes()})
     length, crc = write_arrow(directory / file, rows, sync=sync)
     has_sub = layout.has_sub and rows.num_rows > 0
     return RunRef(
@@ -137,45 +135,9 @@ def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, 
     )
 
 
-class OpenRun:
-    """A run's file, mapped; slots are checked when they are first needed."""
-
-    def __init__(self, blocks: Blocks) -> None:
-        self.blocks = blocks
-        self.rows = open_batch(blocks)
-        self.metadata = self.rows.schema.metadata or {}
-        self.offsets = np.frombuffer(self.metadata.get(_SLOTS, b""), dtype="<u4")
-        self.known: set[tuple[int, int]] = set()
-
-    def row_range(self, lo: float, hi: float) -> tuple[int, int]:
-        """Where the rows of slots [lo, hi) lie."""
-        return (self._row_at(lo), self._row_at(hi)) if lo < hi else (0, 0)
-
-    def _row_at(self, edge: float) -> int:
-        """The first row at or after an edge; within a slot, its hashes say which."""
-        slot = int(edge)
-        if slot == edge:
-            return int(self.offsets[slot])
-        begin, end = int(self.offsets[slot]), int(self.offsets[slot + 1])
-        need_rows(self.blocks, self.rows.select([HASH]), begin, end)
-        return begin + int(np.searchsorted(hashes(self.rows)[begin:end], np.uint64(hash_at(edge)), "left"))
-
-    def slots(self, lo: float, hi: float) -> pa.RecordBatch:
-        """The rows of slots [lo, hi)."""
-        begin, end = self.row_range(lo, hi)
-        if (begin, end) not in self.known:
-            need_rows(self.blocks, self.rows, begin, end)
-            self.known.add((begin, end))
-        return self.rows.slice(begin, end - begin)
-
-
 class RunReader:
     """Opens runs of one directory, or an executor's working copies of them; each process checks what it reads once, and keeps files
     mapped."""
-
-    _open: ClassVar[OrderedDict[str, OpenRun]] = OrderedDict()
-    _open_max: ClassVar[int] = 512
-    """Each is an open file, and many a library cannot deal with numbers of files above 1,023."""
 
     def __init__(self, directory: Path, layout: Layout, working: Working | None = None) -> None:
         self.directory = directory
@@ -198,23 +160,12 @@ class RunReader:
     def _mapped(self, ref: RunRef) -> OpenRun:
         origin = self.directory / ref.file
         path = origin if self.working is None else self.working.folder / ref.file
-        run = self._open.get(str(path))
-        if run is not None and not run.blocks.is_whole():
-            # Opened anew, a copy is mended and an original is refused.
-            del self._open[str(path)]
-            run = None
+        run = OPEN.find(str(path))
         if run is None:
             blocks = Blocks(origin, ref.bytes, ref.crc) if self.working is None else self.working.open(origin, ref.bytes, ref.crc)
             run = OpenRun(blocks)
             self._check_layout(origin, run)
-            # A file that was removed keeps its place on disk for as long as somebody has it mapped.
-            for gone in [known for known in self._open if not os.path.exists(known)]:
-                del self._open[gone]
-            self._open[str(path)] = run
-            while len(self._open) > self._open_max:
-                self._open.popitem(last=False)
-        else:
-            self._open.move_to_end(str(path))
+            OPEN.add(str(path), run)
         return run
 
     def lend(self, ref: RunRef) -> Iterator[tuple[int, bytes]]:
@@ -234,7 +185,7 @@ class RunReader:
     def remove(self, file: str) -> None:
         """Remove a run that nobody names, here and in the directory."""
         for folder in (self.directory, *([self.working.folder] if self.working is not None else [])):
-            self._open.pop(str(folder / file), None)
+            OPEN.close(str(folder / file))
             # What cannot be removed now is swept later.
             with contextlib.suppress(OSError):
                 (folder / file).unlink(missing_ok=True)

@@ -1,9 +1,9 @@
 """A steady load for a long time: ``make soak SECONDS=3600``, or ``python -m tests.soak --seconds 60 --rate 2000``.
 
 One query with a running aggregate, sliding windows and dropDuplicates reads files that come at a constant rate, and changes its number
-of instances now and then. Every few seconds files, descriptors, threads, memory and batch time are noted. At the end the median of the last
-quarter is compared with that of the second: what has grown by more than its tolerance ends the program with 1. The figures are written as
-JSON and drawn.
+of instances now and then. Every few seconds files, descriptors, threads, memory and batch time are noted, and once a minute told. At the
+end the median of the last quarter is compared with that of the second: what has grown by more than its tolerance ends the program with 1,
+and so does a row that the running aggregate has not counted, or has counted twice. The figures are written as JSON and drawn.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ KEYS = 500
 FILES_PER_S = 2
 KEEP_FILES_S = 20
 """How long a source file stays after it was written; by then it has been read, or the query has fallen behind."""
+TELL_S = 60
+TOTALS = "totals"
 MEGA = 1 << 20
 
 
@@ -88,6 +90,8 @@ class Soak:
     samples: list[dict[str, float]] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
     rescales: int = 0
+    rows_fed: int = 0
+    rows_counted: int = 0
 
     @property
     def checkpoint(self) -> Path:
@@ -99,7 +103,7 @@ class Soak:
         feeder.start()
         query = self._start()
         random = Random(self.seed)
-        began = rescaled = time.monotonic()
+        began = rescaled = told = time.monotonic()
         try:
             while (now := time.monotonic()) - began < self.seconds:
                 self.ended.wait(self.every_s)
@@ -108,8 +112,15 @@ class Soak:
                     rescaled, self.rescales = now, self.rescales + 1
                 if query.lastProgress is not None:
                     self.samples.append({"s": time.monotonic() - began, **self._measured(query)})
+                if self.samples and now - told >= TELL_S:
+                    told = now
+                    print(_line(self.samples[-1], self.rows_fed, self.rescales), flush=True)
                 if not query.isActive:
                     break
+            self.ended.set()
+            feeder.join()
+            query.processAllAvailable()
+            self.rows_counted = query.state(TOTALS).agg(F.sum("count(1)")).first()[0]
         finally:
             self.ended.set()
             feeder.join()
@@ -129,7 +140,7 @@ class Soak:
     def _start(self) -> HeadraceQuery:
         rows = self.spark.readStream.schema("k int, v int, t timestamp").json(str(self.folder / "in"))
         events = hr.stream(rows.withWatermark("t", "2 seconds"))
-        total = events.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("s")).writeStream.outputMode("update")
+        total = events.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("s")).named(TOTALS).writeStream.outputMode("update")
         window = events.groupBy("k", F.window("t", "4 seconds", "2 seconds")).agg(F.max("v").alias("high"))
         once = events.dropDuplicates(["k", "t"])
         writers = [total, window.writeStream.outputMode("append"), once.writeStream.outputMode("append")]
@@ -150,6 +161,7 @@ class Soak:
             path.with_name(f".{path.name}").rename(path)
             written.append((time.monotonic(), path))
             number += 1
+            self.rows_fed += self.rate // FILES_PER_S
             while written and written[0][0] < time.monotonic() - KEEP_FILES_S:
                 written.pop(0)[1].unlink(missing_ok=True)
 
@@ -187,6 +199,11 @@ class Soak:
         newest = versions[-1] if versions else -1
         old = {(folder, file) for folder, file in there if file[1:13].isdigit() and int(file[1:13]) <= newest}
         return len(there), len(old - named), len(versions)
+
+
+def _line(sample: dict[str, float], rows: int, rescales: int) -> str:
+    shown = ", ".join(f"{metric.name} {sample[metric.name]:.0f}" for metric in METRICS)
+    return f"{sample['s'] / 60:3.0f} min  {rows:,} rows, {rescales} changes; {shown}"
 
 
 def _count(rows: DataFrame, version: int) -> None:
@@ -267,15 +284,16 @@ def main() -> int:
         soak = Soak(spark, Path(folder) / "soak", given.seconds, given.rate, min(given.every, given.seconds / 20), given.rescale)
         soak.run()
     findings = soak.findings()
-    about = {"seconds": given.seconds, "rate": given.rate, "rescales": soak.rescales}
+    about = {"seconds": given.seconds, "rate": given.rate, "rescales": soak.rescales, "fed": soak.rows_fed, "counted": soak.rows_counted}
     told = {**about, "findings": [{**asdict(finding), "grows": finding.grows} for finding in findings], "samples": soak.samples}
     (given.out / "soak.json").write_text(json.dumps(told, indent=1))
     draw(soak.samples, given.out / "soak.svg")
     for finding in findings:
         verdict = "GROWS" if finding.grows else "flat"
         print(f"{finding.metric:20} second quarter {finding.before:10.1f}   last quarter {finding.after:10.1f}   {verdict}")
+    print(f"{soak.rows_fed:,} rows fed, {soak.rows_counted:,} counted, {soak.rescales} changes of instances")
     spark.stop()
-    return 1 if any(finding.grows for finding in findings) else 0
+    return 1 if any(finding.grows for finding in findings) or soak.rows_fed != soak.rows_counted else 0
 
 
 if __name__ == "__main__":

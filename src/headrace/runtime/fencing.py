@@ -104,8 +104,13 @@ class Fence:
                 os.close(handle)
                 _log.warning("%s: the disk has no locks (%s); a query that still runs there will be fenced off", path, refused)
                 return None
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, _myself().encode(), 0)
+            try:
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, _myself().encode(), 0)
+            except OSError:
+                # With the file the lock is freed: nobody would do so later.
+                os.close(handle)
+                raise
         return handle
 
     def _take(self) -> int:
@@ -121,6 +126,10 @@ class Fence:
                 try:
                     os.write(handle, _myself().encode())
                     os.fsync(handle)
+                except OSError:
+                    # Who cannot write must not fence off who can.
+                    self._path(mine).unlink(missing_ok=True)
+                    raise
                 finally:
                     os.close(handle)
                 sync_file(self.tokens)

@@ -176,7 +176,7 @@ class BatchLoop:
             changes=self.elastic.told(),
             homes=self.elastic.homes(),
         )
-        self.on_progress(replace(progress, backlog=self.backlog.observe(version, progress.rows)))
+        self.on_progress(replace(progress, backlog=self.backlog.observe(progress.rows)))
         self.last_begin_s = begin_s
 
     def _remove_unnamed(self, version: int, reports: Reports) -> None:

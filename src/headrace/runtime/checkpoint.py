@@ -124,6 +124,10 @@ class Checkpoint:
         temporary.rename(path)
         sync_file(self.directory)
 
+    def lock(self) -> None:
+        """Raise an error if a query is running on this checkpoint, as far as the disk tells; a query that runs goes on."""
+        self.fence.lock()
+
     def claim(self) -> None:
         """Be the only query on this checkpoint, until released or until another one takes over."""
         self.fence.claim()

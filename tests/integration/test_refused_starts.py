@@ -76,3 +76,31 @@ def test_the_table_of_a_query_that_runs_stays(case: Case) -> None:
         assert [tuple(row) for row in case.spark.table("table_that_stays").collect()] == [("a", 1)]
     finally:
         query.stop()
+
+
+def test_state_is_not_dropped_by_a_start_that_was_refused(case: Case) -> None:
+    def run(*names: str, **options: str) -> None:
+        rows = case.rows()
+        made = {"x": rows.groupBy("k").count(), "y": rows.groupBy("k").sum("v")}
+        writers = [case.writer(made[name].named(name)).option("headrace.instancesOf", "x=1,y=1") for name in names]
+        for name, value in options.items():
+            writers[0].option(f"headrace.{name}", value)
+        hr.start(*writers, checkpointLocation=str(case.folder / "checkpoint"), availableNow=True).awaitTermination()
+
+    case.offer("a")
+    run("x", "y")
+    with pytest.warns(UserWarning, match="no longer has these operators"), pytest.raises(QueryError, match="instancesOf"):
+        run("x", operatorChanges="accept")
+    case.offer("a", "a")
+    run("x", "y")
+    assert case.told == {"a": 3}
+
+
+def test_what_never_ran_may_be_changed(case: Case) -> None:
+    case.offer("a")
+    with pytest.raises(QueryError, match="nosuch"):
+        case.writer(case.rows("k string, v string").groupBy("k").count()).option("headrace.instancesOf", "nosuch=2").start()
+    query = case.counts().start()
+    query.processAllAvailable()
+    query.stop()
+    assert case.told == {"a": 1}

@@ -46,7 +46,7 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognise
     stored = checkpoint.identity() if checkpoint.is_there else None
     versions = checkpoint.manifests.versions() if stored is not None else []
     since = versions[-1] + 1 if versions else 0
-    if stored is None:
+    if stored is None or (not versions and checkpoint.spark_log.has_nothing()):
         return Recognised(flow, _about(flow, known, by_name, {}, since, []))
     before: dict[str, dict[str, Any]] = stored["identities"] if versions else {}
     ids = _Matching(str(checkpoint.location), flow, (known, by_name), before).ids()

@@ -104,7 +104,8 @@ def start_query(outputs: list[Output], options: Options, manner: Manner) -> Head
                 sink.check_new_query()
         checkpoint.claim()
         checkpoint.check_logs()
-        checkpoint.keep_identity()
+        if not checkpoint.drops_state():
+            checkpoint.keep_identity()
         # Only the owner may sweep: what no manifest names yet may be the next version of a query that runs.
         checkpoint.sweep()
         for sink in sinks:

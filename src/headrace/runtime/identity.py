@@ -113,11 +113,14 @@ class _Matching:
     def ids(self) -> dict[str, str]:
         """The stored id of each operator that is found."""
         found: dict[str, str] = {}
-        for op in self.flow.ops:
-            mine = [name for name, each in self.before.items() if op.name is not None and op.name in (each["name"], name)]
-            if mine:
-                self._check_kind(op, mine[0])
-                found[op.id] = mine[0]
+        # A name that was given comes before an id that reads the same: ids are there for operators that have no name yet.
+        by_name = {each["name"]: name for name, each in self.before.items() if each["name"] is not None}
+        for named in (by_name, {name: name for name in self.before}):
+            for op in (op for op in self.flow.ops if op.id not in found and op.name in named):
+                mine = named[str(op.name)]
+                if mine not in found.values():
+                    self._check_kind(op, mine)
+                    found[op.id] = mine
         for which, known in zip(("fingerprint", "fingerprint_by_name"), self.known, strict=True):
             for op in (op for op in self.flow.ops if op.id not in found):
                 own = known[op.id].fingerprint

@@ -132,8 +132,11 @@ class BatchLoop:
         manifest = self.checkpoint.manifests.read_if_exists(version)
         replayed = manifest is not None
         if manifest is not None:
-            # What Spark hands over now must be what the version was made of, or its rows would be taken for done.
+            # What Spark hands over now must be what the version was made of, or its rows would be taken for done; and it must begin where
+            # that began, for a sink that takes the batch's own rows gets them now.
             self.checkpoint.spark_log.check(manifest)
+            if version and (earlier := self.checkpoint.manifests.read_if_exists(version - 1)) is not None:
+                self.checkpoint.spark_log.check(earlier)
         if not self.suited:
             suit_query(batch.sparkSession, (op.plan.operator.input_schema for op in self.flow.ops))
             # The policy that the query first started with: Spark keeps it in its checkpoint and sets it in the query's own session.

@@ -32,7 +32,7 @@ from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JOBS_AT_ONCE, Combining, Delivery, Jobs, merged
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.reports import InstanceReport
-from headrace.runtime.session import suit_query
+from headrace.runtime.session import callback_connection, suit_query
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import check_staged
 from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
@@ -73,6 +73,8 @@ class BatchLoop:
     """Set: no further batch begins."""
     running_in: int | None = None
     """The thread of the batch that runs now."""
+    connection: Any = None
+    """By which Spark's thread of the query calls; it has one of its own, and nobody else closes it."""
     finished: int | None = None
     """The last batch of this run that came to its end."""
     error: HeadraceError | None = None
@@ -98,6 +100,7 @@ class BatchLoop:
             begins = not self.stopping.is_set()
             if begins:
                 self.running_in = threading.get_ident()
+                self.connection = callback_connection(batch)
                 try:
                     self._run_or_fail(batch, version)
                 finally:

@@ -337,6 +337,7 @@ def test_an_idle_source_does_not_hold_the_others_back(spark: SparkSession, tmp_p
     rows = sorted(events(), key=lambda e: e[1])
     clock = [1000.0]
     monkeypatch.setattr(watermark, "clock_s", lambda: clock[0])
+    monkeypatch.setattr(watermark, "IDLE_STEPS", 1)
     write(tmp_path / "busy", "0", rows[:80])
     write(tmp_path / "slow", "0", rows[:1])
     query = busy_and_slow(spark, tmp_path, "idle_source").start()

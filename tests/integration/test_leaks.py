@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,14 @@ def test_queries_that_come_and_go_leave_no_threads(spark: SparkSession, tmp_path
             each.join(60)
         return [each.name for each in ours if each.is_alive()]
 
-    assert [run(number) for number in range(2)] == [[], []]
+    assert run(0) == []
+    before = threading.active_count()
+    assert [run(number) for number in range(1, 4)] == [[], [], []]
+    # Each was called by a thread of Spark's, over a connection of its own, to which a thread here listens until it is closed.
+    until = time.monotonic() + 30
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.1)
+    assert threading.active_count() <= before, threading.enumerate()
 
 
 @pytest.mark.extra

@@ -31,9 +31,9 @@ def test_a_new_run_forgets_what_single_sources_had_reached() -> None:
 def test_a_source_is_idle_when_others_had_rows_for_long_without_it() -> None:
     tracker = Tracker("min", idle_s=300)
     assert tracker.advance(0, (100, 50), 1000.0).idle == ()
-    assert tracker.advance(50, (200, None), 1100.0).idle == ()
-    assert tracker.advance(50, (300, None), 1400.0).idle == (), "300 seconds, not more"
-    moved = tracker.advance(50, (400, None), 1401.0)
+    for moment_s in range(1100, 1400, 20):
+        assert tracker.advance(50, (200, None), moment_s).idle == (), "less than 300 seconds"
+    moved = tracker.advance(50, (400, None), 1400.0)
     assert moved.idle == (1,)
     assert moved.reached_ms == 400
     back = tracker.advance(400, (500, 60), 1402.0)
@@ -49,6 +49,22 @@ def test_time_without_any_batch_is_no_idle_time() -> None:
     assert morning.idle == ()
     assert morning.reached_ms == 100
     assert tracker.advance(100, (None, 50_010), 40_001.0).reached_ms == 50_000
+
+
+def test_nor_if_the_last_batch_before_it_had_rows_of_one_source_only() -> None:
+    tracker = Tracker("min", idle_s=300)
+    tracker.advance(0, (100, 100), 0.0)
+    tracker.advance(100, (200, None), 1.0)
+    morning = tracker.advance(100, (50_000, None), 40_000.0)
+    assert (morning.idle, morning.reached_ms) == ((), 100)
+    assert tracker.advance(100, (50_001, 50_010), 40_001.0).reached_ms == 50_001
+
+
+def test_a_source_is_idle_at_last_also_where_batches_are_rare() -> None:
+    tracker = Tracker("min", idle_s=300)
+    tracker.advance(0, (100, 100), 0.0)
+    hourly = [tracker.advance(100, (200, None), hour * 3600.0).idle for hour in range(1, 13)]
+    assert hourly == [()] * 10 + [(1,)] * 2
 
 
 def test_a_source_is_never_idle_if_all_are_or_if_that_is_switched_off() -> None:

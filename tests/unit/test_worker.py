@@ -33,3 +33,50 @@ assert gc.get_freeze_count() > seen, "a module that came later stays, too"
 def test_modules_are_frozen_once_and_garbage_is_collected() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+IDLE = """
+import os, socket, sys, time
+import pyspark.daemon as daemon
+import pyspark.worker
+from headrace.runtime.worker import end_quietly
+
+ours, theirs = socket.socketpair()
+pid = os.fork()
+if pid == 0:
+    ours.close()
+    if sys.argv[1] == "quietly":
+        end_quietly()
+        end_quietly()
+    daemon.worker(theirs, True)
+    os._exit(0)
+theirs.close()
+time.sleep(0.5)
+ours.close()
+os.waitpid(pid, 0)
+"""
+
+
+def test_a_worker_whose_session_is_stopped_ends_without_a_word() -> None:
+    said = {how: subprocess.run([sys.executable, "-c", IDLE, how], capture_output=True, text=True).stderr for how in ("loudly", "quietly")}
+    assert "BrokenPipeError" in said["loudly"], "PySpark itself has mended it: end_quietly is not needed any more"
+    assert said["quietly"] == ""
+
+
+def test_a_failure_of_a_task_is_told_as_before() -> None:
+    program = """
+import socket
+import pyspark.worker
+from headrace.runtime.worker import end_quietly
+end_quietly()
+ours, theirs = socket.socketpair()
+out = theirs.makefile("wb")
+try:
+    raise EOFError("of a user's function")
+except EOFError as failure:
+    pyspark.worker.handle_worker_exception(failure, out)
+out.flush()
+assert b"EOFError: of a user's function" in ours.recv(10_000)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

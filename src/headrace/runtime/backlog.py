@@ -32,13 +32,14 @@ class FileBacklog:
 
     folder: Path
     log: Path
-    """Where Spark notes the files it has read, one log entry per batch; every tenth has all before it as well."""
+    """Where Spark notes the files it has read: one log entry for each batch that had files of this source, numbered on their own; every
+    tenth has all before it as well."""
     taken: set[str] = field(default_factory=set)
     """Files that were read and are still there."""
     taken_count: int = 0
     """How many files were read by this run of the query."""
     known_to: int = -1
-    """The last batch whose log entry was looked for."""
+    """The last log entry that was taken in."""
     waited: set[str] = field(default_factory=set)
     """Files that waited when this was last asked."""
     left: int = 0
@@ -49,20 +50,19 @@ class FileBacklog:
         entries = sorted((_batch_of(name), name) for name in _names(self.log) if _batch_of(name) >= 0)
         whole = max((at for at, (_, name) in enumerate(entries) if name.endswith(COMPACT)), default=0)
         there = set(_names(self.folder))
-        for batch, name in entries[whole:]:
+        for number, name in entries[whole:]:
             # Spark itself judges its log; an entry that cannot be read is only not counted here.
             with contextlib.suppress(OSError, ValueError, KeyError), open(self.log / name) as lines:
                 next(lines, None)
                 self.taken |= there.intersection(_file_of(line) for line in lines)
-            self.known_to = batch
+            self.known_to = number
 
-    def waiting(self, version: int) -> tuple[int, float | None]:
+    def waiting(self) -> tuple[int, float | None]:
         """How many files, and when the oldest was written, after a batch."""
-        for batch in range(self.known_to + 1, version + 1):
-            new = self._files_of_batch(batch)
+        while (new := self._files_of_entry(self.known_to + 1)) is not None:
             self.taken.update(new)
             self.taken_count += len(new)
-        self.known_to = max(version, self.known_to)
+            self.known_to += 1
         oldest: float | None = None
         now: set[str] = set()
         there: set[str] = set()
@@ -81,12 +81,17 @@ class FileBacklog:
         self.left, self.waited = len(self.waited & now), now
         return len(now), oldest
 
-    def _files_of_batch(self, batch: int) -> list[str]:
-        """A batch without files of this source has no entry."""
-        for name in (str(batch), f"{batch}{COMPACT}"):
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                return [_file_of(line) for line in _last_lines(self.log / name) if json.loads(line)["batchId"] == batch]
-        return []
+    def _files_of_entry(self, number: int) -> list[str] | None:
+        """None if there is no such entry yet."""
+        for name in (str(number), f"{number}{COMPACT}"):
+            try:
+                return [_file_of(line) for line in _last_lines(self.log / name) if json.loads(line)["batchId"] == number]
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, KeyError):
+                # Spark itself judges its log; what cannot be read is only not counted here.
+                return []
+        return None
 
 
 def _last_lines(path: Path) -> Iterator[str]:
@@ -134,20 +139,20 @@ class Backlog:
         self._others = OffsetBacklog()
         self._rows = 0
 
-    def observe(self, version: int, rows_taken: int) -> dict[str, Any]:
+    def observe(self, rows_taken: int) -> dict[str, Any]:
         """Called at the end of each batch with the rows it took."""
-        found = self._files(version, rows_taken)
+        found = self._files(rows_taken)
         left = self._others.left(self._offsets(), rows_taken)
         if left is None:
             return found
         # What came to these sources since the batch was cut is not known.
         return {**found, "rows": left + (found["rows"] or 0), "rowsLeft": left + (found["rowsLeft"] or 0)}
 
-    def _files(self, version: int, rows_taken: int) -> dict[str, Any]:
+    def _files(self, rows_taken: int) -> dict[str, Any]:
         self._rows += rows_taken
         if not self._sources:
             return {"rows": None, "rowsLeft": None, "ageMs": None}
-        seen = [source.waiting(version) for source in self._sources]
+        seen = [source.waiting() for source in self._sources]
         files = sum(count for count, _ in seen)
         taken = sum(source.taken_count for source in self._sources)
         oldest = min((moment for _, moment in seen if moment is not None), default=None)

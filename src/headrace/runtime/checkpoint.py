@@ -54,6 +54,7 @@ class Checkpoint:
         self.staged = self.directory / "staged"
         self.leases = self.directory / "leases"
         self._wanted: dict[str, Any] = {}
+        self._kept = False
         self.fence = Fence(self.directory)
         self.spark_log = SparkLog(self.location)
         self.noted = NotedRouting(self.directory / ROUTING)
@@ -109,11 +110,20 @@ class Checkpoint:
             self._write_identity(wanted)
 
     def keep_identity(self) -> None:
-        """Note what has changed since the query last ran: names, operators that came or went. Only the owner may."""
+        """Note what has changed since the query last ran: names, operators that came or went. Only the owner may.
+
+        Where state is dropped, that is done with the first version that the query commits: until then the state is still there, and a
+        program that has the operator must find it, whatever became of this start.
+        """
+        self._kept = True
         if json.loads(json.dumps(self._wanted, default=str)) != self.identity():
             self.fence.check("changing query.json")
             with disk_errors(self.directory / "query.json", "to write what query the checkpoint belongs to"):
                 self._write_identity(self._wanted)
+
+    def drops_state(self) -> bool:
+        """Whether there is state of an operator that the query no longer has."""
+        return bool(self.manifests.versions()) and not set(self._wanted["retired"]) <= set(self.identity()["retired"])
 
     def _write_identity(self, identity: dict[str, Any]) -> None:
         path = self.directory / "query.json"
@@ -124,6 +134,10 @@ class Checkpoint:
             os.fsync(file.fileno())
         temporary.rename(path)
         sync_file(self.directory)
+
+    def lock(self) -> None:
+        """Raise an error if a query is running on this checkpoint, as far as the disk tells; a query that runs goes on."""
+        self.fence.lock()
 
     def claim(self) -> None:
         """Be the only query on this checkpoint, until released or until another one takes over."""
@@ -159,6 +173,8 @@ class Checkpoint:
         if sync:
             self.spark_log.sync(manifest.version, manifest.source_entries)
         self.fence.check(f"committing version {manifest.version}")
+        if self._wanted and not self._kept:
+            self.keep_identity()
         return self.manifests.commit(manifest, sync=sync)
 
     def identity(self) -> dict[str, Any]:

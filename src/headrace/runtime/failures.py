@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from headrace.compile.catalyst import first_line
-from headrace.errors import BatchFailedError, HeadraceError, QueryError
+from headrace.errors import BatchFailedError, HeadraceError, QueryError, SessionError
 from headrace.state.disk import storage_error_in
 
 DATA_EXCEPTIONS = "22"
@@ -77,6 +77,17 @@ def of_query(java: Any, location: Path) -> HeadraceError:
     where = "the query, outside of its batches (in Spark's source, planning or log)"
     hint = "nothing that was delivered is lost: mend the cause, and a restart goes on"
     return BatchFailedError(_of_java(java.getCause() or java), where=where, hint=hint, details=str(java.toString()))
+
+
+def of_gone(refused: Exception) -> HeadraceError:
+    """The same where there is no JVM any more that could say why."""
+    return SessionError(
+        "Spark has ended under the query",
+        where="the query",
+        wanted="an answer from Spark's JVM",
+        found=summary(refused),
+        hint="its log or the system's says why (memory, a signal); nothing that was delivered is lost, and a restart goes on",
+    )
 
 
 def full_text(failure: BaseException) -> str:

@@ -4,7 +4,8 @@
     headrace/tokens/000000000007   created exclusively at every start; the highest number is the only writer
 
 The lock is a quick check and no proof: some disks have none, and a file can be removed. The token is the proof. Whoever starts takes the
-next number; whoever finds that its own is no longer the highest has been replaced, however long it slept, and must not touch anything.
+next number, once all that could refuse the start has been looked at; whoever finds that its own is no longer the highest has been
+replaced, however long it slept, and must not touch anything.
 Files carry the number of their writer in their names, so that a query that is late removes nothing of one that came after it.
 """
 
@@ -39,24 +40,29 @@ class Fence:
         self.epoch = ""
         """Of the run of the query that has the token: no other run has the same. Files and manifests carry it."""
         self._handle: int | None = None
+        self._asked = False
+        """Whether the lock was asked for since the last release."""
         self._releasing = threading.Lock()
+
+    def lock(self) -> None:
+        """Raise an error if a query is running on the checkpoint, as far as the disk tells; fence nobody off yet."""
+        self._handle, self._asked = self._lock(), True
 
     def claim(self) -> None:
         """Be the only writer from now on, or raise an error if a query is running on the checkpoint."""
-        handle = self._lock()
+        if not self._asked:
+            self.lock()
         try:
             self.token = self._take()
         except BaseException:
-            if handle is not None:
-                os.close(handle)
+            self.release()
             raise
         self.epoch = f"{self.token}x{uuid.uuid4().hex[:8]}"
-        self._handle = handle
 
     def release(self) -> None:
         """Let another query have the checkpoint; any thread may call it, any number of times."""
         with self._releasing:
-            handle, self._handle = self._handle, None
+            handle, self._handle, self._asked = self._handle, None, False
         if handle is not None:
             os.close(handle)
 
@@ -104,8 +110,13 @@ class Fence:
                 os.close(handle)
                 _log.warning("%s: the disk has no locks (%s); a query that still runs there will be fenced off", path, refused)
                 return None
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, _myself().encode(), 0)
+            try:
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, _myself().encode(), 0)
+            except OSError:
+                # With the file the lock is freed: nobody would do so later.
+                os.close(handle)
+                raise
         return handle
 
     def _take(self) -> int:
@@ -121,6 +132,10 @@ class Fence:
                 try:
                     os.write(handle, _myself().encode())
                     os.fsync(handle)
+                except OSError:
+                    # Who cannot write must not fence off who can.
+                    self._path(mine).unlink(missing_ok=True)
+                    raise
                 finally:
                     os.close(handle)
                 sync_file(self.tokens)

@@ -46,7 +46,7 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognise
     stored = checkpoint.identity() if checkpoint.is_there else None
     versions = checkpoint.manifests.versions() if stored is not None else []
     since = versions[-1] + 1 if versions else 0
-    if stored is None:
+    if stored is None or (not versions and checkpoint.spark_log.has_nothing()):
         return Recognised(flow, _about(flow, known, by_name, {}, since, []))
     before: dict[str, dict[str, Any]] = stored["identities"] if versions else {}
     ids = _Matching(str(checkpoint.location), flow, (known, by_name), before).ids()
@@ -113,11 +113,14 @@ class _Matching:
     def ids(self) -> dict[str, str]:
         """The stored id of each operator that is found."""
         found: dict[str, str] = {}
-        for op in self.flow.ops:
-            mine = [name for name, each in self.before.items() if op.name is not None and op.name in (each["name"], name)]
-            if mine:
-                self._check_kind(op, mine[0])
-                found[op.id] = mine[0]
+        # A name that was given comes before an id that reads the same: ids are there for operators that have no name yet.
+        by_name = {each["name"]: name for name, each in self.before.items() if each["name"] is not None}
+        for named in (by_name, {name: name for name in self.before}):
+            for op in (op for op in self.flow.ops if op.id not in found and op.name in named):
+                mine = named[str(op.name)]
+                if mine not in found.values():
+                    self._check_kind(op, mine)
+                    found[op.id] = mine
         for which, known in zip(("fingerprint", "fingerprint_by_name"), self.known, strict=True):
             for op in (op for op in self.flow.ops if op.id not in found):
                 own = known[op.id].fingerprint

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.runtime.loop import BatchLoop
+from headrace.runtime.session import hang_up
 
 LOOK_S = 1.0
 """How often to look whether the session of a query is still there."""
@@ -139,6 +140,8 @@ class Lifetime:
         with self.loop.elastic.lock:
             pass
         self.finish()
+        # Spark's thread has ended, and with it the last call.
+        hang_up(self.loop.connection)
 
     def _await_end(self) -> None:
         """Until Spark's own thread of the query has ended; it has been told to."""

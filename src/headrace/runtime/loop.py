@@ -32,7 +32,7 @@ from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JOBS_AT_ONCE, Combining, Delivery, Jobs, merged
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.reports import InstanceReport
-from headrace.runtime.session import suit_query
+from headrace.runtime.session import callback_connection, suit_query
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import check_staged
 from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
@@ -73,6 +73,8 @@ class BatchLoop:
     """Set: no further batch begins."""
     running_in: int | None = None
     """The thread of the batch that runs now."""
+    connection: Any = None
+    """By which Spark's thread of the query calls; it has one of its own, and nobody else closes it."""
     finished: int | None = None
     """The last batch of this run that came to its end."""
     error: HeadraceError | None = None
@@ -98,6 +100,7 @@ class BatchLoop:
             begins = not self.stopping.is_set()
             if begins:
                 self.running_in = threading.get_ident()
+                self.connection = callback_connection(batch)
                 try:
                     self._run_or_fail(batch, version)
                 finally:
@@ -132,8 +135,11 @@ class BatchLoop:
         manifest = self.checkpoint.manifests.read_if_exists(version)
         replayed = manifest is not None
         if manifest is not None:
-            # What Spark hands over now must be what the version was made of, or its rows would be taken for done.
+            # What Spark hands over now must be what the version was made of, or its rows would be taken for done; and it must begin where
+            # that began, for a sink that takes the batch's own rows gets them now.
             self.checkpoint.spark_log.check(manifest)
+            if version and (earlier := self.checkpoint.manifests.read_if_exists(version - 1)) is not None:
+                self.checkpoint.spark_log.check(earlier)
         if not self.suited:
             suit_query(batch.sparkSession, (op.plan.operator.input_schema for op in self.flow.ops))
             # The policy that the query first started with: Spark keeps it in its checkpoint and sets it in the query's own session.
@@ -176,7 +182,7 @@ class BatchLoop:
             changes=self.elastic.told(),
             homes=self.elastic.homes(),
         )
-        self.on_progress(replace(progress, backlog=self.backlog.observe(version, progress.rows)))
+        self.on_progress(replace(progress, backlog=self.backlog.observe(progress.rows)))
         self.last_begin_s = begin_s
 
     def _remove_unnamed(self, version: int, reports: Reports) -> None:

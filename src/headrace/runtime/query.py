@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -191,11 +192,14 @@ class HeadraceQuery(Helpful):
 
     def exception(self) -> HeadraceError | None:
         """Why the query ended, if it failed: in a line or two, with the whole text in ``details`` where it was not Headrace."""
-        if self._loop.error is not None or self._life.is_active() or self._life.session_is_gone():
+        if self._loop.error is not None or self._life.is_active():
             return self._loop.error
-        found = self._spark._jsq.exception()
-        if found.isDefined():
-            self._loop.error = failures.of_query(found.get(), self._loop.checkpoint.location)
+        try:
+            found = None if self._life.session_is_gone() else self._spark._jsq.exception()
+            if found is not None and found.isDefined():
+                self._loop.error = failures.of_query(found.get(), self._loop.checkpoint.location)
+        except (Py4JError, OSError) as gone:
+            self._loop.error = failures.of_gone(gone)
         return self._loop.error
 
     def _raise_failure(self) -> None:
@@ -277,4 +281,3 @@ class HeadraceQuery(Helpful):
     def routing(self) -> dict[str, Routing]:
         """Per operator, which instance owns which slots from the next batch on."""
         return dict(self._loop.elastic.routing)
-

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import SessionError
 
@@ -127,6 +128,20 @@ def suit_query(spark: SparkSession, schemas: Iterable[pa.Schema]) -> None:
     fixed = fixed and 0 < int(spark.conf.get(ARROW_ROWS) or 0) <= ARROW_ROWS_BOUNDED
     for key, value in (OWN_SETTINGS | (FIXED_WIDTH_SETTINGS if fixed else {})).items():
         spark.conf.set(key, value)
+
+
+def callback_connection(batch: DataFrame) -> Any:
+    """In a call from the JVM: the connection that it came by, or None. The JVM keeps one open for every thread that ever called."""
+    client: Any = getattr(batch.sparkSession.sparkContext._gateway, "_gateway_client", None)
+    return client.get_thread_connection() if hasattr(client, "get_thread_connection") else None
+
+
+def hang_up(connection: Any) -> None:
+    """Close a connection by which nobody will call any more; the thread that listens to it ends."""
+    open_socket = getattr(connection, "socket", None)
+    if open_socket is not None:
+        with suppress(OSError):
+            open_socket.shutdown(socket.SHUT_RDWR)
 
 
 def check_java() -> None:

@@ -84,6 +84,11 @@ class SparkLog:
         """The batches in ``offsets`` or ``commits``; Spark removes old ones."""
         return _numbers(self.location / log)
 
+    def has_nothing(self) -> bool:
+        """Whether no batch was ever planned, and no source has noted where it begins."""
+        sources = self.location / "sources"
+        return not self.numbers("offsets") and not any(_numbers(sources / each) for each in _folders(sources))
+
     def query_id(self) -> str:
         """Spark's id of the query; empty while there is none."""
         path = self.location / "metadata"

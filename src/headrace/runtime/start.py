@@ -93,19 +93,33 @@ def start_query(outputs: list[Output], options: Options, manner: Manner) -> Head
     found = recognise(flow, checkpoint, config.operatorChanges)
     flow = found.flow
     checkpoint.open(_stores(flow), found.about)
-    checkpoint.claim()
+    checkpoint.lock()
     try:
+        # All that can refuse the start comes before the token: where the disk has no locks, it ends a query that runs.
         checkpoint.check_logs()
-        checkpoint.keep_identity()
-        # Only the owner may sweep: what no manifest names yet may be the next version of a query that runs.
-        checkpoint.sweep()
+        first_routing(flow, config, session, checkpoint.routing(), manner.elastic)
+        _check_name(session, name, where)
         if not checkpoint.manifests.versions():
             for sink in sinks:
                 sink.check_new_query()
+        checkpoint.claim()
+        checkpoint.check_logs()
+        if not checkpoint.drops_state():
+            checkpoint.keep_identity()
+        # Only the owner may sweep: what no manifest names yet may be the next version of a query that runs.
+        checkpoint.sweep()
+        for sink in sinks:
+            sink.begin()
         return _start(flow, sinks, checkpoint, config, session, manner)
     except BaseException:
         checkpoint.release()
         raise
+
+
+def _check_name(session: SparkSession, name: str | None, where: str) -> None:
+    if name is not None and any(query.name == name for query in session.streams.active):
+        found, hint = f"{name!r}, the name of a query that is running", "stop that one first, or give this one another queryName"
+        raise QueryError(where=where, wanted="a queryName of its own", found=found, hint=hint)
 
 
 def first_routing(

@@ -22,6 +22,9 @@ from headrace.errors import InvariantError
 
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
+IDLE_STEPS = 10
+"""A source is idle only after this many batches without it, however far apart they are."""
+
 Nodes = tuple[int | None, ...]
 Path = tuple[int | tuple[str, ...], ...]
 """From the root of a physical plan to a node: the number of a child, or the methods that give the plan inside a leaf."""
@@ -152,6 +155,7 @@ class Tracker:
 
     As in Spark, what a single node has reached is forgotten when the query stops; the query's watermark is not. The idle clock too
     starts anew. It runs from the first batch in which a node has no rows: while the query is down, or no source has rows, nobody waits.
+    That no source has rows shows only in that no batch comes, so the time between two batches counts no more than a part of all.
     """
 
     def __init__(self, policy: str = "min", idle_s: float = 0) -> None:
@@ -159,6 +163,8 @@ class Tracker:
         self._idle_s = idle_s
         self._nodes: Nodes = ()
         self._absent_s: tuple[float | None, ...] = ()
+        """For how long others have had rows while a node had none; None for one that had some in the last batch."""
+        self._begin_s = 0.0
 
     def advance(self, before_ms: int, now: Nodes, begin_s: float) -> Watermark:
         """The watermark after a batch that began at ``begin_s``. A node that is idle counts only if all are; 0 seconds: none ever is."""
@@ -166,10 +172,11 @@ class Tracker:
         absent = self._absent_s or (None,) * len(now)
         self._nodes = tuple(max((x for x in pair if x is not None), default=None) for pair in zip(earlier, now, strict=True))
         # All sources were asked when the batch began. What came while it ran belongs to the next one.
+        passed_s, self._begin_s = min(begin_s - self._begin_s, self._idle_s / IDLE_STEPS), begin_s
         self._absent_s = tuple(
-            None if node is not None else begin_s if since is None else since for node, since in zip(now, absent, strict=True)
+            None if node is not None else 0.0 if waited is None else waited + passed_s for node, waited in zip(now, absent, strict=True)
         )
-        idle = tuple(at for at, since in enumerate(self._absent_s) if self._idle_s and since is not None and begin_s - since > self._idle_s)
+        idle = tuple(at for at, waited in enumerate(self._absent_s) if self._idle_s and waited is not None and waited >= self._idle_s)
         idle = idle if len(idle) < len(now) else ()
         reached_ms = before_ms
         if now:

@@ -60,6 +60,9 @@ class Sink(ABC):
     def check_new_query(self) -> None:  # noqa: B027 (most sinks have nothing to refuse)
         """Refuse a place that would silently swallow the results of a query that starts from nothing."""
 
+    def begin(self) -> None:  # noqa: B027 (most sinks have nothing to make)
+        """The query is about to start, and nothing of Headrace's will refuse it: make what users look at."""
+
     @abstractmethod
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         """Take the results of a version; None means there are none."""

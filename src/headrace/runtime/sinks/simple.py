@@ -29,8 +29,11 @@ class MemorySink(Sink):
         self._sink = streaming.MemorySink()
         none = nothing(request.session, request.schema)
         plan = streaming.MemoryPlan(self._sink, none._jdf.queryExecution().analyzed().output())
-        frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(request.session._jsparkSession, plan)
-        frame.createOrReplaceTempView(request.query_name)
+        self._table = jvm.org.apache.spark.sql.classic.Dataset.ofRows(request.session._jsparkSession, plan)
+
+    def begin(self) -> None:
+        # Not before: the name may be that of a query that runs.
+        self._table.createOrReplaceTempView(self.request.query_name)
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         if rows is None:

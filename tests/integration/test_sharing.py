@@ -87,7 +87,12 @@ def test_each_gets_its_own_rows(spark: SparkSession, folder: Path, tmp_path: Pat
         return lambda rows, _: found.update({at: sorted(map(tuple, rows.collect()))})
 
     writers = [
-        hr.stream(build(streaming, static)).groupBy("k").count().named(f"part {at}").writeStream.outputMode("complete").foreachBatch(sink(at))
+        hr.stream(build(streaming, static))
+        .groupBy("k")
+        .count()
+        .named(f"part {at}")
+        .writeStream.outputMode("complete")
+        .foreachBatch(sink(at))
         for at, build in enumerate(ALIKE[what])
     ]
     hr.start(writers[0].trigger(availableNow=True), *writers[1:], checkpointLocation=str(tmp_path / "checkpoint")).awaitTermination()

@@ -36,7 +36,8 @@ class Rest:
 
     def __str__(self) -> str:
         base = catalyst.analyzed(self.base)
-        return "; ".join(reversed(lines(catalyst.analyzed(self.frame), lambda node: [] if node.equals(base) else None)))
+        steps = lines(self.frame.sparkSession, catalyst.analyzed(self.frame), lambda node: [] if node.equals(base) else None)
+        return "; ".join(reversed(steps))
 
 
 def anchor(frame: DataFrame) -> Any:

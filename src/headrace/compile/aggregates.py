@@ -17,6 +17,7 @@ from headrace.compile.picks import Parts, together
 from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.compile.windowing import NEVER, TIME, Key, Windowing, windowing
+from headrace.compile.words import words
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import AggregateNode, CountSpec, SessionSpec, WindowSpec
@@ -66,7 +67,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     selected = source.select(*[c.alias(name) for c, name in zip(key_columns, names, strict=True)], *subs, *extra, *inputs)
 
     finisher = _Finisher(session, node, keys, stored, names, kind, results, groups, calls, pieces, parts)
-    texts = {text: str(call.sql()) for text, call in calls.items()}
+    texts = {text: words(session, call, [catalyst.analyzed(node.source)]) for text, call in calls.items()}
     served = [tuple(texts[call] for call in each) for each in parts.calls]
     transported = [transport_type(each) for each in key_types]
     kernel_schema = kind.schema(names, transported, parts.types)

@@ -15,21 +15,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from headrace.compile import catalyst
-from headrace.graph.nodes import AggregateNode, DedupNode, JoinNode, ProcessNode, SessionSpec, StatefulNode, WindowSpec
+from headrace.compile.words import words
+from headrace.graph.nodes import AggregateNode, DedupNode, JoinNode, ProcessNode, ProductNode, SessionSpec, StatefulNode, WindowSpec
 from headrace.operators.kernel import OutputMode
 
 if TYPE_CHECKING:
     from headrace.compile.dataflow import Branch, Dataflow, Op
 
-_CHANGE_NO_ROW = {"SubqueryAlias", "Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint", "CollectMetrics"}
+_CHANGE_NO_ROW = {
+    "SubqueryAlias",
+    "Repartition",
+    "RepartitionByExpression",
+    "RebalancePartitions",
+    "ResolvedHint",
+    "CollectMetrics",
+    "View",
+}
+_STATIC = "DataFrame"
 _STREAMING = ("StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation", "StreamingDataSourceV2Relation")
-_SEED = re.compile(r"\b(rand|randn|random|randstr|uniform|shuffle|uuid)\(((?:[^()]*, )?)-?\d{6,}L?\)")
-_LAMBDA = re.compile(r"\b[xyz]_\d+\b")
 _TUNING = re.compile(
-    r"^(max|min|start|ending|failon|latestfirst|kafka\.|fetchoffset|groupid|includeheaders|cleansource|sourcearchive|numpartitions|rowsper|rampup)",
+    r"^(max|min|start|ending|failon|latestfirst|kafka\.|fetchoffset|groupid|includeheaders|cleansource|sourcearchive|numpartitions|rowsper|rampup|ignore|filenameonly|path$)",
     re.I,
 )
 """Options that say how fast a source is read, or from where on, but not what it is."""
@@ -67,7 +75,8 @@ def lineages(flow: Dataflow, by_name: bool = False) -> dict[str, Lineage]:
 
 
 def says_all(flow: Dataflow, op: Op) -> bool:
-    """Whether an operator's lineage says all that its state depends on: there is no user's code and nothing random in it."""
+    """Whether an operator's lineage says all that its state depends on: there is no user's code and nothing random in it, and no static
+    DataFrame, of which it has only the columns."""
     if isinstance(op.node, ProcessNode):
         return False
     plans = [catalyst.analyzed(op.plan.selected)]
@@ -75,7 +84,11 @@ def says_all(flow: Dataflow, op: Op) -> bool:
         frame, steps = branch.begin(flow)
         plans += [catalyst.analyzed(frame)] if frame is not None else []
         plans += [_stepped(flow, branch)[1]] if steps else []
-    return all(map(is_without_code, plans)) and all(says_all(flow, above) for above in flow.upstream(op))
+    queries = catalyst.patterns(flow.session, ("PLAN_EXPRESSION",))
+    if not all(is_without_code(plan) and not any(plan.containsPattern(each) for each in queries) for plan in plans):
+        return False
+    static = any(line.strip().startswith(_STATIC) for read in lineages(flow)[op.id].reads for line in read)
+    return not static and all(says_all(flow, above) for above in flow.upstream(op))
 
 
 def is_without_code(plan: Any) -> bool:
@@ -88,14 +101,14 @@ def is_without_code(plan: Any) -> bool:
 def _branch(flow: Dataflow, branch: Branch, known: dict[str, Lineage], by_name: bool) -> list[str]:
     frame, steps = branch.begin(flow)
     if frame is not None:
-        below = lines(catalyst.analyzed(frame))
+        below = lines(flow.session, catalyst.analyzed(frame))
     else:
         above = flow.by_id[branch.source]
         below = [f"operator named {above.name}" if above.name and by_name else f"operator {known[above.id].fingerprint}"]
     if not steps:
         return below
     leaf, plan = _stepped(flow, branch)
-    return lines(plan, lambda node: below if node.equals(leaf) else None)
+    return lines(flow.session, plan, lambda node: below if node.equals(leaf) else None)
 
 
 def _stepped(flow: Dataflow, branch: Branch) -> tuple[Any, Any]:
@@ -110,9 +123,13 @@ def _stepped(flow: Dataflow, branch: Branch) -> tuple[Any, Any]:
 
 def _computes(op: Op) -> dict[str, object]:
     node, about = op.node, op.plan.description
-    named = ("operator", "window", "calls", "how", "with", "condition", "grid", "processor", "ttl")
-    found: dict[str, object] = {name: _stable(about[name]) for name in named if about.get(name) is not None}
+    named = ("operator", "window", "calls", "how", "with", "grid", "processor", "ttl")
+    found: dict[str, object] = {name: about[name] for name in named if about.get(name) is not None}
     found["keys"] = _keys(node)
+    if isinstance(node, JoinNode | ProductNode) and node.condition is not None:
+        session = op.plan.selected.sparkSession
+        pair = session.createDataFrame([], op.plan.schema)
+        found["condition"] = _texts(pair, [node.condition])[0]
     if op.plan.event_time_in_key and op.mode is OutputMode.COMPLETE:
         # In other modes windows are forgotten once they are over.
         found["mode"] = "complete"
@@ -135,27 +152,15 @@ def _texts(source: DataFrame, columns: list[Column]) -> list[str]:
     if not columns:
         return []
     plan = catalyst.analyzed(source.select(*columns))
-    return [_stable(str(each.sql())) for each in catalyst.items(plan.expressions())]
+    return [words(source.sparkSession, each, [catalyst.analyzed(source)]) for each in catalyst.items(plan.expressions())]
 
 
-def _stable(text: Any) -> Any:
-    """A text without what Spark makes up anew in each session: names of lambda variables, and seeds that nobody gave."""
-    if isinstance(text, list):
-        return [_stable(each) for each in text]
-    if not isinstance(text, str):
-        return text
-    names: dict[str, str] = {}
-    if "->" in text or "lambdafunction(" in text:
-        text = _LAMBDA.sub(lambda found: names.setdefault(found[0], f"{found[0][0]}_{len(names)}"), text)
-    return _SEED.sub(r"\1(\2)", text)
-
-
-def lines(plan: Any, leaf: Leaf = lambda node: None) -> list[str]:
+def lines(session: SparkSession, plan: Any, leaf: Leaf = lambda node: None) -> list[str]:
     """A plan in words, results first; of static DataFrames only the columns. ``leaf`` says what stands for a node, if anything does."""
-    return _lines(plan, leaf) or [_static(plan)]
+    return _lines(session, plan, leaf) or [_static(plan)]
 
 
-def _lines(node: Any, leaf: Leaf) -> list[str] | None:
+def _lines(session: SparkSession, node: Any, leaf: Leaf) -> list[str] | None:
     """None for what has no streaming leaf in it."""
     known = leaf(node)
     if known is not None:
@@ -163,14 +168,18 @@ def _lines(node: Any, leaf: Leaf) -> list[str] | None:
     kind = catalyst.class_name(node)
     if kind in _STREAMING:
         return [source_text(node)]
+    if kind == "WithCTE":
+        return _lines(session, node.plan(), _named(session, node, leaf))
     children = list(catalyst.items(node.children()))
-    below = [_lines(child, leaf) for child in children]
+    below = [_lines(session, child, leaf) for child in children]
     if all(each is None for each in below):
         return None
     shown = [[_static(child)] if each is None else each for child, each in zip(children, below, strict=True)]
     if kind in _CHANGE_NO_ROW:
         return shown[0]
-    line = f"{kind} {', '.join(_stable(str(each.sql())) for each in catalyst.items(node.expressions()))}".strip()
+    line = f"{kind} {', '.join(words(session, each, children) for each in catalyst.items(node.expressions()))}".strip()
+    if kind == "Generate" and node.outer():
+        line += " outer"
     if kind == "EventTimeWatermark":
         line += f" delay {node.delay().toString()}"
     if kind == "Join":
@@ -180,8 +189,21 @@ def _lines(node: Any, leaf: Leaf) -> list[str] | None:
     return [line, *(f"  {text}" for each in shown for text in each)]
 
 
+def _named(session: SparkSession, node: Any, leaf: Leaf) -> Leaf:
+    """What stands for queries that are named in a WITH clause, where they are used. Each may use those before it."""
+    found: dict[int, list[str] | None] = {}
+
+    def known(each: Any) -> list[str] | None:
+        return found.get(each.cteId()) if catalyst.class_name(each) == "CTERelationRef" else leaf(each)
+
+    for definition in catalyst.items(node.cteDefs()):
+        found[definition.id()] = _lines(session, definition.child(), known)
+    return known
+
+
 def _static(node: Any) -> str:
-    return f"DataFrame {_columns(node)}"
+    empty = not node.maxRows().isEmpty() and node.maxRows().get() == 0
+    return f"{'no rows of' if empty else _STATIC} {_columns(node)}"
 
 
 def _columns(node: Any) -> str:
@@ -197,11 +219,12 @@ def source_text(node: Any) -> str:
     """What a source reads: format, path or topic, and columns. Neither how fast it is read nor from where on."""
     kind = catalyst.class_name(node)
     name = str(node.sourceName()) if kind in ("StreamingRelation", "StreamingRelationV2") else kind
+    kept = {key: value for key, value in sorted(_options(node).items()) if not _TUNING.match(key) and not _SECRET.search(key)}
+    said = ", ".join(f"{key}={value}" for key, value in kept.items())
     if name.startswith("FileSource["):
         path = re.sub(r"^file:/+", "/", name.removeprefix("FileSource[").removesuffix("]"))
-        return f"{node.dataSource().className()} files of {path.rstrip('/')}: {_columns(node)}"
-    kept = {key: value for key, value in sorted(_options(node).items()) if not _TUNING.match(key) and not _SECRET.search(key)}
-    return f"{name} {', '.join(f'{key}={value}' for key, value in kept.items())}: {_columns(node)}"
+        return f"{node.dataSource().className()} files of {path.rstrip('/')}{said and f' ({said})'}: {_columns(node)}"
+    return f"{name} {said}: {_columns(node)}"
 
 
 def _options(node: Any) -> dict[str, str]:

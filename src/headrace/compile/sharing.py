@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile import catalyst
 from headrace.compile.lineage import is_without_code, lines
@@ -36,7 +36,8 @@ class Rest:
 
     def __str__(self) -> str:
         base = catalyst.analyzed(self.base)
-        return "; ".join(reversed(lines(catalyst.analyzed(self.frame), lambda node: [] if node.equals(base) else None)))
+        steps = lines(self.frame.sparkSession, catalyst.analyzed(self.frame), lambda node: [] if node.equals(base) else None)
+        return "; ".join(reversed(steps))
 
 
 def anchor(frame: DataFrame) -> Any:
@@ -49,7 +50,7 @@ def shared(frames: dict[str, DataFrame]) -> tuple[dict[str, DataFrame], dict[str
     chains = {name: _chain(frame) for name, frame in frames.items()} if len(frames) > 1 else {name: [] for name in frames}
     groups: list[list[str]] = []
     for name, chain in chains.items():
-        mine = next((group for group in groups if _same(chains[group[0]][-1], chain[-1])), None)
+        mine = next((group for group in groups if _same(frames[name].sparkSession, chains[group[0]][-1], chain[-1])), None)
         groups.append([name]) if mine is None else mine.append(name)
     sources: dict[str, DataFrame] = {}
     found: dict[str, tuple[str, Rest | None]] = {}
@@ -58,7 +59,7 @@ def shared(frames: dict[str, DataFrame]) -> tuple[dict[str, DataFrame], dict[str
             sources[first], found[first] = frames[first], (first, None)
             continue
         session = frames[first].sparkSession
-        depth = _depth_in_common([chains[name] for name in (first, *others)])
+        depth = _depth_in_common(session, [chains[name] for name in (first, *others)])
         sources[first] = catalyst.frame_of(session, chains[first][-depth])
         for name in (first, *others):
             whole = depth == len(chains[name])
@@ -91,21 +92,37 @@ def _below(node: Any, stay: list[Any]) -> Any | None:
     return streaming[0]
 
 
-def _depth_in_common(chains: list[list[Any]]) -> int:
+def _depth_in_common(session: SparkSession, chains: list[list[Any]]) -> int:
     """How many nodes from the lowest one upwards are the same in all chains."""
     depth = 1
     for nodes in list(zip(*(reversed(chain) for chain in chains), strict=False))[1:]:
-        if not all(_same(nodes[0], node) for node in nodes[1:]):
+        if not all(_same(session, nodes[0], node) for node in nodes[1:]):
             break
         depth += 1
     return depth
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two plans give the same rows of the same source. Watermarks have ids of their own, so plans may differ in name only."""
+def _same(session: SparkSession, one: Any, other: Any) -> bool:
+    """Whether two plans give the same rows of the same source, in the same columns. Spark itself says so, once watermarks, which have ids
+    of their own, have the same ones: words would not tell ``explode`` from ``explode_outer``, nor two columns of one name."""
     if one.equals(other):
         return True
     mine, theirs = ([node for node in catalyst.walk(plan) if not node.children().size()] for plan in (one, other))
     if len(mine) != len(theirs) or not all(a.equals(b) for a, b in zip(mine, theirs, strict=True)):
         return False
-    return is_without_code(one) and is_without_code(other) and lines(one) == lines(other)
+    if not is_without_code(one) or not is_without_code(other) or one.schema().json() != other.schema().json():
+        return False
+    return bool(_without_ids(session, one).sameResult(_without_ids(session, other)))
+
+
+def _without_ids(session: SparkSession, plan: Any) -> Any:
+    """The plan with one and the same id for all watermarks."""
+    jvm: Any = session._jvm
+    same = jvm.java.util.UUID(0, 0)
+
+    def replacement(node: Any) -> Any | None:
+        if catalyst.class_name(node) != "EventTimeWatermark":
+            return None
+        return node.copy(same, node.eventTime(), node.delay(), catalyst.rewrite(session, node.child(), replacement))
+
+    return catalyst.rewrite(session, plan, replacement)

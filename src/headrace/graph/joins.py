@@ -170,6 +170,11 @@ def _names(stream: Stream, other: Stream, on: Any, where: str) -> tuple[tuple[st
     found = []
     for which, each in (("left", stream), ("right", other)):
         by_lower = {column.lower(): column for column in each.columns}
+        if len(by_lower) < len(each.columns):
+            lower = [column.lower() for column in each.columns]
+            double = ", ".join(column for column in each.columns if lower.count(column.lower()) > 1)
+            wanted = "names that differ by more than case"
+            raise QueryError(where=where, wanted=wanted, found=f"{double} on the {which} side", hint="rename columns before the join")
         missing = [name for name in names if name.lower() not in by_lower]
         if missing:
             raise QueryError(

@@ -291,7 +291,7 @@ class Stream(missing.Helpful):
         names = list(subset) if subset is not None else self.columns
         checked(where, lambda: self.frame.select(*[quoted(name) for name in names]))
         by_lower = {c.lower(): c for c in self.columns}
-        resolved = tuple(dict.fromkeys(by_lower.get(n.lower(), n) for n in names))
+        resolved = tuple(dict.fromkeys(n if n in self.columns else by_lower.get(n.lower(), n) for n in names))
         return self._after(DedupNode(self, resolved, where))
 
     drop_duplicates = dropDuplicates

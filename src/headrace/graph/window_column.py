@@ -6,7 +6,9 @@ from typing import Any
 
 from py4j.java_gateway import get_field
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import StructType
 
 from headrace.compile.catalyst import checked, class_name, items
 from headrace.errors import QueryError, UnsupportedError
@@ -17,7 +19,7 @@ from headrace.graph.origin import user_line
 def as_window(session: SparkSession, source: DataFrame, column: Column, where: str) -> WindowSpec | SessionSpec | None:
     """The window that a grouping column asks for, or None if it is a column like any other."""
     node: Any = column._jc.node()  # type: ignore[operator]
-    name = "window"
+    name = None
     if class_name(node) == "Alias":
         name, node = node.name().apply(0), node.child()
     if class_name(node) != "UnresolvedFunction":
@@ -32,12 +34,17 @@ def as_window(session: SparkSession, source: DataFrame, column: Column, where: s
             raise UnsupportedError(where=where, found="a gap that differs from row to row", supported=("a duration such as '5 minutes'",))
         gap_us = _microseconds(session, arguments[1], where)
         checked(where, lambda: source.groupBy(column).count())
-        return SessionSpec(name if name != "window" else "session_window", time, gap_us)
+        return SessionSpec(name or "session_window", _instant(source, time), gap_us)
     size, *rest = [_microseconds(session, argument, where) for argument in arguments[1:]]
     advance = rest[0] if rest else size
     offset = rest[1] if len(rest) > 1 else 0
     checked(where, lambda: source.groupBy(column).count())
-    return WindowSpec(name, time, size, advance, offset % advance)
+    return WindowSpec(name or "window", _instant(source, time), size, advance, offset % advance)
+
+
+def _instant(source: DataFrame, time: Column) -> Column:
+    """A window that an aggregate has made stands for its last moment, as in Spark."""
+    return F.window_time(time) if isinstance(source.select(time).schema.fields[0].dataType, StructType) else time
 
 
 def count_window(size: int, advance: int | None = None, order: str = "event time") -> CountSpec:

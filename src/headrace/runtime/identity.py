@@ -234,7 +234,7 @@ def _sources(flow: Dataflow) -> list[dict[str, Any]]:
     found = []
     for name, frame in flow.sources.items():
         readers = sorted(op.id for op in flow.ops if any(branch.source == name for branch in op.branches))
-        found.append({"reads": sources_in(analyzed(frame)), "anchor": digest(lines(anchor(frame))), "readers": readers})
+        found.append({"reads": sources_in(analyzed(frame)), "anchor": digest(lines(flow.session, anchor(frame))), "readers": readers})
     return found
 
 

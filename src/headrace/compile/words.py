@@ -1,0 +1,67 @@
+"""Expressions in words that are the same in every session, and that differ where expressions do.
+
+Spark's own SQL of an expression is nearly that. It does not tell columns of one name apart, nor the variables of a lambda function.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headrace.compile import catalyst
+
+_SEED = re.compile(r"\b(rand|randn|random|randstr|uniform|shuffle|uuid)\(((?:[^()]*, )?)-?\d{6,}L?\)")
+_QUOTED = re.compile(r"`(?:[^`]|``)*`")
+_LAMBDA = re.compile(r"\b[xyz]_\d+\b")
+
+
+def words(session: SparkSession, expression: Any, inputs: list[Any]) -> str:
+    """An expression over the results of some plans. Seeds that Spark drew and names that it made up are left out."""
+    replaced: dict[int, Any] = _alike(inputs)
+    if "namedlambdavariable(" in str(expression.sql()):
+        replaced |= _variables(session, expression)
+    if replaced:
+
+        def replacement(part: Any) -> Any | None:
+            named = catalyst.class_name(part) in ("AttributeReference", "NamedLambdaVariable")
+            return replaced.get(part.exprId().id()) if named else None
+
+        expression = catalyst.rewrite(session, expression, replacement)
+    text = _QUOTED.sub(_without_variables, str(expression.sql()))
+    return text if expression.deterministic() else _SEED.sub(r"\1(\2)", text)
+
+
+def _alike(inputs: list[Any]) -> dict[int, Any]:
+    """Columns that share a name with others, under names that say which they are."""
+    names = [str(name).lower() for plan in inputs for name in plan.schema().fieldNames()]
+    if len(set(names)) == len(names):
+        return {}
+    found: dict[int, Any] = {}
+    columns = (column for plan in inputs for column in catalyst.items(plan.output()))
+    for at, (name, column) in enumerate(zip(names, columns, strict=True)):
+        if names.count(name) > 1:
+            found.setdefault(column.exprId().id(), column.withName(f"{column.name()} in column {at}"))
+    return found
+
+
+def _variables(session: SparkSession, expression: Any) -> dict[int, Any]:
+    """Variables of lambda functions, numbered as they come."""
+    jvm: Any = session._jvm
+    expressions, none = jvm.org.apache.spark.sql.catalyst.expressions, jvm.PythonUtils.toSeq([])
+    metadata = jvm.org.apache.spark.sql.types.Metadata.empty()
+    found: dict[int, Any] = {}
+    for part in catalyst.walk(expression):
+        if catalyst.class_name(part) == "NamedLambdaVariable" and (key := part.exprId().id()) not in found:
+            name = f"variable {len(found)}"
+            found[key] = expressions.AttributeReference(name, part.dataType(), part.nullable(), metadata, part.exprId(), none)
+    return found
+
+
+def _without_variables(quoted: re.Match[str]) -> str:
+    """Columns that nobody named are called by what they are, and there variables of lambda functions have names that Spark makes up."""
+    text, names = quoted[0], dict[str, str]()
+    if "lambdafunction(" not in text:
+        return text
+    return _LAMBDA.sub(lambda found: names.setdefault(found[0], f"{found[0][0]}_{len(names)}"), text)

@@ -212,8 +212,8 @@ def test_late_files_of_zombies_never_count_and_are_swept(
         # Whole and well-formed, of another run of the query or of another attempt: only their names are not in a manifest.
         for file in sorted((folder / name).iterdir())[:2]:
             parts = file.stem.split("-")
-            zombie = file.with_name("-".join([*parts[:3], "e0badbad0", "a77", *parts[5:]]) + ".arrow")
-            retry = file.with_name("-".join([*parts[:4], "a78", *parts[5:]]) + ".arrow")
+            zombie = file.with_name("-".join([*parts[:3], "e0badbad0", "a999977", *parts[5:]]) + ".arrow")
+            retry = file.with_name("-".join([*parts[:4], "a999978", *parts[5:]]) + ".arrow")
             for copied in (zombie, retry):
                 shutil.copy(file, copied)
                 late.append(copied)

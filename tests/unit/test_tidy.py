@@ -25,6 +25,7 @@ LAYERS = (
     ("runtime",),
     ("", "testing", "sim", "bench", "demo", "report"),
     ("cli", "dashboard"),
+    ("__main__",),
 )
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}
 

@@ -30,7 +30,7 @@ from headrace.runtime.query import HeadraceQuery
 
 KEYS = 500
 FILES_PER_S = 2
-KEEP_FILES_S = 20
+KEEP_FILES_S = 180
 """How long a source file stays after it was written; by then it has been read, or the query has fallen behind."""
 TELL_S = 60
 TOTALS = "totals"
@@ -86,6 +86,7 @@ class Soak:
     """Rows a second."""
     every_s: float = 5.0
     rescale_s: float = 30.0
+    trigger_s: float = 1.0
     seed: int = 7
     samples: list[dict[str, float]] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -120,7 +121,7 @@ class Soak:
             self.ended.set()
             feeder.join()
             query.processAllAvailable()
-            self.rows_counted = query.state(TOTALS).agg(F.sum("count(1)")).first()[0]
+            self.rows_counted = query.state(TOTALS).agg(F.sum("n")).first()[0]
         finally:
             self.ended.set()
             feeder.join()
@@ -146,7 +147,7 @@ class Soak:
         writers = [total, window.writeStream.outputMode("append"), once.writeStream.outputMode("append")]
         options = {"headrace.versionsToKeep": "5", "headrace.depthMax": "4"}
         writers = [writer.options(**options).foreachBatch(_count) for writer in writers]
-        return hr.start(*writers, checkpointLocation=str(self.checkpoint))
+        return hr.start(*writers, checkpointLocation=str(self.checkpoint), processingTime=f"{self.trigger_s} seconds")
 
     def _feed(self) -> None:
         random, number = Random(self.seed), 0

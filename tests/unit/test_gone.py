@@ -1,12 +1,15 @@
-"""What a query says when Spark's JVM was killed under it."""
+"""What a query says when Spark's JVM was killed under it, or has no disk left to write to."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from py4j.protocol import Py4JError
 
-from headrace.errors import SessionError
+from headrace.errors import SessionError, StorageError
+from headrace.runtime.failures import of_batch
 from headrace.runtime.query import HeadraceQuery
 
 
@@ -21,3 +24,11 @@ def test_that_spark_has_died_is_an_error_of_ours() -> None:
     )
     with pytest.raises(SessionError, match="Spark has ended under the query"):
         query.awaitTermination()
+
+
+def test_a_full_disk_of_sparks_own_is_told_as_one() -> None:
+    """Java's exceptions that PySpark has no class for come as py4j's."""
+    failure = Py4JError("An error occurred while calling o1.collect: java.io.IOException: No space left on device")
+    told = of_batch(failure, 3, Path("/data/q"))
+    assert isinstance(told, StorageError)
+    assert "free some space" in str(told)

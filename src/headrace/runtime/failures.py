@@ -60,7 +60,7 @@ def of_batch(failure: Exception, version: int, location: Path) -> HeadraceError:
         hint = "use a wider type or a try_ function, filter such rows, or turn spark.sql.ansi.enabled off"
         hint = f"{hint}; a restart goes on with this batch"
         return QueryError("a row does not fit the query's expressions", where=where, found=first_line(failure), hint=hint)
-    if isinstance(failure, PySparkException) and (full := storage_error_in(str(failure), location)) is not None:
+    if isinstance(failure, PySparkException | Py4JError) and (full := storage_error_in(str(failure), location)) is not None:
         return full
     hint = f"nothing of batch {version} is lost: a restart runs it again"
     error = BatchFailedError(summary(failure), where=where, hint=hint, details=full_text(failure))

@@ -95,7 +95,7 @@ def _refuse_doubtful_twins(flow: Dataflow, known: dict[str, Lineage]) -> None:
                 "after a restart nobody could say whose state is whose",
                 where=op.where,
                 wanted="operators that can be told apart",
-                found=f"two of kind {op.plan.operator_id} with the same input, whose functions or static rows may differ (one: {other.where})",
+                found=f"two of kind {op.plan.operator_id} with one input, whose functions or static rows may differ: {other.where}",
                 hint="give them names: .named('...') behind each",
             )
 

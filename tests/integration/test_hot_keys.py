@@ -63,6 +63,27 @@ def test_a_hot_key_is_spread_and_its_windows_are_whole(spark: SparkSession, tmp_
     assert max(gathered) > 0.85 * ROWS
 
 
+def sizes(rows: Any) -> Any:
+    """Windows over windows: those of a minute, whatever their key."""
+    ended = windowed(rows).groupBy(F.window(F.window_time("window"), "60 seconds"))
+    return ended.agg(F.count("*").alias("windows"), F.sum("count(1)").alias("rows"))
+
+
+def test_windows_that_close_together_with_those_they_are_made_of_are_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """What one flush gives and closes lies with the owner of its slot, also where the slot is spread."""
+    rows = skewed(tmp_path)
+
+    def spread_behind(query: hr.HeadraceQuery) -> None:
+        if query.lastProgress is not None:
+            query.spread([(0, 4096)], list(query.routing())[-1])
+
+    found = ours(spark, [rows], sizes, "append", tmp_path, between=spread_behind, instances=3, combine="never")
+    end = int((START + timedelta(seconds=END_S - 200)).timestamp()) * 1_000_000
+    wanted = [row for row in spark_batch(spark, [rows], sizes).rows if row[0][1] < end]
+    assert wanted
+    assert_same_rows(found.rows, wanted, found.columns, "windows over windows")
+
+
 def test_what_must_tell_current_values_is_not_spread(spark: SparkSession, tmp_path: Path) -> None:
     rows = skewed(tmp_path)
     running = hr.stream(rows.stream(spark, tmp_path / "in")).groupBy("k").agg(F.sum("v"))

@@ -293,7 +293,8 @@ class BatchLoop:
             due = op.mode in op.plan.flushes and self._is_due(op, late_ms, reached_ms, states)
             if due or any(up.id in specs for up in self.flow.upstream(op)):
                 spec = self._spec(op, version, late_ms, now_ms, states)
-                specs[op.id] = replace(spec, until_ms=_held(reached_ms, op))
+                # Rows of a flush go to the owners of their slots: what another instance kept of them, the owner could not close now.
+                specs[op.id] = replace(spec, until_ms=_held(reached_ms, op), routing=replace(spec.routing, spread=()))
         return {name: self._passing(self.flow.by_id[name], spec, specs) for name, spec in specs.items()}
 
     def _is_due(self, op: Op, late_ms: int, reached_ms: int, states: dict[str, tuple[RunRef, ...]]) -> bool:

@@ -6,12 +6,16 @@ logarithmic number of times.
 
 The slots are cut by a grid into regions small enough that merging all of a region's rows stays within the budget; regions are merged
 one by one, the deepest first, and the rest waits for the next batch. So no batch ever waits for a big merge, and since the grid does not
-move, files do not splinter.
+move, merging does not splinter files.
+
+Changes of routing do: each cuts the slots at other places, and what lies between two cuts is merged by itself from then on. A region with
+several such splinters is merged as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +28,9 @@ from headrace.state.merge import merge_rows, without_expired
 from headrace.state.run import RunReader, RunRef, write_run
 from headrace.state.slots import SlotRanges, Stack, restrict, stacks
 
+SPLINTERS_MAX = 4
+SPLINTER_SHARE = 1 / 100
+"""A stretch of slots with less than this share of the budget is a splinter; more than ``SPLINTERS_MAX`` in a region are merged."""
 SIMILAR = 1.5
 """A run joins a merge if it is at most this many times larger than all newer ones in it together."""
 
@@ -58,7 +65,7 @@ class Compactor:
         """Merge until no stack is too deep or the budget is spent; returns the references and the rows merged."""
         spent = 0
         width = region_width(sum(ref.rows for ref in refs), sum(hi - lo for lo, hi in ranges), rows_max)
-        while spent < rows_max and (merge := choose(self._stacks(refs, ranges, width), self.depth_max, rows_max - spent)) is not None:
+        while spent < rows_max and (merge := self._next(self._stacks(refs, ranges, width), rows_max, rows_max - spent, width)) is not None:
             parts = [self.reader.open(part) for ref in merge.refs if (part := restrict(ref, merge.lo, merge.hi)) is not None]
             spent += sum(part.rows.num_rows for part in parts) + 1
             rows = merge_rows([p.rows for p in parts], self.layout, self.combine, keep_deleted=not merge.reaches_oldest)
@@ -72,10 +79,14 @@ class Compactor:
             refs = merged + [rest for ref in refs for rest in self._outside(ref, merge)]
         return refs, spent
 
+    def _next(self, piled: list[Stack], budget: int, left: int, width: int) -> Merge | None:
+        """Deep stacks come first: every look-up goes through them."""
+        return choose(piled, self.depth_max, left) or mend(piled, width, left, SPLINTER_SHARE * budget)
+
     def _stacks(self, refs: list[RunRef], ranges: SlotRanges, width: int) -> list[Stack]:
         cut: list[Stack] = []
         for stack in stacks(refs, ranges, width):
-            parts = same_fragment(list(stack.refs), self.backed_up)
+            parts = same_fragment(list(stack.refs), self.backed_up) or [[]]
             cut.extend(Stack(stack.lo, stack.hi, tuple(part), has_older=part is not parts[-1]) for part in parts)
         return cut
 
@@ -103,6 +114,27 @@ def choose(piled: list[Stack], depth_max: int, rows_max: int) -> Merge | None:
             break
         total, hi = total + more, right.hi
     return Merge(stack.lo, hi, stack.refs[begin:end], reaches_oldest=end == len(stack.refs) and not stack.has_older)
+
+
+def mend(piled: list[Stack], width: int, rows_max: int, splinter_rows: float) -> Merge | None:
+    """The merge of a whole region that has many splinters, as the budget allows. Nothing else may lie below it."""
+    for _, each in itertools.groupby(_by_neighbours(piled), key=lambda pair: (pair[0], pair[1].lo // width)):
+        region = [stack for _, stack in each]
+        sizes = [sum(_rows_in(ref, stack) for ref in stack.refs) for stack in region]
+        splinters = sum(1 for stack, size in zip(region, sizes, strict=True) if stack.refs and size < splinter_rows)
+        if splinters > SPLINTERS_MAX and sum(sizes) <= rows_max and not any(stack.has_older for stack in region):
+            refs = {(ref.file, ref.lo): ref for stack in region for ref in stack.refs}
+            newest_first = sorted(refs.values(), key=lambda ref: -ref.seq)
+            return Merge(region[0].lo, region[-1].hi, tuple(newest_first), reaches_oldest=True)
+    return None
+
+
+def _by_neighbours(piled: list[Stack]) -> Iterator[tuple[int, Stack]]:
+    """Stacks with the number of the contiguous range that they lie in."""
+    number, end = 0, None
+    for stack in piled:
+        number, end = number + (end is not None and stack.lo != end), stack.hi
+        yield number, stack
 
 
 def region_width(rows: int, slots: float, rows_max: int) -> int:

@@ -13,8 +13,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.compile.catalyst import Binding, analyzed, can_be_optimized_early, class_name, frame_of, items, optimized, walk
 from headrace.errors import require
+from headrace.spark.gateway import class_name, items
+from headrace.spark.plans import Binding, analyzed, can_be_optimized_early, frame_of, optimized
+from headrace.spark.trees import walk
 
 Frames = Mapping[str, DataFrame]
 """Leaves by name."""

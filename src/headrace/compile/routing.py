@@ -11,9 +11,9 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.compile import catalyst
 from headrace.compile.homes import INSTANCE, PARTITIONS_MIN
 from headrace.ids import SLOT_BITS, hash_at
+from headrace.spark import expressions, gateway, plans
 from headrace.state.layout import HASH, SUB
 from headrace.state.routing import WHOLE, Routing
 from headrace.state.units import Units
@@ -79,7 +79,7 @@ def _both_of(context: SparkContext, routing: Routing) -> Column:
 def _by_unit(context: SparkContext, units: Units, table: npt.NDArray[np.int64], kind: str) -> Column:
     """What a table says of a row's unit. It goes in as one string: building a literal list of 4096 numbers takes Catalyst seconds."""
     text = F.split(F.lit(",".join(map(str, table))), ",").cast(f"array<{kind}>")
-    return F.get(catalyst.folded(SparkSession(context), text), _unit(units))
+    return F.get(expressions.folded(SparkSession(context), text), _unit(units))
 
 
 def _unit(units: Units) -> Column:
@@ -100,13 +100,13 @@ def claim_one_partition(frame: DataFrame) -> DataFrame:
     """
     session: Any = frame.sparkSession
     jvm: Any = session._jvm
-    plan = catalyst.analyzed(frame)
+    plan = plans.analyzed(frame)
     # A micro-batch is such an RDD already; around another one Spark would copy every row once more.
-    rdd = plan.rdd() if catalyst.class_name(plan) == "LogicalRDD" else frame._jdf.queryExecution().toRdd()
+    rdd = plan.rdd() if gateway.class_name(plan) == "LogicalRDD" else frame._jdf.queryExecution().toRdd()
     physical = jvm.org.apache.spark.sql.catalyst.plans.physical
     one = getattr(getattr(physical, "SinglePartition$"), "MODULE$")
     none = jvm.scala.Option.empty()
     relation = jvm.org.apache.spark.sql.execution.LogicalRDD(
         plan.output(), rdd, one, jvm.PythonUtils.toSeq([]), False, none, session._jsparkSession, none, none, False
     )
-    return catalyst.frame_of(session, relation)
+    return plans.frame_of(session, relation)

@@ -7,8 +7,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headrace.compile.catalyst import analyzed, class_name, items, patterns, walk
 from headrace.errors import SessionError, SourceError, UnsupportedError
+from headrace.spark.gateway import class_name, items
+from headrace.spark.plans import analyzed
+from headrace.spark.trees import patterns, walk
 
 _WITHOUT_REPLAY = ("socket", "TextSocket")
 _SELECTING = ("select", "selectExpr", "withColumn", "withColumns")

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StructType
 
-from headrace.compile.catalyst import checked, class_name, items
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import CountSpec, SessionSpec, WindowSpec
 from headrace.graph.origin import user_line
+from headrace.spark.gateway import checked, class_name, items
 
 
 def as_window(session: SparkSession, source: DataFrame, column: Column, where: str) -> WindowSpec | SessionSpec | None:

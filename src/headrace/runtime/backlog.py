@@ -18,8 +18,10 @@ from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame
 
-from headrace.compile.catalyst import analyzed, class_name, walk
 from headrace.runtime.offsets import OffsetBacklog, SourceOffsets
+from headrace.spark.gateway import class_name
+from headrace.spark.plans import analyzed
+from headrace.spark.trees import walk
 
 COMPACT = ".compact"
 """Ends the names of log entries that have all entries before them as well."""

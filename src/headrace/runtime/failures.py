@@ -15,8 +15,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from headrace.compile.catalyst import first_line
 from headrace.errors import BatchFailedError, HeadraceError, QueryError, SessionError
+from headrace.spark.gateway import first_line
 from headrace.state.disk import storage_error_in
 
 DATA_EXCEPTIONS = "22"

@@ -18,8 +18,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from headrace.compile.catalyst import first_line
 from headrace.errors import SessionError
+from headrace.spark.gateway import first_line
 
 DEFAULT = "python3"
 PROBE_SECONDS_MAX = 120

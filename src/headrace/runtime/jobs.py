@@ -17,7 +17,6 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.compile.catalyst import nothing
 from headrace.compile.dataflow import BATCH, Dataflow, Op
 from headrace.compile.homes import INSTANCE, at_home
 from headrace.compile.prepared import Frames, Preparations
@@ -31,6 +30,7 @@ from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import staged_frame
 from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec
 from headrace.runtime.task_files import reports_left
+from headrace.spark.plans import empty_frame
 from headrace.state.manifest import StagedFile
 
 FLUSH_ROWS_HERE = 2_000_000
@@ -180,7 +180,7 @@ class Jobs:
 
         def build(frames: Frames) -> DataFrame:
             ports = zip(op.plan.inputs, (self.flow.rows(port, frames) for port in op.ports), strict=True)
-            rows = op.plan.select(tuple(nothing(self.session, like.schema) if there is None else there for like, there in ports))
+            rows = op.plan.select(tuple(empty_frame(self.session, like.schema) if there is None else there for like, there in ports))
             return rows if combine else op.plan.projected(rows)
 
         rows = self.preparations.frame((op.id, combine, *frames), build, frames, self.session)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import SparkSession
 
 from headrace.compile.aggregates import check_mode
-from headrace.compile.catalyst import first_line
 from headrace.compile.dataflow import Dataflow, Op, compile_flow
 from headrace.config import Config
 from headrace.control.elastic import Elastic
@@ -38,6 +37,7 @@ from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.session import check_session, starting
 from headrace.runtime.sinks import Sink
+from headrace.spark.gateway import first_line
 from headrace.state.layout import Layout
 from headrace.state.routing import Routing
 

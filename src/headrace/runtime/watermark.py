@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.compile.catalyst import class_name, items, walk
 from headrace.errors import InvariantError
+from headrace.spark.gateway import class_name, items
+from headrace.spark.trees import walk
 
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 

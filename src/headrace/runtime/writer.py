@@ -7,7 +7,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headrace.compile.catalyst import checked, first_line
 from headrace.control.elastic import Elastic
 from headrace.errors import QueryError, SinkError, UnsupportedError
 from headrace.graph import missing
@@ -19,6 +18,7 @@ from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.sinks import SinkRequest, make_sink
 from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
 from headrace.runtime.start import Manner, Output, start_query
+from headrace.spark.gateway import checked, first_line
 
 
 class StreamWriter(missing.Helpful):

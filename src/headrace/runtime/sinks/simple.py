@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 
-from headrace.compile.catalyst import nothing
 from headrace.errors import SinkError
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.sinks.base import Sink, SinkRequest
+from headrace.spark.plans import empty_frame
 
 ONLY_APPENDS = ("kafka",)
 """Formats whose batch writers refuse to overwrite."""
@@ -27,7 +27,7 @@ class MemorySink(Sink):
         jvm: Any = request.session._jvm
         streaming = jvm.org.apache.spark.sql.execution.streaming.sources
         self._sink = streaming.MemorySink()
-        none = nothing(request.session, request.schema)
+        none = empty_frame(request.session, request.schema)
         plan = streaming.MemoryPlan(self._sink, none._jdf.queryExecution().analyzed().output())
         self._table = jvm.org.apache.spark.sql.classic.Dataset.ofRows(request.session._jsparkSession, plan)
 
@@ -37,7 +37,7 @@ class MemorySink(Sink):
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         if rows is None:
-            rows = nothing(self.request.session, self.request.schema)
+            rows = empty_frame(self.request.session, self.request.schema)
         self._sink.write(version, self.request.mode is OutputMode.COMPLETE, rows._jdf.collect())
 
 
@@ -55,7 +55,7 @@ class ConsoleSink(Sink):
         truncate = self.request.options.get("truncate", "true").lower() == "true"
         print(f"{'-' * 43}\nBatch: {version}\n{'-' * 43}")
         if rows is None:
-            rows = nothing(self.request.session, self.request.schema)
+            rows = empty_frame(self.request.session, self.request.schema)
         rows.show(count, truncate)
 
 
@@ -74,7 +74,7 @@ class ForeachBatchSink(Sink):
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         assert self.request.foreach_batch is not None
-        frame = rows if rows is not None else nothing(self.request.session, self.request.schema)
+        frame = rows if rows is not None else empty_frame(self.request.session, self.request.schema)
         self.request.foreach_batch(frame, version)
 
 

@@ -42,7 +42,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     tree = plans.analyzed(analysed)
     if gateway.class_name(tree) != "Aggregate":
         raise UnsupportedError(where=node.where, found="a function over the aggregates that gives several rows or looks at other groups")
-    groups = [_without_alias(g) for g in gateway.items(tree.groupingExpressions())]
+    groups = [expressions.without_alias(g) for g in gateway.items(tree.groupingExpressions())]
     results = list(gateway.items(tree.aggregateExpressions()))[-len(node.aggregates) :]
     calls = _calls(results)
     context = Context(session, *_event_time(staged), ansi=session.conf.get("spark.sql.ansi.enabled") == "true")
@@ -131,10 +131,6 @@ def _calls(results: list[Any]) -> dict[str, Any]:
     return found
 
 
-def _without_alias(expression: Any) -> Any:
-    return expression.child() if gateway.class_name(expression) == "Alias" else expression
-
-
 def _event_time(frame: DataFrame) -> tuple[Column | None, T.DataType]:
     for output in gateway.items(plans.analyzed(frame).output()):
         if output.metadata().contains(expressions.WATERMARK_KEY):
@@ -191,20 +187,20 @@ class _Finisher:
             for text, piece in self.pieces.items()
         }
         outputs = [self._key(key).alias(key.name) for key in self.keys]
-        to_expression: Any = self.session._jvm.org.apache.spark.sql.classic.ExpressionUtils.expression  # type: ignore[union-attr]
-        shown_keys = [_without_alias(to_expression(c._jc)) for c in outputs]
+        to_expression = expressions.expression_maker(self.session)
+        shown_keys = [expressions.without_alias(to_expression(c)) for c in outputs]
 
         def replaced(expression: Any) -> Any | None:
             """An aggregate by its result; a grouping column, which a result may use too, by the key."""
             if gateway.class_name(expression) == "AggregateExpression":
-                return to_expression(finished[expressions.text(expression)]._jc)
+                return to_expression(finished[expressions.text(expression)])
             return next((key for group, key in zip(self.groups, shown_keys, strict=True) if group.semanticEquals(expression)), None)
 
         if self.node.window is not None and self.kind.shown is not None:
             shown, name = (self.kind.shown_state if state else None) or (self.kind.shown, self.node.window.name)
             outputs.insert(self.node.window_at, shown.alias(name))
         for result in self.results:
-            rewritten = trees.rewrite(self.session, _without_alias(result), replaced)
+            rewritten = trees.rewrite(self.session, expressions.without_alias(result), replaced)
             outputs.append(expressions.column(self.session, rewritten).alias(result.name()))
         return lambda frame: frame.select(*outputs)
 
@@ -243,8 +239,7 @@ def _evaluate(session: SparkSession, call: Any, piece: Piece, columns: list[Colu
     function = call.aggregateFunction()
     while hasattr(function, "replacement") and gateway.class_name(function) in REPLACED:
         function = function.replacement()
-    jvm: Any = session._jvm
-    to_expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
+    to_expression = expressions.expression_maker(session)
     by_id = {a.exprId().toString(): a.name() for a in gateway.items(function.aggBufferAttributes())}
     buffers = piece.buffers(columns)
 
@@ -252,7 +247,7 @@ def _evaluate(session: SparkSession, call: Any, piece: Piece, columns: list[Colu
         if gateway.class_name(expression) != "AttributeReference":
             return None
         name = by_id.get(expression.exprId().toString())
-        return to_expression(buffers[name]._jc) if name in buffers else None
+        return to_expression(buffers[name]) if name in buffers else None
 
     return expressions.column(session, trees.rewrite(session, function.evaluateExpression(), replaced))
 

@@ -39,7 +39,6 @@ class Boundary:
 def boundary(frame: DataFrame, shared: bool = False) -> Boundary | None:
     """Below the lowest step that multiplies rows, as far as steps may move; None if there is none. ``shared``: several read the rows."""
     session = frame.sparkSession
-    jvm: Any = session._jvm
     # The time of a batch, queries of their own: their meaning is the streaming plan's.
     stay = trees.patterns(session, trees.MOMENTARY)
     above, found = [], 0
@@ -53,8 +52,7 @@ def boundary(frame: DataFrame, shared: bool = False) -> Boundary | None:
     lowest = above[found - 1].child()
     used = {each.exprId().id() for step in above[:found] for each in gateway.items(step.references().toSeq())}
     columns = [each for each in gateway.items(lowest.output()) if each.exprId().id() in used]
-    pruned = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(jvm.PythonUtils.toSeq(columns), lowest)
-    below = plans.frame_of(session, pruned)
+    below = plans.frame_of(session, plans.project(session, columns, lowest))
     whole = trees.rewrite(session, root, lambda each: plans.analyzed(below) if each.equals(lowest) else None)
     return Boundary(below, whole)
 

@@ -112,17 +112,5 @@ def _same(session: SparkSession, one: Any, other: Any) -> bool:
         return False
     if not is_without_code(one) or not is_without_code(other) or one.schema().json() != other.schema().json():
         return False
-    return bool(_without_ids(session, one).sameResult(_without_ids(session, other)))
-
-
-def _without_ids(session: SparkSession, plan: Any) -> Any:
-    """The plan with one and the same id for all watermarks."""
-    jvm: Any = session._jvm
-    same = jvm.java.util.UUID(0, 0)
-
-    def replacement(node: Any) -> Any | None:
-        if gateway.class_name(node) != "EventTimeWatermark":
-            return None
-        return node.copy(same, node.eventTime(), node.delay(), trees.rewrite(session, node.child(), replacement))
-
-    return trees.rewrite(session, plan, replacement)
+    alike = plans.with_equal_watermark_ids
+    return bool(alike(session, one).sameResult(alike(session, other)))

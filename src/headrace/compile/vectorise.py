@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 
 from headrace.compile.types import is_binary_collated
@@ -125,7 +123,7 @@ def _constant(node: Any) -> Expr | None:
     kind = _type_of(node)
     try:
         value = node.eval(None)
-    except (Py4JError, PySparkException):
+    except gateway.SPARK_ERRORS:
         return None
     if value is None:
         return E.Literal(None, kind)

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import require
 from headrace.spark.expressions import WATERMARK_KEY
-from headrace.spark.gateway import class_name, items, java_frame, java_session, jvm_of, seq_maker
+from headrace.spark.gateway import class_name, items, java_frame, java_session, jvm_of, seq, seq_maker
 from headrace.spark.trees import MOMENTARY, contains_any, patterns, rewrite, walk
 
 _ROWS_AT_HAND = {"LogicalRDD", "LocalRelation", "Range", "OneRowRelation"}
@@ -47,6 +47,23 @@ def frame_of(session: SparkSession, plan: Any, analyzed: bool = False) -> DataFr
     if analyzed:
         plan.setAnalyzed()
     return DataFrame(jvm_of(session).org.apache.spark.sql.classic.Dataset.ofRows(java_session(session), plan), session)
+
+
+def project(session: SparkSession, columns: list[Any], plan: Any) -> Any:
+    """The plan with only these of its output columns."""
+    return jvm_of(session).org.apache.spark.sql.catalyst.plans.logical.Project(seq(session, columns), plan)
+
+
+def with_equal_watermark_ids(session: SparkSession, plan: Any) -> Any:
+    """The plan with the same id in all watermark nodes. Spark gives each a random one, so that equal plans would differ."""
+    same = jvm_of(session).java.util.UUID(0, 0)
+
+    def replacement(node: Any) -> Any | None:
+        if class_name(node) != "EventTimeWatermark":
+            return None
+        return node.copy(same, node.eventTime(), node.delay(), rewrite(session, node.child(), replacement))
+
+    return rewrite(session, plan, replacement)
 
 
 def empty_frame(session: SparkSession, schema: StructType) -> DataFrame:

@@ -14,10 +14,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.compile import routing
 from headrace.operators.aggregate import ROWS
 from headrace.operators.kernel import Operator, OutputMode
 from headrace.spark import expressions, plans
+from headrace.spark.exchange import claim_one_partition
 from headrace.state.layout import HASH
 
 
@@ -92,7 +92,7 @@ class StatefulPlan:
 
     def combined(self, rows: DataFrame) -> DataFrame:
         """Pre-aggregated within each map task, without a shuffle of its own."""
-        return self.grouped(routing.claim_one_partition(rows))
+        return self.grouped(claim_one_partition(rows))
 
     def grouped(self, rows: DataFrame) -> DataFrame:
         """One partial per group, of rows that are claimed to lie in one partition."""

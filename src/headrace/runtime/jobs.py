@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from headrace.compile.dataflow import BATCH, Dataflow, Op
 from headrace.compile.homes import INSTANCE, at_home
 from headrace.compile.prepared import Frames, Preparations
-from headrace.compile.routing import claim_one_partition, route, route_by_column
+from headrace.compile.routing import route, route_by_column
 from headrace.config import Config
 from headrace.errors import require
 from headrace.runtime.failures import mark_place
@@ -30,6 +30,7 @@ from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import staged_frame
 from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec
 from headrace.runtime.task_files import reports_left
+from headrace.spark.exchange import claim_one_partition
 from headrace.spark.plans import empty_frame
 from headrace.state.manifest import StagedFile
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.errors import InvariantError
-from headrace.spark import plans
+from headrace.spark import gateway, plans
 from tests.integration.both import Feed, Values, assert_same_rows, ours, values
 
 pytestmark = pytest.mark.spark
@@ -175,8 +175,8 @@ def test_a_template_that_is_not_in_the_plan_is_an_error(spark: SparkSession) -> 
     assert plans.frame_of(spark, plans.substitute(spark, plan, [(there, rows)])).collect() == [(1,)]
     with pytest.raises(InvariantError, match=r"\[0\] times"):
         plans.substitute(spark, plan, [(elsewhere, rows)])
-    jvm: Any = spark._jvm
-    twice = jvm.org.apache.spark.sql.catalyst.plans.logical.Union(jvm.PythonUtils.toSeq([plan, plan]), False, False)
+    jvm = gateway.jvm_of(spark)
+    twice = jvm.org.apache.spark.sql.catalyst.plans.logical.Union(gateway.seq(spark, [plan, plan]), False, False)
     with pytest.raises(InvariantError, match=r"\[2\] times"):
         plans.substitute(spark, twice, [(there, rows)])
 

@@ -9,7 +9,6 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_type
 
 from headrace.compile import event_time
 from headrace.compile.functions import REPLACED, Context, Piece, take_apart
@@ -27,6 +26,7 @@ from headrace.operators.kernel import Operator, OutputMode
 from headrace.operators.session import SessionAggregate
 from headrace.operators.windowed import WINDOW
 from headrace.spark import expressions, gateway, plans, trees
+from headrace.spark.types import from_arrow
 from headrace.state.layout import HASH, SUB
 
 _KEY = "__headrace_key{}"
@@ -218,7 +218,7 @@ def _readers(
     readers = {}
     for name, store in operator.stores.items():
         if isinstance(operator, CountAggregate):
-            schema = T.StructType([T.StructField(f.name, from_arrow_type(f.type)) for f in store.layout.schema if f.name != HASH])
+            schema = T.StructType([T.StructField(f.name, from_arrow(f.type)) for f in store.layout.schema if f.name != HASH])
             keys = [decode(F.col(k), key.type).alias(key.name) for k, key in zip(finisher.names, stored, strict=False)]
             others = [c for c in schema.names if c not in finisher.names]
             readers[name] = StoreReader(schema, _selecting([*keys, *(F.col(c) for c in others)]))

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from headrace.compile.words import words
 from headrace.graph.nodes import AggregateNode, DedupNode, JoinNode, ProcessNode, ProductNode, SessionSpec, StatefulNode, WindowSpec
 from headrace.operators.kernel import OutputMode
-from headrace.spark import gateway, plans, trees
+from headrace.spark import gateway, plans, streaming, trees
 
 if TYPE_CHECKING:
     from headrace.compile.dataflow import Branch, Dataflow, Op
@@ -35,7 +35,6 @@ _CHANGE_NO_ROW = {
     "View",
 }
 _STATIC = "DataFrame"
-_STREAMING = ("StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation", "StreamingDataSourceV2Relation")
 _TUNING = re.compile(
     r"^(max|min|start|ending|failon|latestfirst|kafka\.|fetchoffset|groupid|includeheaders|cleansource|sourcearchive|numpartitions|rowsper|rampup|ignore|filenameonly|path$)",
     re.I,
@@ -166,7 +165,7 @@ def _lines(session: SparkSession, node: Any, leaf: Leaf) -> list[str] | None:
     if known is not None:
         return known
     kind = gateway.class_name(node)
-    if kind in _STREAMING:
+    if kind in streaming.RELATIONS:
         return [source_text(node)]
     if kind == "WithCTE":
         return _lines(session, node.plan(), _named(session, node, leaf))
@@ -212,28 +211,16 @@ def _columns(node: Any) -> str:
 
 def sources_in(plan: Any) -> list[str]:
     """What a plan reads, in the order in which Spark keeps its offsets."""
-    return [source_text(node) for node in trees.walk(plan) if gateway.class_name(node) in _STREAMING]
+    return [source_text(node) for node in trees.walk(plan) if gateway.class_name(node) in streaming.RELATIONS]
 
 
 def source_text(node: Any) -> str:
     """What a source reads: format, path or topic, and columns. Neither how fast it is read nor from where on."""
-    kind = gateway.class_name(node)
-    name = str(node.sourceName()) if kind in ("StreamingRelation", "StreamingRelationV2") else kind
-    kept = {key: value for key, value in sorted(_options(node).items()) if not _TUNING.match(key) and not _SECRET.search(key)}
+    name = streaming.source_name(node)
+    options = sorted(streaming.source_options(node).items())
+    kept = {key: value for key, value in options if not _TUNING.match(key) and not _SECRET.search(key)}
     said = ", ".join(f"{key}={value}" for key, value in kept.items())
     if name.startswith("FileSource["):
         path = re.sub(r"^file:/+", "/", name.removeprefix("FileSource[").removesuffix("]"))
         return f"{node.dataSource().className()} files of {path.rstrip('/')}{said and f' ({said})'}: {_columns(node)}"
     return f"{name} {said}: {_columns(node)}"
-
-
-def _options(node: Any) -> dict[str, str]:
-    if gateway.class_name(node) == "StreamingRelationV2":
-        return {str(key): str(value) for key, value in dict(node.extraOptions().asCaseSensitiveMap()).items()}
-    if gateway.class_name(node) != "StreamingRelation":
-        return {}
-    found, pairs = {}, node.dataSource().options().iterator()
-    while pairs.hasNext():
-        pair = pairs.next()
-        found[str(pair._1())] = str(pair._2())
-    return found

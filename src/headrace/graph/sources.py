@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from headrace.errors import SessionError, SourceError, UnsupportedError
-from headrace.spark.gateway import class_name, items
+from headrace.spark.gateway import class_name, is_connect, items
 from headrace.spark.plans import analyzed
 from headrace.spark.trees import patterns, walk
 
@@ -48,7 +48,7 @@ _STATEFUL = {
 
 def check_source(frame: Any, where: str) -> None:
     """Refuse what is no streaming DataFrame, cannot be replayed, or holds state already."""
-    if type(frame).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(frame):
         raise SessionError(
             where=where,
             wanted="a DataFrame of a classic Spark session",

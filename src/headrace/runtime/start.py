@@ -26,7 +26,6 @@ from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
-from headrace.runtime.executors import Executors
 from headrace.runtime.identity import recognise
 from headrace.runtime.interpreter import check_workers
 from headrace.runtime.lending import Share
@@ -37,6 +36,7 @@ from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.session import check_session, starting
 from headrace.runtime.sinks import Sink
+from headrace.spark.executors import Executors
 from headrace.spark.gateway import first_line
 from headrace.state.layout import Layout
 from headrace.state.routing import Routing

@@ -10,10 +10,11 @@ from typing import Any
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
-from pyspark.sql.types import DataType, _parse_datatype_json_string
+from pyspark.sql.types import DataType
 
 from headrace.spark.gateway import class_name, fields, java_frame, jvm_of, seq
 from headrace.spark.trees import walk
+from headrace.spark.types import from_json
 
 WATERMARK_KEY = "spark.watermarkDelayMs"
 """Spark's metadata key for the watermark delay of a column."""
@@ -77,7 +78,7 @@ def quoted(name: str) -> str:
 
 def data_type(expression: Any) -> DataType:
     """The PySpark type of an expression."""
-    return _parse_datatype_json_string(expression.dataType().json())
+    return from_json(expression.dataType().json())
 
 
 def numbered_variables(session: SparkSession, expression: Any) -> dict[int, Any]:

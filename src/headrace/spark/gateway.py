@@ -13,6 +13,7 @@ from py4j.java_gateway import get_field
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import QueryError
@@ -124,8 +125,6 @@ def java_version(session: SparkSession) -> str:
 
 def spark_home() -> str:
     """The folder of the Spark that PySpark would start."""
-    from pyspark.find_spark_home import _find_spark_home
-
     return str(_find_spark_home())
 
 

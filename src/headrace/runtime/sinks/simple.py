@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pyspark.sql import DataFrame
 
@@ -10,6 +10,7 @@ from headrace.errors import SinkError
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.sinks.base import Sink, SinkRequest
 from headrace.spark.plans import empty_frame
+from headrace.spark.sinks import MemoryTable, has_format
 
 ONLY_APPENDS = ("kafka",)
 """Formats whose batch writers refuse to overwrite."""
@@ -24,21 +25,17 @@ class MemorySink(Sink):
         super().__init__(request)
         if not request.query_name:
             raise SinkError(where=request.where, wanted="a name for the table of the memory sink", found="none", hint="call queryName(...)")
-        jvm: Any = request.session._jvm
-        streaming = jvm.org.apache.spark.sql.execution.streaming.sources
-        self._sink = streaming.MemorySink()
-        none = empty_frame(request.session, request.schema)
-        plan = streaming.MemoryPlan(self._sink, none._jdf.queryExecution().analyzed().output())
-        self._table = jvm.org.apache.spark.sql.classic.Dataset.ofRows(request.session._jsparkSession, plan)
+        self._name = request.query_name
+        self._table = MemoryTable(request.session, request.schema)
 
     def begin(self) -> None:
         # Not before: the name may be that of a query that runs.
-        self._table.createOrReplaceTempView(self.request.query_name)
+        self._table.publish(self._name)
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         if rows is None:
             rows = empty_frame(self.request.session, self.request.schema)
-        self._sink.write(version, self.request.mode is OutputMode.COMPLETE, rows._jdf.collect())
+        self._table.write(version, rows, replace=self.request.mode is OutputMode.COMPLETE)
 
 
 class ConsoleSink(Sink):
@@ -87,17 +84,13 @@ class AnyFormatSink(Sink):
 
     def __init__(self, request: SinkRequest) -> None:
         super().__init__(request)
-        jvm: Any = request.session._jvm
-        conf = request.session._jsparkSession.sessionState().conf()
-        try:
-            jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(request.format, conf)
-        except Exception:
+        if not has_format(request.session, request.format):
             raise SinkError(
                 where=request.where,
                 wanted="a format that Spark can write",
                 found=repr(request.format),
                 hint="use parquet, json, csv, orc, memory, console, noop, foreachBatch, or add the format's package to the session",
-            ) from None
+            )
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         if rows is None:

@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from headrace.errors import SessionError, SourceError, UnsupportedError
+from headrace.spark.contract import check_contract
 from headrace.spark.gateway import class_name, is_connect, items
 from headrace.spark.plans import analyzed
 from headrace.spark.trees import patterns, walk
@@ -59,6 +60,7 @@ def check_source(frame: Any, where: str) -> None:
         raise SourceError(where=where, wanted="a streaming DataFrame", found=type(frame).__name__)
     if not frame.isStreaming:
         raise SourceError(where=where, wanted="a streaming DataFrame", found="a batch DataFrame", hint="read it with spark.readStream")
+    check_contract(frame.sparkSession)
     for node in walk(analyzed(frame)):
         if class_name(node) == "StreamingRelationV2" and node.sourceName() in _WITHOUT_REPLAY:
             raise SourceError(

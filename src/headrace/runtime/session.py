@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
+from headrace.spark.contract import check_contract
 from headrace.spark.gateway import is_connect
 from headrace.spark.streaming import FILE_MANAGER
 
@@ -142,11 +143,12 @@ def check_java() -> None:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Refuse Spark Connect; warn, with the remedy, of settings that make queries slow."""
+    """Refuse Spark Connect, and a Spark whose internals differ. Warn of settings that make queries slow, with the remedy."""
     if is_connect(spark):
         raise SessionError(
             where="session", wanted="a classic Spark session", found="Spark Connect", hint="use hr.session() or a session with a master"
         )
+    check_contract(spark)
     advice = []
     if int(spark.conf.getAll.get(ARROW_ROWS, 0)) in range(1, 50_000):
         advice.append(f'spark.conf.set("{ARROW_ROWS}", "{ARROW_ROWS_WANTED}"): fewer, larger Arrow batches')

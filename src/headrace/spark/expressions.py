@@ -62,11 +62,6 @@ def folded(session: SparkSession, constant: Column) -> Column:
     return column(session, optimized.projectList().apply(0).child())
 
 
-def attribute(session: SparkSession, name: str) -> Any:
-    """A Catalyst attribute that Spark looks up by name."""
-    return jvm_of(session).org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute(seq(session, [name]))
-
-
 def quoted(name: str) -> str:
     """A column name in backquotes. Without them, Spark's parser reads a dot as access to a struct field.
 

@@ -35,6 +35,11 @@ def jvm_of(session: SparkSession) -> Any:
     return session._jvm
 
 
+def connection(session: SparkSession) -> Any:
+    """PySpark's connection to the JVM. There is one object per JVM."""
+    return session.sparkContext._gateway
+
+
 def java_session(session: SparkSession) -> Any:
     """The Scala ``SparkSession`` behind a Python session."""
     return session._jsparkSession
@@ -80,8 +85,7 @@ def none(session: SparkSession) -> Any:
 
 def java_array(session: SparkSession, kind: Any, elements: list[Any]) -> Any:
     """A Java array of a class, such as ``jvm_of(session).java.lang.Object``."""
-    context: Any = session.sparkContext
-    made = context._gateway.new_array(kind, len(elements))
+    made = connection(session).new_array(kind, len(elements))
     for at, element in enumerate(elements):
         made[at] = element
     return made

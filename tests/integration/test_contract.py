@@ -39,7 +39,7 @@ def test_all_that_is_missing_is_told_in_one_error(spark: SparkSession, unchecked
     members = {PLANS: {"Project": "new/2 projectList colour copy/7 new/9", "Projekt": "projectList"}}
     monkeypatch.setattr(contract, "MEMBERS", members)
     monkeypatch.setattr(contract, "NAMES", (f"{PLANS}.Sort", f"{PLANS}.Sorted"))
-    monkeypatch.setattr(contract, "PYTHON", {"pyspark.sql.types": "LongType _gone", "pyspark.gone": "x"})
+    monkeypatch.setattr(contract, "PYTHON", {"pyspark.sql.types": "LongType LongType.json LongType.gone _gone", "pyspark.gone": "x"})
     with pytest.raises(SessionError) as refused:
         contract.check_contract(spark)
     assert refused.value.wanted.split("; ") == [
@@ -48,6 +48,7 @@ def test_all_that_is_missing_is_told_in_one_error(spark: SparkSession, unchecked
         f"{PLANS}.Project.copy/7",
         f"{PLANS}.Project.new/9",
         f"class {PLANS}.Sorted",
+        "pyspark.sql.types.LongType.gone",
         "pyspark.sql.types._gone",
         "module pyspark.gone",
     ]
@@ -60,6 +61,15 @@ def test_a_stream_on_another_spark_is_refused(spark: SparkSession, unchecked: No
     for _ in range(2):
         with pytest.raises(SessionError, match=r"lacks internals.*LogicalRDD\.new/99; found Spark"):
             hr.stream(rate)
+
+
+def test_a_spark_that_would_take_a_stop_for_a_failure_is_refused(
+    spark: SparkSession, unchecked: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert streaming.takes_for_stop(spark, streaming.STOP_TEXT)
+    monkeypatch.setattr(contract, "STOP_TEXT", "interrupted")
+    with pytest.raises(SessionError, match="ends without a failure"):
+        contract.check_contract(spark)
 
 
 def test_a_jvm_is_checked_once(spark: SparkSession, unchecked: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from headrace.errors import SessionError
 from headrace.spark.event_times import INNER_PLANS
 from headrace.spark.gateway import connection, java_session, jvm_of
 from headrace.spark.sinks import FILE_FORMATS, FILE_STATUS
-from headrace.spark.streaming import FILE_MANAGER
+from headrace.spark.streaming import FILE_MANAGER, STOP_TEXT, takes_for_stop
 
 Members = Mapping[str, Mapping[str, str]]
 """By package and class: methods that the class declares, with their number of parameters if they have any; ``new`` is a constructor."""
@@ -118,7 +118,9 @@ MEMBERS: Members = {
     "org.apache.spark.sql.execution.datasources": {"DataSource": "lookupDataSource/2 options className"},
     "org.apache.spark.sql.execution.streaming.runtime": {
         "StreamingQueryWrapper": "streamingQuery awaitTermination/1 exception",
-        "StreamExecution": "logicalPlan lastExecution availableOffsets latestOffsets getStartOffsetsOfLatestBatch",
+        "StreamExecution": (
+            "logicalPlan lastExecution availableOffsets latestOffsets getStartOffsetsOfLatestBatch isInterruptionException/2"
+        ),
         "StreamingRelation": "sourceName dataSource",
     },
     "org.apache.spark.sql.execution.streaming.operators.stateful": {
@@ -163,8 +165,11 @@ PYTHON: Mapping[str, str] = {
     "pyspark.find_spark_home": "_find_spark_home",
     "pyspark.core.context": "SparkContext",
     "pyspark.util": "handle_worker_exception",
+    "pyspark.errors.exceptions.captured": "CapturedException",
+    "py4j.java_gateway": "get_field",
+    "py4j.clientserver": "JavaClient.get_thread_connection",
 }
-"""Names of PySpark that are not documented, by module."""
+"""Names of PySpark and py4j that are not documented, by module."""
 
 Signature = tuple[str, str, int]
 """Owner, name and number of parameters."""
@@ -179,6 +184,8 @@ def check_contract(session: SparkSession) -> None:
     if jvm in _passed:
         return
     missing = [*missing_members(session, MEMBERS), *missing_classes(session, NAMES), *missing_names(PYTHON)]
+    if not missing and not takes_for_stop(session, STOP_TEXT):
+        missing.append("a query that ends without a failure when Python reports an interrupted call")
     if missing:
         raise SessionError(
             "this version of Spark lacks internals that Headrace relies on",
@@ -227,7 +234,16 @@ def missing_names(wanted: Mapping[str, str]) -> Iterator[str]:
         except ImportError:
             yield f"module {module}"
             continue
-        yield from (f"{module}.{name}" for name in names.split() if not hasattr(loaded, name))
+        yield from (f"{module}.{name}" for name in names.split() if not _has(loaded, name))
+
+
+def _has(thing: Any, path: str) -> bool:
+    """True if an object has an attribute; ``a.b`` is the attribute b of its attribute a."""
+    for name in path.split("."):
+        if not hasattr(thing, name):
+            return False
+        thing = getattr(thing, name)
+    return True
 
 
 def _loader(session: SparkSession) -> Any:

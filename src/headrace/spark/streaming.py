@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.spark.gateway import class_name, iterated, jvm_of, singleton
+from headrace.spark.gateway import class_name, iterated, java_context, jvm_of, singleton
 
 _PACKAGE = "org.apache.spark.sql.execution.streaming"
 FILE_MANAGER = f"{_PACKAGE}.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -99,6 +99,13 @@ def source_path(relation: Any) -> str | None:
     """The option ``path`` of a source, for ``StreamingRelation``."""
     path = relation.dataSource().options().get("path")
     return str(path.get()) if path.isDefined() else None
+
+
+def takes_for_stop(session: SparkSession, text: str) -> bool:
+    """True if Spark takes a Python exception with this text for the effect of its own stop."""
+    jvm = jvm_of(session)
+    execution = jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+    return bool(execution.isInterruptionException(jvm.py4j.Py4JException(text), java_context(session)))
 
 
 def callback_connection(batch: DataFrame) -> Any:

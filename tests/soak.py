@@ -19,7 +19,6 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,6 +26,7 @@ from pyspark.sql import functions as F
 import headrace as hr
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.query import HeadraceQuery
+from headrace.spark.gateway import jvm_of
 
 KEYS = 500
 FILES_PER_S = 2
@@ -167,7 +167,7 @@ class Soak:
                 written.pop(0)[1].unlink(missing_ok=True)
 
     def _measured(self, query: HeadraceQuery) -> dict[str, float]:
-        jvm: Any = self.spark._jvm
+        jvm = jvm_of(self.spark)
         jvm.java.lang.System.gc()
         runtime = jvm.java.lang.Runtime.getRuntime()
         java = _children(os.getpid(), "java")

@@ -18,7 +18,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 import headrace as hr
@@ -30,6 +29,7 @@ from benchmarks.top_k.views import Stream
 from headrace.bench.model import ROCKSDB
 from headrace.bench.runner import PROVIDER, PROVIDERS
 from headrace.errors import HeadraceError
+from headrace.spark.gateway import spark_home
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def session(order: Order) -> Iterator[SparkSession]:
     finally:
         spark.stop()
         # Executors of local-cluster leave their folders with Spark itself.
-        shutil.rmtree(Path(_find_spark_home()) / "work" / str(application), ignore_errors=True)
+        shutil.rmtree(Path(spark_home()) / "work" / str(application), ignore_errors=True)
 
 
 def apart(order: Order) -> Outcome:

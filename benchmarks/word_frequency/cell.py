@@ -22,6 +22,7 @@ from benchmarks.word_frequency.query import Offer, counts, read, results
 from benchmarks.word_frequency.windows import Window
 from headrace.bench.model import OURS
 from headrace.bench.runner import PROVIDER, PROVIDER_DEFAULT, PROVIDERS, LaneDied
+from headrace.spark.streaming import java_query
 
 HEAD_S_MAX = 300
 OVERRUN_S_MAX = 60
@@ -152,7 +153,7 @@ class Run:
         if found is None:
             raise LaneDied(str(self._query.exception()))
         # Headrace's own handle builds its progress from the whole history at each call; this one costs little.
-        self._java = found._jsq
+        self._java = java_query(found)
 
     def _keep(self, counted: DataFrame, batch: int) -> None:
         table = results(counted).toArrow()

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from headrace.errors import CorruptStateError
+from headrace.spark.gateway import spark_home
 from tests.chaos import disk, oracle
 from tests.chaos.damage import Damage
 from tests.chaos.data import files_of
@@ -82,7 +82,7 @@ class Seed:
                 disk.unmount(path)
             if master != LOCAL:
                 # Executors of a local cluster leave their folders with Spark itself.
-                shutil.rmtree(Path(_find_spark_home()) / "work", ignore_errors=True)
+                shutil.rmtree(Path(spark_home()) / "work", ignore_errors=True)
         if not any(record.outcome.fails for record in records):
             shutil.rmtree(self.work)
         return records

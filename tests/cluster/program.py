@@ -21,8 +21,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.runtime.executors import Executors
 from headrace.runtime.query import HeadraceQuery
+from headrace.spark.executors import Executors
 from tests import archive
 from tests.crash import driver
 

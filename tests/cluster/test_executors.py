@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.find_spark_home import _find_spark_home
 
 from headrace.runtime import standalone
+from headrace.spark.gateway import spark_home
 from tests import archive
 from tests.crash.conftest import Undisturbed, undisturbed
 from tests.crash.harness import ROOT, RUN_SECONDS_MAX, Left, Program, write_input
@@ -29,7 +29,7 @@ def run(master: str, source: Path, work: Path, *options: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.cluster.program", master, "windowed", str(source), str(work), *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
     # Executors of local-cluster leave their folders with Spark itself.
-    shutil.rmtree(Path(_find_spark_home()) / "work", ignore_errors=True)
+    shutil.rmtree(Path(spark_home()) / "work", ignore_errors=True)
     assert done.returncode == 0, done.stderr[-3000:]
     seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return seen

@@ -22,8 +22,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import headrace as hr
-from headrace.compile.catalyst import quoted
 from headrace.runtime.session import ADAPTIVE, ARROW_ROWS
+from headrace.spark.expressions import quoted
 
 Query = Callable[[Any], Any]
 Disturb = Callable[[hr.HeadraceQuery], None]

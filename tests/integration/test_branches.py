@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.compile import catalyst
 from headrace.errors import InvariantError
+from headrace.spark import gateway, plans
 from tests.integration.both import Feed, Values, assert_same_rows, ours, values
 
 pytestmark = pytest.mark.spark
@@ -171,13 +171,13 @@ def test_a_template_that_is_not_in_the_plan_is_an_error(spark: SparkSession) -> 
     """Rows that have no place to go to must not vanish."""
     there, elsewhere = (spark.createDataFrame([], "a int") for _ in range(2))
     rows = spark.createDataFrame([(1,)], "a int")
-    plan = catalyst.analyzed(there.filter("a > 0"))
-    assert catalyst.frame_of(spark, catalyst.substitute(spark, plan, [(there, rows)])).collect() == [(1,)]
+    plan = plans.analyzed(there.filter("a > 0"))
+    assert plans.frame_of(spark, plans.substitute(spark, plan, [(there, rows)])).collect() == [(1,)]
     with pytest.raises(InvariantError, match=r"\[0\] times"):
-        catalyst.substitute(spark, plan, [(elsewhere, rows)])
-    jvm: Any = spark._jvm
-    twice = jvm.org.apache.spark.sql.catalyst.plans.logical.Union(jvm.PythonUtils.toSeq([plan, plan]), False, False)
+        plans.substitute(spark, plan, [(elsewhere, rows)])
+    jvm = gateway.jvm_of(spark)
+    twice = jvm.org.apache.spark.sql.catalyst.plans.logical.Union(gateway.seq(spark, [plan, plan]), False, False)
     with pytest.raises(InvariantError, match=r"\[2\] times"):
-        catalyst.substitute(spark, twice, [(there, rows)])
+        plans.substitute(spark, twice, [(there, rows)])
 
 

@@ -19,6 +19,7 @@ from headrace.compile.dataflow import compile_flow
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
 from headrace.operators.kernel import OutputMode
+from headrace.spark.gateway import java_frame
 from tests.integration.both import Feed, Values, assert_same_rows, ours, settings, values
 
 pytestmark = pytest.mark.spark
@@ -226,7 +227,7 @@ def test_a_static_dataframe_is_broadcast_only_where_spark_would(spark: SparkSess
 
     def joined_by(stream: Any) -> str:
         # Results of an operator are joined batch by batch; the template shows what Spark makes of it.
-        return str(stream.frame._jdf.queryExecution().executedPlan().toString())
+        return str(java_frame(stream.frame).queryExecution().executedPlan().toString())
 
     with settings(spark, spark__sql__autoBroadcastJoinThreshold="-1"):
         results = timed.groupBy("k", F.window("ts", "1 minute")).count()

@@ -20,6 +20,7 @@ from headrace.compile.routing import route
 from headrace.config import Config
 from headrace.graph.stream import Stream
 from headrace.operators.kernel import OutputMode
+from headrace.spark.gateway import java_frame
 from headrace.state.routing import Routing
 
 SNAPSHOTS = Path(__file__).parents[1] / "snapshots"
@@ -60,5 +61,5 @@ def test_combining_and_routing_take_one_shuffle(spark: SparkSession, tmp_path: P
     plan = op.plan
     batch = spark.createDataFrame([], plan.selected.schema)
     for rows in (plan.combined(batch), plan.projected(batch)):
-        physical = route(rows, Routing.even(2))._jdf.queryExecution().executedPlan().toString()
+        physical = java_frame(route(rows, Routing.even(2))).queryExecution().executedPlan().toString()
         assert physical.count("Exchange") == 1, physical

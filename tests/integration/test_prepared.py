@@ -10,8 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.compile.catalyst import analyzed, can_be_optimized_early, class_name, walk
 from headrace.compile.prepared import Frames, Preparations
+from headrace.spark.gateway import class_name
+from headrace.spark.plans import analyzed, can_be_optimized_early
+from headrace.spark.trees import walk
 
 pytestmark = pytest.mark.spark
 

@@ -19,12 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.compile import catalyst
 from headrace.compile.vectorise import vectorise
 from headrace.errors import QueryError, UnsupportedError
 from headrace.operators import expressions as E
 from headrace.operators.grid import evaluate_grid, holds_pairs
 from headrace.operators.vectors import columns_from_arrow
+from headrace.spark import gateway, plans
 from tests.examples import examples
 
 NAN, INF = float("nan"), float("inf")
@@ -86,11 +86,11 @@ def trees(spark: SparkSession, predicates: list[str]) -> list[E.Expr | Unsupport
     joined = left.crossJoin(right)
     sides = {}
     for side, one in (("left", left), ("right", right)):
-        for attribute in catalyst.items(catalyst.analyzed(one).output()):
+        for attribute in gateway.items(plans.analyzed(one).output()):
             sides[attribute.exprId().toString()] = (side, attribute.name())
-    selected = catalyst.analyzed(joined.select(*[F.expr(p).alias(f"p{i}") for i, p in enumerate(predicates)])).projectList()
+    selected = plans.analyzed(joined.select(*[F.expr(p).alias(f"p{i}") for i, p in enumerate(predicates)])).projectList()
     found: list[E.Expr | UnsupportedError] = []
-    for each in catalyst.items(selected):
+    for each in gateway.items(selected):
         try:
             found.append(vectorise(each, sides.get))
         except UnsupportedError as refused:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace.runtime.offsets import OffsetBacklog, SourceOffsets
+from headrace.runtime.offsets import OffsetBacklog
+from headrace.spark.streaming import SourceOffsets
 
 KAFKA = "KafkaMicroBatchStream"
 

@@ -19,6 +19,7 @@ FUNCTION_LINES_MAX = 80
 # Lowest first. A module imports from its own layer and from lower ones. "" is the package itself, the public list.
 LAYERS = (
     ("ids", "errors", "config"),
+    ("spark",),
     ("state", "control"),
     ("operators",),
     ("compile", "graph"),
@@ -28,6 +29,13 @@ LAYERS = (
     ("__main__",),
 )
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}
+
+# What only `headrace.spark` may use: py4j, the private handles of PySpark's objects, and JVM classes by their full names.
+PRIVATE_TO_SPARK = re.compile(
+    r"_jvm|_jdf|_jc\b|_jsparkSession|_jsc\b|_jsq|py4j|_gateway\b|_active_spark_context|MODULE\$|PythonUtils"
+    r"|\borg\.apache\.spark\.(sql|scheduler|unsafe)|\bpyspark\.(sql\.(classic|pandas\.types)|find_spark_home|worker|core)"
+)
+WITHOUT_SPARK = ("state", "control", "operators", "sim")
 
 # Put together from halves, so that this file does not find itself.
 LEFTOVER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
@@ -147,6 +155,46 @@ def test_an_import_from_a_higher_layer_is_noticed(source: str) -> None:
 )
 def test_an_import_from_its_own_or_a_lower_layer_is_fine(source: str) -> None:
     assert not upward_imports(source, "headrace.state.run", "headrace.state")
+
+
+def private_names(files: Iterator[tuple[Path, str]]) -> list[str]:
+    """Uses of Spark's private names by modules outside of `headrace.spark`."""
+    return matches(PRIVATE_TO_SPARK, ((path, text) for path, text in files if part_of(module_name(path)) != "spark"))
+
+
+def test_only_the_spark_package_touches_py4j_and_private_names() -> None:
+    found = private_names((path, path.read_text(encoding="utf-8")) for path in sources())
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from py4j.protocol import Py4JError",
+        "jvm = session._jvm",
+        "plan = frame._jdf.queryExecution()",
+        "node = column._jc.node()",
+        "java = session._jsparkSession",
+        "java = context._jsc.sc()",
+        "query._jsq.exception()",
+        "from pyspark.sql.classic.column import Column",
+        'name = "org.apache.spark.sql.Row"',
+    ],
+)
+def test_a_private_name_outside_the_spark_package_is_noticed(source: str) -> None:
+    assert private_names(iter([(PACKAGE / "compile" / "plan.py", source)]))
+    assert not private_names(iter([(PACKAGE / "spark" / "plans.py", source)]))
+
+
+def test_state_operators_and_policies_know_nothing_of_spark() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in sources()
+        if part_of(module_name(path)) in WITHOUT_SPARK
+        for line, name in imports_of(path.read_text(encoding="utf-8"), module_name(path))
+        if name.split(".")[0] == "pyspark" or part_of(name) == "spark"
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_no_source_file_is_too_long() -> None:

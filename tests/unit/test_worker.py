@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import gc, sys, weakref
-from headrace.runtime.worker import freeze_modules
+from headrace.spark.worker import freeze_modules
 
 freeze_modules()
 seen = gc.get_freeze_count()
@@ -39,7 +39,7 @@ IDLE = """
 import os, socket, sys, time
 import pyspark.daemon as daemon
 import pyspark.worker
-from headrace.runtime.worker import end_quietly
+from headrace.spark.worker import end_quietly
 
 ours, theirs = socket.socketpair()
 pid = os.fork()
@@ -67,7 +67,7 @@ def test_a_failure_of_a_task_is_told_as_before() -> None:
     program = """
 import socket
 import pyspark.worker
-from headrace.runtime.worker import end_quietly
+from headrace.spark.worker import end_quietly
 end_quietly()
 ours, theirs = socket.socketpair()
 out = theirs.makefile("wb")

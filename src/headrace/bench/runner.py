@@ -17,11 +17,11 @@ import headrace as hr
 from headrace.bench import discover
 from headrace.bench.model import OFFLINE, OURS, ROCKSDB, Batch, Lane, Verdict
 from headrace.errors import HeadraceError
+from headrace.spark.streaming import HEAP_STORE, ROCKSDB_STORE, java_query, stop_state_stores
 
-_STATE = "org.apache.spark.sql.execution.streaming.state"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-PROVIDERS = dict.fromkeys((ROCKSDB, OFFLINE), f"{_STATE}.RocksDBStateStoreProvider")
-PROVIDER_DEFAULT = f"{_STATE}.HDFSBackedStateStoreProvider"
+PROVIDERS = dict.fromkeys((ROCKSDB, OFFLINE), ROCKSDB_STORE)
+PROVIDER_DEFAULT = HEAP_STORE
 
 POLL_S_MIN, POLL_S_MAX = 0.005, 0.1
 
@@ -65,8 +65,7 @@ class Finished:
             frame: DataFrame = self.query.state()
             return frame
         # The stopped query's stores still fill the heap, until Spark's maintenance comes round.
-        jvm: Any = self.spark._jvm
-        getattr(getattr(jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$"), "MODULE$").stop()
+        stop_state_stores(self.spark)
         return self.spark.read.format("statestore").load(str(self.folder / "checkpoint")).select("key.*", "value.*")
 
 
@@ -98,7 +97,7 @@ class Runner:
         if found is None:
             self._raise_if_dead()
         # The handle's progress is built anew from the whole history at each call; that would cost a core what is measured.
-        self._java = found._jsq
+        self._java = java_query(found)
         if hasattr(self._queries, "started"):
             self._queries.started(self)
 

@@ -35,11 +35,11 @@ def main() -> None:
 
 def _run(order: dict[str, Any], events: TextIO, told: dict[str, threading.Event]) -> None:
     from headrace.bench.runner import Runner, lane_session
+    from headrace.spark.gateway import java_version
 
     lane = Lane(**order["lane"])
     spark = lane_session(order["cores"], order["heap_gb"], order["conf"], lane.master)
-    java: Any = spark._jvm
-    _say(events, "ready", java=str(java.System.getProperty("java.version")))
+    _say(events, "ready", java=java_version(spark))
     runner = Runner(spark, order["bench"], lane, Path(order["folder"]))
     for batch in runner.preload():
         _say(events, "preload", batch=asdict(batch))

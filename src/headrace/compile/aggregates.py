@@ -9,9 +9,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_type
 
-from headrace.compile import catalyst, event_time
+from headrace.compile import event_time
 from headrace.compile.functions import REPLACED, Context, Piece, take_apart
 from headrace.compile.picks import Parts, together
 from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
@@ -26,6 +25,8 @@ from headrace.operators.description import describe
 from headrace.operators.kernel import Operator, OutputMode
 from headrace.operators.session import SessionAggregate
 from headrace.operators.windowed import WINDOW
+from headrace.spark import expressions, gateway, plans, trees
+from headrace.spark.types import from_arrow
 from headrace.state.layout import HASH, SUB
 
 _KEY = "__headrace_key{}"
@@ -37,12 +38,12 @@ _NO_KEY = "k0"
 def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     session = node.source.sparkSession
     staged, keys = _with_keys(node)
-    analysed = catalyst.checked(node.where, lambda: staged.groupBy(*node.keys).agg(*node.aggregates))
-    tree = catalyst.analyzed(analysed)
-    if catalyst.class_name(tree) != "Aggregate":
+    analysed = gateway.checked(node.where, lambda: staged.groupBy(*node.keys).agg(*node.aggregates))
+    tree = plans.analyzed(analysed)
+    if gateway.class_name(tree) != "Aggregate":
         raise UnsupportedError(where=node.where, found="a function over the aggregates that gives several rows or looks at other groups")
-    groups = [_without_alias(g) for g in catalyst.items(tree.groupingExpressions())]
-    results = list(catalyst.items(tree.aggregateExpressions()))[-len(node.aggregates) :]
+    groups = [expressions.without_alias(g) for g in gateway.items(tree.groupingExpressions())]
+    results = list(gateway.items(tree.aggregateExpressions()))[-len(node.aggregates) :]
     calls = _calls(results)
     context = Context(session, *_event_time(staged), ansi=session.conf.get("spark.sql.ansi.enabled") == "true")
     pieces = {text: take_apart(call, context) for text, call in calls.items()}
@@ -67,7 +68,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     selected = source.select(*[c.alias(name) for c, name in zip(key_columns, names, strict=True)], *subs, *extra, *inputs)
 
     finisher = _Finisher(session, node, keys, stored, names, kind, results, groups, calls, pieces, parts)
-    texts = {text: words(session, call, [catalyst.analyzed(node.source)]) for text, call in calls.items()}
+    texts = {text: words(session, call, [plans.analyzed(node.source)]) for text, call in calls.items()}
     served = [tuple(texts[call] for call in each) for each in parts.calls]
     transported = [transport_type(each) for each in key_types]
     kernel_schema = kind.schema(names, transported, parts.types)
@@ -104,16 +105,16 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
 def _with_keys(node: AggregateNode) -> tuple[DataFrame, list[Key]]:
     """The source with its grouping columns computed under names of ours."""
     columns = list(node.keys)
-    named = catalyst.checked(node.where, lambda: node.source.select(*columns)) if columns else None
+    named = gateway.checked(node.where, lambda: node.source.select(*columns)) if columns else None
     internal = [c.alias(_KEY.format(i)) for i, c in enumerate(columns)]
     times = [node.window.time.alias(TIME)] if isinstance(node.window, WindowSpec | SessionSpec) else []
-    staged = catalyst.checked(node.where, lambda: node.source.select("*", *internal, *times))
+    staged = gateway.checked(node.where, lambda: node.source.select("*", *internal, *times))
     keys = []
     if named is not None:
         for i, f in enumerate(named.schema.fields):
             check_key(f.dataType, f"{node.where}, key {f.name!r}")
             name = _KEY.format(i)
-            timed = catalyst.watermark_delay_ms(staged, name) is not None
+            timed = plans.watermark_delay_ms(staged, name) is not None
             if timed and isinstance(f.dataType, T.StructType) and node.input.origin is None:
                 raise UnsupportedError(where=node.where, found=f"a window computed beforehand, {f.name!r}", hint=_WINDOW_HINT)
             keys.append(Key(f.name, name, f.dataType, timed))
@@ -124,20 +125,16 @@ def _calls(results: list[Any]) -> dict[str, Any]:
     """The distinct aggregate calls in the result expressions, by their text."""
     found: dict[str, Any] = {}
     for result in results:
-        for each in catalyst.walk(result):
-            if catalyst.class_name(each) == "AggregateExpression":
-                found.setdefault(catalyst.text(each), each)
+        for each in trees.walk(result):
+            if gateway.class_name(each) == "AggregateExpression":
+                found.setdefault(expressions.text(each), each)
     return found
 
 
-def _without_alias(expression: Any) -> Any:
-    return expression.child() if catalyst.class_name(expression) == "Alias" else expression
-
-
 def _event_time(frame: DataFrame) -> tuple[Column | None, T.DataType]:
-    for output in catalyst.items(catalyst.analyzed(frame).output()):
-        if output.metadata().contains(catalyst.WATERMARK_KEY):
-            return catalyst.column(frame.sparkSession, output), catalyst.data_type(output)
+    for output in gateway.items(plans.analyzed(frame).output()):
+        if output.metadata().contains(expressions.WATERMARK_KEY):
+            return expressions.column(frame.sparkSession, output), expressions.data_type(output)
     return None, T.TimestampType()
 
 
@@ -190,21 +187,21 @@ class _Finisher:
             for text, piece in self.pieces.items()
         }
         outputs = [self._key(key).alias(key.name) for key in self.keys]
-        to_expression: Any = self.session._jvm.org.apache.spark.sql.classic.ExpressionUtils.expression  # type: ignore[union-attr]
-        shown_keys = [_without_alias(to_expression(c._jc)) for c in outputs]
+        to_expression = expressions.expression_maker(self.session)
+        shown_keys = [expressions.without_alias(to_expression(c)) for c in outputs]
 
         def replaced(expression: Any) -> Any | None:
             """An aggregate by its result; a grouping column, which a result may use too, by the key."""
-            if catalyst.class_name(expression) == "AggregateExpression":
-                return to_expression(finished[catalyst.text(expression)]._jc)
+            if gateway.class_name(expression) == "AggregateExpression":
+                return to_expression(finished[expressions.text(expression)])
             return next((key for group, key in zip(self.groups, shown_keys, strict=True) if group.semanticEquals(expression)), None)
 
         if self.node.window is not None and self.kind.shown is not None:
             shown, name = (self.kind.shown_state if state else None) or (self.kind.shown, self.node.window.name)
             outputs.insert(self.node.window_at, shown.alias(name))
         for result in self.results:
-            rewritten = catalyst.rewrite(self.session, _without_alias(result), replaced)
-            outputs.append(catalyst.column(self.session, rewritten).alias(result.name()))
+            rewritten = trees.rewrite(self.session, expressions.without_alias(result), replaced)
+            outputs.append(expressions.column(self.session, rewritten).alias(result.name()))
         return lambda frame: frame.select(*outputs)
 
     def _key(self, key: Key) -> Column:
@@ -221,7 +218,7 @@ def _readers(
     readers = {}
     for name, store in operator.stores.items():
         if isinstance(operator, CountAggregate):
-            schema = T.StructType([T.StructField(f.name, from_arrow_type(f.type)) for f in store.layout.schema if f.name != HASH])
+            schema = T.StructType([T.StructField(f.name, from_arrow(f.type)) for f in store.layout.schema if f.name != HASH])
             keys = [decode(F.col(k), key.type).alias(key.name) for k, key in zip(finisher.names, stored, strict=False)]
             others = [c for c in schema.names if c not in finisher.names]
             readers[name] = StoreReader(schema, _selecting([*keys, *(F.col(c) for c in others)]))
@@ -240,20 +237,19 @@ def _evaluate(session: SparkSession, call: Any, piece: Piece, columns: list[Colu
         return piece.finish(columns)
     assert piece.buffers is not None
     function = call.aggregateFunction()
-    while hasattr(function, "replacement") and catalyst.class_name(function) in REPLACED:
+    while hasattr(function, "replacement") and gateway.class_name(function) in REPLACED:
         function = function.replacement()
-    jvm: Any = session._jvm
-    to_expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
-    by_id = {a.exprId().toString(): a.name() for a in catalyst.items(function.aggBufferAttributes())}
+    to_expression = expressions.expression_maker(session)
+    by_id = {a.exprId().toString(): a.name() for a in gateway.items(function.aggBufferAttributes())}
     buffers = piece.buffers(columns)
 
     def replaced(expression: Any) -> Any | None:
-        if catalyst.class_name(expression) != "AttributeReference":
+        if gateway.class_name(expression) != "AttributeReference":
             return None
         name = by_id.get(expression.exprId().toString())
-        return to_expression(buffers[name]._jc) if name in buffers else None
+        return to_expression(buffers[name]) if name in buffers else None
 
-    return catalyst.column(session, catalyst.rewrite(session, function.evaluateExpression(), replaced))
+    return expressions.column(session, trees.rewrite(session, function.evaluateExpression(), replaced))
 
 
 def _result_schema(node: AggregateNode, kind: Windowing) -> T.StructType:
@@ -265,12 +261,12 @@ def _result_schema(node: AggregateNode, kind: Windowing) -> T.StructType:
         grouping.insert(node.window_at, F.window(w.time, micro(w.size_us), micro(w.advance_us), micro(w.offset_us)).alias(w.name))
     elif isinstance(w, SessionSpec):
         grouping.insert(node.window_at, F.session_window(w.time, micro(w.gap_us)).alias(w.name))
-    schema: T.StructType = catalyst.checked(node.where, lambda: node.source.groupBy(*grouping).agg(*node.aggregates)).schema
+    schema: T.StructType = gateway.checked(node.where, lambda: node.source.groupBy(*grouping).agg(*node.aggregates)).schema
     if isinstance(w, CountSpec):
         time = [T.StructField(name, kind.time_type or T.TimestampType()) for name in ("start", "end")] if kind.timed else []
         struct = T.StructType([*time, T.StructField("number", T.LongType(), False)])
         # Marked as Spark marks its windows, so that F.window_time works on it.
-        marks = {catalyst.WATERMARK_KEY: 0, "spark.timeWindow": True} if kind.timed else {}
+        marks = {expressions.WATERMARK_KEY: 0, "spark.timeWindow": True} if kind.timed else {}
         fields = list(schema.fields)
         fields.insert(node.window_at, T.StructField(w.name, struct, False, marks))
         schema = T.StructType(fields)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headrace.compile import catalyst
+from headrace.spark import gateway, plans, trees
 
 _STEPS = {"Project", "Filter", "Generate", "SubqueryAlias"}
 _CHEAP = {"Alias", "AttributeReference", "Literal", "Cast", "Add", "Subtract", "Multiply", "Remainder", "Pmod", "UnaryMinus"}
@@ -32,38 +32,36 @@ class Boundary:
 
     def above(self, batch: DataFrame) -> DataFrame:
         """The rest, on rows of ``below``."""
-        plan = catalyst.substitute(self.below.sparkSession, self._whole, [(self.below, batch)])
-        return catalyst.frame_of(batch.sparkSession, plan)
+        plan = plans.substitute(self.below.sparkSession, self._whole, [(self.below, batch)])
+        return plans.frame_of(batch.sparkSession, plan)
 
 
 def boundary(frame: DataFrame, shared: bool = False) -> Boundary | None:
     """Below the lowest step that multiplies rows, as far as steps may move; None if there is none. ``shared``: several read the rows."""
     session = frame.sparkSession
-    jvm: Any = session._jvm
     # The time of a batch, queries of their own: their meaning is the streaming plan's.
-    stay = catalyst.patterns(session, catalyst.MOMENTARY)
+    stay = trees.patterns(session, trees.MOMENTARY)
     above, found = [], 0
-    node = root = catalyst.analyzed(frame)
-    while catalyst.class_name(node) in _STEPS and _may_move(node, stay) and (not shared or _is_cheap(node)):
+    node = root = plans.analyzed(frame)
+    while gateway.class_name(node) in _STEPS and _may_move(node, stay) and (not shared or _is_cheap(node)):
         above.append(node)
-        found = len(above) if catalyst.class_name(node) == "Generate" else found
+        found = len(above) if gateway.class_name(node) == "Generate" else found
         node = node.child()
     if not found:
         return None
     lowest = above[found - 1].child()
-    used = {each.exprId().id() for step in above[:found] for each in catalyst.items(step.references().toSeq())}
-    columns = [each for each in catalyst.items(lowest.output()) if each.exprId().id() in used]
-    pruned = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(jvm.PythonUtils.toSeq(columns), lowest)
-    below = catalyst.frame_of(session, pruned)
-    whole = catalyst.rewrite(session, root, lambda each: catalyst.analyzed(below) if each.equals(lowest) else None)
+    used = {each.exprId().id() for step in above[:found] for each in gateway.items(step.references().toSeq())}
+    columns = [each for each in gateway.items(lowest.output()) if each.exprId().id() in used]
+    below = plans.frame_of(session, plans.project(session, columns, lowest))
+    whole = trees.rewrite(session, root, lambda each: plans.analyzed(below) if each.equals(lowest) else None)
     return Boundary(below, whole)
 
 
 def _may_move(node: Any, stay: list[Any]) -> bool:
-    expressions = list(catalyst.items(node.expressions()))
+    expressions = list(gateway.items(node.expressions()))
     return all(each.deterministic() and not any(each.containsPattern(pattern) for pattern in stay) for each in expressions)
 
 
 def _is_cheap(node: Any) -> bool:
-    expressions = (each for whole in catalyst.items(node.expressions()) for each in catalyst.walk(whole))
-    return all(catalyst.class_name(each) in _CHEAP for each in expressions)
+    expressions = (each for whole in gateway.items(node.expressions()) for each in trees.walk(whole))
+    return all(gateway.class_name(each) in _CHEAP for each in expressions)

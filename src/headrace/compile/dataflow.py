@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.compile.boundary import Boundary, boundary
-from headrace.compile.catalyst import quoted
 from headrace.compile.nodes import compile_node
 from headrace.compile.plan import StatefulPlan
 from headrace.compile.sharing import Rest, shared
@@ -27,6 +26,7 @@ from headrace.control.observing import OUTSIDE
 from headrace.errors import QueryError
 from headrace.graph.nodes import Call, SharedNode, StatefulNode, Step, UnionNode
 from headrace.operators.kernel import OutputMode
+from headrace.spark.expressions import quoted
 
 if TYPE_CHECKING:
     from headrace.graph.stream import Stream

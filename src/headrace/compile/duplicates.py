@@ -7,7 +7,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headrace.compile import catalyst, event_time
+from headrace.compile import event_time
 from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.config import Config
@@ -16,6 +16,7 @@ from headrace.graph.nodes import DedupNode
 from headrace.operators.dedup import TIME, DropDuplicates
 from headrace.operators.description import describe
 from headrace.operators.kernel import MAIN, OutputMode
+from headrace.spark import expressions, plans
 from headrace.state.layout import SUB, Layout
 
 
@@ -24,17 +25,17 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
     fields = {f.name: f for f in source.schema.fields}
     for name in node.subset:
         check_key(fields[name].dataType, f"{node.where}, column {name!r}")
-    timed = [name for name in node.subset if catalyst.watermark_delay_ms(source, name) is not None]
+    timed = [name for name in node.subset if plans.watermark_delay_ms(source, name) is not None]
     if len(timed) > 1:
         raise UnsupportedError(where=node.where, found=f"several event times among the columns: {timed}")
-    keys = [normalize(F.col(catalyst.quoted(name)), fields[name].dataType) for name in node.subset]
+    keys = [normalize(F.col(expressions.quoted(name)), fields[name].dataType) for name in node.subset]
     names = [f"k{i}" for i in range(len(keys))]
     encoded = [encode(k, fields[n].dataType).alias(a) for k, n, a in zip(keys, node.subset, names, strict=True)]
     sub = [_micros(fields[n]).alias(SUB) for n in timed]
-    others = [] if timed else [f for f in fields.values() if catalyst.watermark_delay_ms(source, f.name) is not None]
+    others = [] if timed else [f for f in fields.values() if plans.watermark_delay_ms(source, f.name) is not None]
     late_by = [_micros(f).alias(TIME) for f in others[:1]]
     payload = [f"c{i}" for i in range(len(source.schema.fields))]
-    carried = [encode(F.col(catalyst.quoted(f.name)), f.dataType).alias(c) for f, c in zip(source.schema.fields, payload, strict=True)]
+    carried = [encode(F.col(expressions.quoted(f.name)), f.dataType).alias(c) for f, c in zip(source.schema.fields, payload, strict=True)]
     layout = Layout(
         keys=tuple((a, arrow_type(fields[n].dataType)) for a, n in zip(names, node.subset, strict=True)), values=(), has_sub=bool(sub)
     )
@@ -78,4 +79,4 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
 
 def _micros(field: T.StructField) -> Column:
     """A row without a time is never late."""
-    return F.coalesce(event_time.micros(F.col(catalyst.quoted(field.name)), field.dataType), F.lit(2**62)).cast("long")
+    return F.coalesce(event_time.micros(F.col(expressions.quoted(field.name)), field.dataType), F.lit(2**62)).cast("long")

@@ -16,11 +16,12 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headrace.compile import catalyst, hyperloglog
+from headrace.compile import hyperloglog
 from headrace.compile.types import arrow_type, check_carried, check_order, check_value, decode, encode, normalize, transport_type
 from headrace.errors import QueryError, UnsupportedError
 from headrace.operators import partials as P
 from headrace.operators.partials import Partial
+from headrace.spark import expressions, gateway
 
 SUPPORTED = (
     "count", "sum", "avg", "mean", "min", "max", "var_pop", "var_samp", "variance", "stddev", "stddev_pop", "stddev_samp", "min_by",
@@ -79,13 +80,13 @@ class Context:
 def take_apart(call: Any, context: Context) -> Piece:
     """The piece for an ``AggregateExpression`` of Spark's analysed plan."""
     function = call.aggregateFunction()
-    name = catalyst.class_name(function)
+    name = gateway.class_name(function)
     where = call.sql()
     if call.isDistinct():
         raise UnsupportedError(where=where, found="a distinct aggregate", hint="use approx_count_distinct", supported=SUPPORTED)
     while hasattr(function, "replacement") and name in REPLACED:
         function = function.replacement()
-        name = catalyst.class_name(function)
+        name = gateway.class_name(function)
     build = _BUILDERS.get(name)
     if build is None and function.prettyName() in ("max_by", "min_by"):
         short, hint = f"{function.prettyName()}(value, order)", "it keeps one value; for more, use groupBy(...).process(...)"
@@ -94,8 +95,8 @@ def take_apart(call: Any, context: Context) -> Piece:
     if build is None or _is_try(function):
         raise UnsupportedError("this aggregate function is not supported", where=where, found=function.prettyName(), supported=SUPPORTED)
     condition = None if call.filter().isEmpty() else call.filter().get()
-    keep = None if condition is None else catalyst.column(context.session, condition)
-    return build(_Call(function, where, keep, "" if condition is None else catalyst.text(condition), context))
+    keep = None if condition is None else expressions.column(context.session, condition)
+    return build(_Call(function, where, keep, "" if condition is None else expressions.text(condition), context))
 
 
 @dataclass(frozen=True)
@@ -109,19 +110,19 @@ class _Call:
 
     def child(self, at: int = 0) -> tuple[Column, T.DataType]:
         """An argument and its type; rows that the FILTER clause leaves out give null."""
-        value = catalyst.column(self.context.session, self.function.children().apply(at))
-        return self.kept(value), catalyst.data_type(self.function.children().apply(at))
+        value = expressions.column(self.context.session, self.function.children().apply(at))
+        return self.kept(value), expressions.data_type(self.function.children().apply(at))
 
     def kept(self, value: Column) -> Column:
         return F.when(self.keep, value) if self.keep is not None else value
 
     def child_text(self, at: int = 0) -> str:
-        return catalyst.text(self.function.children().apply(at))
+        return expressions.text(self.function.children().apply(at))
 
     def buffer_type(self, name: str) -> T.DataType:
-        for each in catalyst.items(self.function.aggBufferAttributes()):
+        for each in gateway.items(self.function.aggBufferAttributes()):
             if each.name() == name:
-                return catalyst.data_type(each)
+                return expressions.data_type(each)
         raise UnsupportedError(where=self.where, found=f"a Spark version whose {name} buffer is unknown")
 
 
@@ -131,7 +132,7 @@ def _is_try(function: Any) -> bool:
 
 def _count(call: _Call) -> Piece:
     partial = P.Count()
-    children = list(catalyst.items(call.function.children()))
+    children = list(gateway.items(call.function.children()))
     always = call.keep is None and all(not c.nullable() for c in children)
     if always:
         return Piece(partial, [], lambda _: [None], lambda _: [F.count(F.lit(1))], lambda p: {"count": p[0]}, types=[T.LongType()])
@@ -225,7 +226,7 @@ def _moments(call: _Call) -> Piece:
 def _pick(call: _Call, order: Column, order_type: T.DataType, order_text: str, greatest: bool) -> Piece:
     """The function's first argument, of the row with the least or greatest order."""
     expression = call.function.children().apply(0)
-    value, kind = catalyst.column(call.context.session, expression), catalyst.data_type(expression)
+    value, kind = expressions.column(call.context.session, expression), expressions.data_type(expression)
     check_carried(kind, call.where)
     check_order(order_type, call.where)
     return Piece(
@@ -237,7 +238,7 @@ def _pick(call: _Call, order: Column, order_type: T.DataType, order_text: str, g
         # Where no row has an order, none has won.
         finish=lambda p: F.when(p[1].isNotNull(), decode(p[0], kind)),
         types=[transport_type(kind), transport_type(order_type)],
-        pick=Picking(value, kind, catalyst.text(expression), order, order_type, f"{order_text} | {call.keep_text}", greatest),
+        pick=Picking(value, kind, expressions.text(expression), order, order_type, f"{order_text} | {call.keep_text}", greatest),
     )
 
 

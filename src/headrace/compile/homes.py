@@ -8,11 +8,12 @@ grouping both together (cogroup) shuffles nothing: task i gets the anchor's row 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+
+from headrace.spark.exchange import located_rows
 
 INSTANCE = "__instance"
 
@@ -30,28 +31,7 @@ def anchor(session: SparkSession, locations: Sequence[str]) -> DataFrame:
     There are at least two: a single instance has one beside it that gets no rows and has nothing to do.
     """
     locations = [*locations, *locations[:1]] if len(locations) < PARTITIONS_MIN else locations
-    jvm: Any = session._jvm
-    context: Any = session.sparkContext
-    java: Any = session._jsparkSession
-
-    def row(instance: int) -> Any:
-        values = context._gateway.new_array(jvm.java.lang.Object, 1)
-        values[0] = instance
-        return jvm.org.apache.spark.sql.RowFactory.create(values)
-
-    located = [jvm.scala.Tuple2(row(at), jvm.PythonUtils.toSeq([location])) for at, location in enumerate(locations)]
-    row_class = jvm.java.lang.Class.forName("org.apache.spark.sql.Row")
-    rdd = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq(located), jvm.scala.reflect.ClassTag.apply(row_class))
-    frame = java.createDataFrame(rdd, jvm.org.apache.spark.sql.types.DataType.fromDDL(f"{INSTANCE} int"))
-    execution = frame.queryExecution()
-    output = execution.analyzed().output()
-    direct = jvm.org.apache.spark.sql.catalyst.expressions.DirectShufflePartitionID(output.apply(0))
-    partitioning = jvm.org.apache.spark.sql.catalyst.plans.physical.ShufflePartitionIdPassThrough(direct, len(locations))
-    none = jvm.scala.Option.empty()
-    relation = jvm.org.apache.spark.sql.execution.LogicalRDD(
-        output, execution.toRdd(), partitioning, jvm.PythonUtils.toSeq([]), False, none, java, none, none, False
-    )
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(java, relation), session)
+    return located_rows(session, INSTANCE, locations)
 
 
 def at_home(anchor: DataFrame, routed: DataFrame, work: Work, schema: StructType | str) -> DataFrame:

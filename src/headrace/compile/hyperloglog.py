@@ -14,6 +14,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import LongType
 
 from headrace.operators.sets import RANK_BITS
+from headrace.spark.expressions import hyperloglog_tables
 
 _NEIGHBOURS = 6
 """Spark interpolates the bias over this many neighbours of the raw estimate."""
@@ -34,10 +35,7 @@ def register(hashed: Column, bits: int) -> Column:
 
 def estimator(session: SparkSession, bits: int) -> Callable[[Column], Column]:
     """A column function from registers to Spark's estimate."""
-    helper: Any = session._jvm.org.apache.spark.sql.catalyst.util.HyperLogLogPlusPlusHelper  # type: ignore[union-attr]
-    table: Callable[[Any], list[float]] = lambda data: [float(x) for x in data[bits - 4]] if bits < 19 else []  # noqa: E731
-    raw, bias = table(helper.RAW_ESTIMATE_DATA()), table(helper.BIAS_DATA())
-    threshold = float(helper.THRESHOLDS()[bits - 4]) if bits < 19 else 0.0
+    raw, bias, threshold = hyperloglog_tables(session, bits)
     m = 1 << bits
     alpha = {4: 0.673, 5: 0.697, 6: 0.709}.get(bits, 0.7213 / (1.0 + 1.079 / m)) * m * m
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from headrace.compile import catalyst
 from headrace.compile.words import words
 from headrace.graph.nodes import AggregateNode, DedupNode, JoinNode, ProcessNode, ProductNode, SessionSpec, StatefulNode, WindowSpec
 from headrace.operators.kernel import OutputMode
+from headrace.spark import gateway, plans, streaming, trees
 
 if TYPE_CHECKING:
     from headrace.compile.dataflow import Branch, Dataflow, Op
@@ -35,7 +35,6 @@ _CHANGE_NO_ROW = {
     "View",
 }
 _STATIC = "DataFrame"
-_STREAMING = ("StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation", "StreamingDataSourceV2Relation")
 _TUNING = re.compile(
     r"^(max|min|start|ending|failon|latestfirst|kafka\.|fetchoffset|groupid|includeheaders|cleansource|sourcearchive|numpartitions|rowsper|rampup|ignore|filenameonly|path$)",
     re.I,
@@ -79,13 +78,13 @@ def says_all(flow: Dataflow, op: Op) -> bool:
     DataFrame, of which it has only the columns."""
     if isinstance(op.node, ProcessNode):
         return False
-    plans = [catalyst.analyzed(op.plan.selected)]
+    inputs = [plans.analyzed(op.plan.selected)]
     for branch in op.branches:
         frame, steps = branch.begin(flow)
-        plans += [catalyst.analyzed(frame)] if frame is not None else []
-        plans += [_stepped(flow, branch)[1]] if steps else []
-    queries = catalyst.patterns(flow.session, ("PLAN_EXPRESSION",))
-    if not all(is_without_code(plan) and not any(plan.containsPattern(each) for each in queries) for plan in plans):
+        inputs += [plans.analyzed(frame)] if frame is not None else []
+        inputs += [_stepped(flow, branch)[1]] if steps else []
+    queries = trees.patterns(flow.session, ("PLAN_EXPRESSION",))
+    if not all(is_without_code(plan) and not any(plan.containsPattern(each) for each in queries) for plan in inputs):
         return False
     static = any(line.strip().startswith(_STATIC) for read in lineages(flow)[op.id].reads for line in read)
     return not static and all(says_all(flow, above) for above in flow.upstream(op))
@@ -93,15 +92,15 @@ def says_all(flow: Dataflow, op: Op) -> bool:
 
 def is_without_code(plan: Any) -> bool:
     """Whether a plan has neither functions of users nor chance in it."""
-    expressions = (each for node in catalyst.walk(plan) for each in catalyst.items(node.expressions()))
-    parts = (part for each in expressions for part in catalyst.walk(each))
-    return bool(plan.deterministic()) and not any("UDF" in catalyst.class_name(part) for part in parts)
+    expressions = (each for node in trees.walk(plan) for each in gateway.items(node.expressions()))
+    parts = (part for each in expressions for part in trees.walk(each))
+    return bool(plan.deterministic()) and not any("UDF" in gateway.class_name(part) for part in parts)
 
 
 def _branch(flow: Dataflow, branch: Branch, known: dict[str, Lineage], by_name: bool) -> list[str]:
     frame, steps = branch.begin(flow)
     if frame is not None:
-        below = lines(flow.session, catalyst.analyzed(frame))
+        below = lines(flow.session, plans.analyzed(frame))
     else:
         above = flow.by_id[branch.source]
         below = [f"operator named {above.name}" if above.name and by_name else f"operator {known[above.id].fingerprint}"]
@@ -115,10 +114,10 @@ def _stepped(flow: Dataflow, branch: Branch) -> tuple[Any, Any]:
     """The plan of a branch's steps, and the leaf that they are done on."""
     frame, steps = branch.begin(flow)
     rows = flow.session.createDataFrame([], flow.by_id[branch.source].plan.schema if frame is None else frame.schema)
-    leaf = catalyst.analyzed(rows)
+    leaf = plans.analyzed(rows)
     for step in steps:
         rows = step.apply(rows)
-    return leaf, catalyst.analyzed(rows)
+    return leaf, plans.analyzed(rows)
 
 
 def _computes(op: Op) -> dict[str, object]:
@@ -151,8 +150,8 @@ def _texts(source: DataFrame, columns: list[Column]) -> list[str]:
     """Columns as Spark understands them."""
     if not columns:
         return []
-    plan = catalyst.analyzed(source.select(*columns))
-    return [words(source.sparkSession, each, [catalyst.analyzed(source)]) for each in catalyst.items(plan.expressions())]
+    plan = plans.analyzed(source.select(*columns))
+    return [words(source.sparkSession, each, [plans.analyzed(source)]) for each in gateway.items(plan.expressions())]
 
 
 def lines(session: SparkSession, plan: Any, leaf: Leaf = lambda node: None) -> list[str]:
@@ -165,19 +164,19 @@ def _lines(session: SparkSession, node: Any, leaf: Leaf) -> list[str] | None:
     known = leaf(node)
     if known is not None:
         return known
-    kind = catalyst.class_name(node)
-    if kind in _STREAMING:
+    kind = gateway.class_name(node)
+    if kind in streaming.RELATIONS:
         return [source_text(node)]
     if kind == "WithCTE":
         return _lines(session, node.plan(), _named(session, node, leaf))
-    children = list(catalyst.items(node.children()))
+    children = list(gateway.items(node.children()))
     below = [_lines(session, child, leaf) for child in children]
     if all(each is None for each in below):
         return None
     shown = [[_static(child)] if each is None else each for child, each in zip(children, below, strict=True)]
     if kind in _CHANGE_NO_ROW:
         return shown[0]
-    line = f"{kind} {', '.join(words(session, each, children) for each in catalyst.items(node.expressions()))}".strip()
+    line = f"{kind} {', '.join(words(session, each, children) for each in gateway.items(node.expressions()))}".strip()
     if kind == "Generate" and node.outer():
         line += " outer"
     if kind == "EventTimeWatermark":
@@ -194,9 +193,9 @@ def _named(session: SparkSession, node: Any, leaf: Leaf) -> Leaf:
     found: dict[int, list[str] | None] = {}
 
     def known(each: Any) -> list[str] | None:
-        return found.get(each.cteId()) if catalyst.class_name(each) == "CTERelationRef" else leaf(each)
+        return found.get(each.cteId()) if gateway.class_name(each) == "CTERelationRef" else leaf(each)
 
-    for definition in catalyst.items(node.cteDefs()):
+    for definition in gateway.items(node.cteDefs()):
         found[definition.id()] = _lines(session, definition.child(), known)
     return known
 
@@ -207,33 +206,21 @@ def _static(node: Any) -> str:
 
 
 def _columns(node: Any) -> str:
-    return ", ".join(f"{each.name()} {each.dataType().catalogString()}" for each in catalyst.items(node.output()))
+    return ", ".join(f"{each.name()} {each.dataType().catalogString()}" for each in gateway.items(node.output()))
 
 
 def sources_in(plan: Any) -> list[str]:
     """What a plan reads, in the order in which Spark keeps its offsets."""
-    return [source_text(node) for node in catalyst.walk(plan) if catalyst.class_name(node) in _STREAMING]
+    return [source_text(node) for node in trees.walk(plan) if gateway.class_name(node) in streaming.RELATIONS]
 
 
 def source_text(node: Any) -> str:
     """What a source reads: format, path or topic, and columns. Neither how fast it is read nor from where on."""
-    kind = catalyst.class_name(node)
-    name = str(node.sourceName()) if kind in ("StreamingRelation", "StreamingRelationV2") else kind
-    kept = {key: value for key, value in sorted(_options(node).items()) if not _TUNING.match(key) and not _SECRET.search(key)}
+    name = streaming.source_name(node)
+    options = sorted(streaming.source_options(node).items())
+    kept = {key: value for key, value in options if not _TUNING.match(key) and not _SECRET.search(key)}
     said = ", ".join(f"{key}={value}" for key, value in kept.items())
     if name.startswith("FileSource["):
         path = re.sub(r"^file:/+", "/", name.removeprefix("FileSource[").removesuffix("]"))
         return f"{node.dataSource().className()} files of {path.rstrip('/')}{said and f' ({said})'}: {_columns(node)}"
     return f"{name} {said}: {_columns(node)}"
-
-
-def _options(node: Any) -> dict[str, str]:
-    if catalyst.class_name(node) == "StreamingRelationV2":
-        return {str(key): str(value) for key, value in dict(node.extraOptions().asCaseSensitiveMap()).items()}
-    if catalyst.class_name(node) != "StreamingRelation":
-        return {}
-    found, pairs = {}, node.dataSource().options().iterator()
-    while pairs.hasNext():
-        pair = pairs.next()
-        found[str(pair._1())] = str(pair._2())
-    return found

@@ -14,9 +14,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.compile import catalyst, routing
 from headrace.operators.aggregate import ROWS
 from headrace.operators.kernel import Operator, OutputMode
+from headrace.spark import expressions, plans
+from headrace.spark.exchange import claim_one_partition
 from headrace.state.layout import HASH
 
 
@@ -78,20 +79,20 @@ class StatefulPlan:
         """What ``selected`` is for the inputs' columns, for actual rows of those columns."""
         session = self.selected.sparkSession
         pairs = list(zip(self.inputs, rows, strict=True))
-        plan = catalyst.substitute(session, catalyst.analyzed(self.selected), pairs)
-        return catalyst.frame_of(rows[0].sparkSession, plan)
+        plan = plans.substitute(session, plans.analyzed(self.selected), pairs)
+        return plans.frame_of(rows[0].sparkSession, plan)
 
     def results(self, rows: DataFrame) -> DataFrame:
         """The user's columns of the kernel's rows, windows and event times marked as such, for what is built on them."""
         frame = self.finish(rows)
         if not any(field.metadata for field in self.schema.fields):
             return frame
-        names = ((catalyst.quoted(field.name), field) for field in self.schema.fields)
+        names = ((expressions.quoted(field.name), field) for field in self.schema.fields)
         return frame.select(*[F.col(name).alias(f.name, metadata=f.metadata) if f.metadata else F.col(name) for name, f in names])
 
     def combined(self, rows: DataFrame) -> DataFrame:
         """Pre-aggregated within each map task, without a shuffle of its own."""
-        return self.grouped(routing.claim_one_partition(rows))
+        return self.grouped(claim_one_partition(rows))
 
     def grouped(self, rows: DataFrame) -> DataFrame:
         """One partial per group, of rows that are claimed to lie in one partition."""

@@ -13,8 +13,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.compile.catalyst import Binding, analyzed, can_be_optimized_early, class_name, frame_of, items, optimized, walk
 from headrace.errors import require
+from headrace.spark.gateway import class_name, items, seq_maker
+from headrace.spark.plans import Binding, analyzed, can_be_optimized_early, frame_of, optimized
+from headrace.spark.trees import walk
 
 Frames = Mapping[str, DataFrame]
 """Leaves by name."""
@@ -52,8 +54,7 @@ class Prepared:
         self._root = self._with_places(session, optimized(frame) if can_be_optimized_early(session, plan) else plan)
 
     def on(self, leaves: Frames, session: SparkSession) -> DataFrame:
-        jvm: Any = session._jvm
-        filling = _Filling({name: analyzed(frame) for name, frame in leaves.items()}, jvm.PythonUtils.toSeq)
+        filling = _Filling({name: analyzed(frame) for name, frame in leaves.items()}, seq_maker(session))
         return frame_of(session, filling.node(self._root), analyzed=True)
 
     def _with_places(self, session: SparkSession, node: Any) -> Any:

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headrace.compile import catalyst, event_time
+from headrace.compile import event_time
 from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.config import Config
@@ -20,6 +20,7 @@ from headrace.operators.instance_state import WRITTEN
 from headrace.operators.kernel import MAIN, OutputMode
 from headrace.operators.process import ORDER, TIME, Process
 from headrace.operators.processor import TIMERS, MapShape, Processor, Shape, columns_text, defines
+from headrace.spark import expressions, gateway, plans
 from headrace.state.layout import SUB
 
 _KEY = "__headrace_key{}"
@@ -36,7 +37,7 @@ class _Input:
 
 def compile_process(node: ProcessNode, config: Config) -> StatefulPlan:
     rows = _input(node)
-    operator = catalyst.checked(node.where, lambda: Process(node.processor, _shape(node, rows), rows.time is not None))
+    operator = gateway.checked(node.where, lambda: Process(node.processor, _shape(node, rows), rows.time is not None))
     operator.trial()
     names = [f"k{i}" for i in range(len(rows.keys))]
     payload = [f"c{i}" for i in range(len(rows.payload))]
@@ -71,7 +72,7 @@ def _input(node: ProcessNode) -> _Input:
     source = node.source
     if len(set(source.columns)) < len(source.columns):
         raise QueryError(where=node.where, wanted="columns of different names", found=", ".join(source.columns))
-    named = catalyst.checked(node.where, lambda: source.select(*node.keys))
+    named = gateway.checked(node.where, lambda: source.select(*node.keys))
     keys = tuple(named.schema.fields)
     for f in keys:
         check_key(f.dataType, f"{node.where}, key {f.name!r}")
@@ -79,7 +80,7 @@ def _input(node: ProcessNode) -> _Input:
         raise QueryError(where=node.where, wanted="keys of different names", found=", ".join(named.columns))
     # A key that has the name of a column stands for it.
     payload = tuple(f for f in source.schema.fields if f.name not in named.columns)
-    timed = [f for f in source.schema.fields if catalyst.watermark_delay_ms(source, f.name) is not None]
+    timed = [f for f in source.schema.fields if plans.watermark_delay_ms(source, f.name) is not None]
     return _Input(keys, payload, timed[0] if timed else None)
 
 
@@ -114,7 +115,7 @@ def _arrow(fields: tuple[T.StructField, ...] | list[T.StructField]) -> pa.Schema
 
 def _selected(node: ProcessNode, rows: _Input, names: list[str], payload: list[str]) -> DataFrame:
     source = node.source
-    columns = {f.name: F.col(catalyst.quoted(f.name)) for f in source.schema.fields}
+    columns = {f.name: F.col(expressions.quoted(f.name)) for f in source.schema.fields}
     keys = [encode(normalize(c, f.dataType), f.dataType).alias(a) for c, f, a in zip(node.keys, rows.keys, names, strict=True)]
     carried = [encode(columns[f.name], f.dataType).alias(c) for f, c in zip(rows.payload, payload, strict=True)]
     time = [] if rows.time is None else [_micros(columns[rows.time.name], rows.time.dataType)]
@@ -137,7 +138,7 @@ def _initial(frame: DataFrame, node: ProcessNode, rows: _Input, config: Config) 
             found=frame.schema.simpleString(),
         )
     names = [f"k{i}" for i in range(len(rows.keys))]
-    columns = {f.name: F.col(catalyst.quoted(f.name)) for f in wanted}
+    columns = {f.name: F.col(expressions.quoted(f.name)) for f in wanted}
     keys = [encode(normalize(columns[f.name], f.dataType), f.dataType).alias(k) for f, k in zip(rows.keys, names, strict=True)]
     values = [encode(columns[f.name], f.dataType).alias(f"p{i}") for i, f in enumerate(node.state.values.fields)]
     written = [F.unix_micros(WRITTEN if stamped else F.current_timestamp()).alias(WRITTEN)] if expires else []

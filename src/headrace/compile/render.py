@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.compile import catalyst
 from headrace.compile.dataflow import Branch, Dataflow, Op
 from headrace.compile.picture import Arrow, Picture, Shape
 from headrace.compile.strategies import Box, QueryGraph
+from headrace.spark import gateway, plans, trees
 
 _PREFIX_NAMES = {"Project": "select", "Filter": "filter", "Union": "union", "Join": "join", "Generate": "explode"}
 """Spark's names of stateless operators, as a user says them; anything else in a prefix (watermarks, aliases) moves no rows."""
@@ -46,7 +46,7 @@ def query_graph(
 
 
 def _prefix(frame: Any) -> list[str]:
-    names = (_PREFIX_NAMES.get(catalyst.class_name(node)) for node in catalyst.walk(catalyst.analyzed(frame)))
+    names = (_PREFIX_NAMES.get(gateway.class_name(node)) for node in trees.walk(plans.analyzed(frame)))
     return [name for name in names if name]
 
 

@@ -1,9 +1,8 @@
-"""Sending each row to its instance, and the two tricks that make Spark do it in one shuffle."""
+"""Sending each row to its instance, in one shuffle."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +10,9 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.compile import catalyst
 from headrace.compile.homes import INSTANCE, PARTITIONS_MIN
 from headrace.ids import SLOT_BITS, hash_at
+from headrace.spark import expressions
 from headrace.state.layout import HASH, SUB
 from headrace.state.routing import WHOLE, Routing
 from headrace.state.units import Units
@@ -79,7 +78,7 @@ def _both_of(context: SparkContext, routing: Routing) -> Column:
 def _by_unit(context: SparkContext, units: Units, table: npt.NDArray[np.int64], kind: str) -> Column:
     """What a table says of a row's unit. It goes in as one string: building a literal list of 4096 numbers takes Catalyst seconds."""
     text = F.split(F.lit(",".join(map(str, table))), ",").cast(f"array<{kind}>")
-    return F.get(catalyst.folded(SparkSession(context), text), _unit(units))
+    return F.get(expressions.folded(SparkSession(context), text), _unit(units))
 
 
 def _unit(units: Units) -> Column:
@@ -89,24 +88,3 @@ def _unit(units: Units) -> Column:
     for cut in units.cuts:
         number = number + F.when(unsigned >= F.lit(hash_at(cut) + _SIGN), 1).otherwise(0)
     return number
-
-
-def claim_one_partition(frame: DataFrame) -> DataFrame:
-    """The same rows; Catalyst now believes that all of them lie in one partition.
-
-    Grouping then stays inside the map task, and gives one group per partition instead of one in all. That is what combining before a
-    shuffle means, and harmless, because the kernels merge such groups. Nothing else may be built on the claim. Spark has no public way
-    to say it, so this builds a LogicalRDD by hand.
-    """
-    session: Any = frame.sparkSession
-    jvm: Any = session._jvm
-    plan = catalyst.analyzed(frame)
-    # A micro-batch is such an RDD already; around another one Spark would copy every row once more.
-    rdd = plan.rdd() if catalyst.class_name(plan) == "LogicalRDD" else frame._jdf.queryExecution().toRdd()
-    physical = jvm.org.apache.spark.sql.catalyst.plans.physical
-    one = getattr(getattr(physical, "SinglePartition$"), "MODULE$")
-    none = jvm.scala.Option.empty()
-    relation = jvm.org.apache.spark.sql.execution.LogicalRDD(
-        plan.output(), rdd, one, jvm.PythonUtils.toSeq([]), False, none, session._jsparkSession, none, none, False
-    )
-    return catalyst.frame_of(session, relation)

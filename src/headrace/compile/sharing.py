@@ -13,8 +13,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.compile import catalyst
 from headrace.compile.lineage import is_without_code, lines
+from headrace.spark import gateway, plans, trees
 
 _STEPS = {"Project", "Filter", "Generate", "SubqueryAlias", "Join"}
 
@@ -31,12 +31,12 @@ class Rest:
     where: str = ""
 
     def apply(self, rows: DataFrame) -> DataFrame:
-        plan = catalyst.substitute(self.frame.sparkSession, catalyst.analyzed(self.frame), [(self.base, rows)])
-        return catalyst.frame_of(rows.sparkSession, plan)
+        plan = plans.substitute(self.frame.sparkSession, plans.analyzed(self.frame), [(self.base, rows)])
+        return plans.frame_of(rows.sparkSession, plan)
 
     def __str__(self) -> str:
-        base = catalyst.analyzed(self.base)
-        steps = lines(self.frame.sparkSession, catalyst.analyzed(self.frame), lambda node: [] if node.equals(base) else None)
+        base = plans.analyzed(self.base)
+        steps = lines(self.frame.sparkSession, plans.analyzed(self.frame), lambda node: [] if node.equals(base) else None)
         return "; ".join(reversed(steps))
 
 
@@ -60,17 +60,17 @@ def shared(frames: dict[str, DataFrame]) -> tuple[dict[str, DataFrame], dict[str
             continue
         session = frames[first].sparkSession
         depth = _depth_in_common(session, [chains[name] for name in (first, *others)])
-        sources[first] = catalyst.frame_of(session, chains[first][-depth])
+        sources[first] = plans.frame_of(session, chains[first][-depth])
         for name in (first, *others):
             whole = depth == len(chains[name])
-            found[name] = (first, None if whole else Rest(frames[name], catalyst.frame_of(session, chains[name][-depth])))
+            found[name] = (first, None if whole else Rest(frames[name], plans.frame_of(session, chains[name][-depth])))
     return sources, found
 
 
 def _chain(frame: DataFrame) -> list[Any]:
     """From the root of a plan downwards, as far as steps may move, and what is below them."""
-    stay = catalyst.patterns(frame.sparkSession, catalyst.MOMENTARY)
-    node = catalyst.analyzed(frame)
+    stay = trees.patterns(frame.sparkSession, trees.MOMENTARY)
+    node = plans.analyzed(frame)
     chain = [node]
     while (child := _below(node, stay)) is not None:
         chain.append(child)
@@ -80,11 +80,11 @@ def _chain(frame: DataFrame) -> list[Any]:
 
 def _below(node: Any, stay: list[Any]) -> Any | None:
     """What a step that may move is done on."""
-    if catalyst.class_name(node) not in _STEPS:
+    if gateway.class_name(node) not in _STEPS:
         return None
-    if not all(each.deterministic() and not any(each.containsPattern(p) for p in stay) for each in catalyst.items(node.expressions())):
+    if not all(each.deterministic() and not any(each.containsPattern(p) for p in stay) for each in gateway.items(node.expressions())):
         return None
-    children = list(catalyst.items(node.children()))
+    children = list(gateway.items(node.children()))
     streaming = [child for child in children if child.isStreaming()]
     static = [child for child in children if not child.isStreaming()]
     if len(streaming) != 1 or any(not each.deterministic() or any(each.containsPattern(p) for p in stay) for each in static):
@@ -107,22 +107,10 @@ def _same(session: SparkSession, one: Any, other: Any) -> bool:
     of their own, have the same ones: words would not tell ``explode`` from ``explode_outer``, nor two columns of one name."""
     if one.equals(other):
         return True
-    mine, theirs = ([node for node in catalyst.walk(plan) if not node.children().size()] for plan in (one, other))
+    mine, theirs = ([node for node in trees.walk(plan) if not node.children().size()] for plan in (one, other))
     if len(mine) != len(theirs) or not all(a.equals(b) for a, b in zip(mine, theirs, strict=True)):
         return False
     if not is_without_code(one) or not is_without_code(other) or one.schema().json() != other.schema().json():
         return False
-    return bool(_without_ids(session, one).sameResult(_without_ids(session, other)))
-
-
-def _without_ids(session: SparkSession, plan: Any) -> Any:
-    """The plan with one and the same id for all watermarks."""
-    jvm: Any = session._jvm
-    same = jvm.java.util.UUID(0, 0)
-
-    def replacement(node: Any) -> Any | None:
-        if catalyst.class_name(node) != "EventTimeWatermark":
-            return None
-        return node.copy(same, node.eventTime(), node.delay(), catalyst.rewrite(session, node.child(), replacement))
-
-    return catalyst.rewrite(session, plan, replacement)
+    alike = plans.with_equal_watermark_ids
+    return bool(alike(session, one).sameResult(alike(session, other)))

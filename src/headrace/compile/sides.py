@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headrace.compile import catalyst, event_time
+from headrace.compile import event_time
 from headrace.compile.plan import StoreReader
 from headrace.compile.types import arrow_type, decode, encode, normalize, transport_type
 from headrace.compile.vectorise import vectorise
@@ -19,6 +19,7 @@ from headrace.operators.buffer import NEVER
 from headrace.operators.expressions import Expr
 from headrace.operators.last import TIE
 from headrace.operators.pairing import NAMES, SIDE, TIMES
+from headrace.spark import expressions, gateway, plans
 from headrace.state.layout import SUB, Layout, Policy
 
 _NO_WATERMARK = "call withWatermark(column, delay) on both streams before joining them: without it no row could ever be forgotten"
@@ -86,7 +87,7 @@ def side_columns(frame: DataFrame, on: tuple[str, ...], where: str) -> SideColum
 
 
 def the_event_time(frame: DataFrame, where: str) -> T.StructField:
-    timed = [f for f in frame.schema.fields if catalyst.WATERMARK_KEY in f.metadata]
+    timed = [f for f in frame.schema.fields if expressions.WATERMARK_KEY in f.metadata]
     if not timed:
         raise QueryError(where=where, wanted="an event time with a watermark on each side", found="none", hint=_NO_WATERMARK)
     if len(timed) > 1:
@@ -103,7 +104,7 @@ def field_of(frame: DataFrame, name: str) -> T.StructField:
 
 
 def column(name: str) -> Column:
-    return F.col(catalyst.quoted(name))
+    return F.col(expressions.quoted(name))
 
 
 def share_places(sides: tuple[SideColumns, SideColumns]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], list[T.DataType]]:
@@ -168,7 +169,7 @@ class Joined:
         """For pairs whose older row may be of any age: the watermark says nothing of them."""
         return T.StructType(
             [
-                T.StructField(f.name, f.dataType, f.nullable, {k: v for k, v in f.metadata.items() if k != catalyst.WATERMARK_KEY})
+                T.StructField(f.name, f.dataType, f.nullable, {k: v for k, v in f.metadata.items() if k != expressions.WATERMARK_KEY})
                 for f in self.schema.fields
             ]
         )
@@ -202,10 +203,10 @@ class Joined:
     def translated(self, condition: Column, where: str) -> Expr:
         """The condition for numpy; ``UnsupportedError`` if it has no exact counterpart."""
         nothing = self.sides[0].frame.sparkSession.createDataFrame([], self.schema)
-        filtered = catalyst.analyzed(catalyst.checked(where, lambda: nothing.filter(condition)))
-        if catalyst.class_name(filtered) != "Filter":
+        filtered = plans.analyzed(gateway.checked(where, lambda: nothing.filter(condition)))
+        if gateway.class_name(filtered) != "Filter":
             raise UnsupportedError(where=where, found="a condition that is more than an expression over the joined columns")
-        ids = [output.exprId().toString() for output in catalyst.items(filtered.output())]
+        ids = [output.exprId().toString() for output in gateway.items(filtered.output())]
         known = dict(zip(ids, self.fields, strict=True))
 
         def resolve(expr_id: str) -> tuple[str, str] | None:
@@ -219,7 +220,7 @@ class Joined:
     def check(self, condition: Column, where: str) -> None:
         """The condition is one over the joined columns, and can be true or false."""
         nothing = self.sides[0].frame.sparkSession.createDataFrame([], self.schema)
-        catalyst.checked(where, lambda: nothing.filter(condition))
+        gateway.checked(where, lambda: nothing.filter(condition))
 
 
 def joined(sides: tuple[SideColumns, SideColumns], outer: tuple[bool, bool], suffixes: tuple[str, str], where: str) -> Joined:

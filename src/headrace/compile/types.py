@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
 
 from headrace.errors import UnsupportedError
+from headrace.spark.types import to_arrow
 
 _ATOMIC = (
     T.BooleanType,
@@ -113,7 +113,7 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
         return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
     if isinstance(kind, T.MapType):
         return pa.map_(arrow_type(kind.keyType), pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull))
-    return to_arrow_type(kind, timezone="UTC", prefers_large_types=True)
+    return to_arrow(kind)
 
 
 def encode(value: Column, kind: T.DataType) -> Column:

@@ -11,15 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 
-from headrace.compile import catalyst
 from headrace.compile.types import is_binary_collated
 from headrace.errors import UnsupportedError
 from headrace.operators import expressions as E
 from headrace.operators.expressions import Expr, Mode
+from headrace.spark import expressions, gateway, trees
 
 Resolve: TypeAlias = Callable[[str], tuple[str, str] | None]
 """From the id of an attribute (`exprId().toString()`) to its side, 'left' or 'right', and its column there; None if it is neither's."""
@@ -63,7 +61,7 @@ class _Translation:
     """Parts that Spark names once and refers to."""
 
     def of(self, node: Any) -> Expr:
-        name = catalyst.class_name(node)
+        name = gateway.class_name(node)
         if name in _TRANSPARENT:
             return self.of(node.children().apply(0))
         if name == "With":
@@ -82,10 +80,10 @@ class _Translation:
         return translate(self, node)
 
     def children(self, node: Any) -> list[Expr]:
-        return [self.of(child) for child in catalyst.items(node.children())]
+        return [self.of(child) for child in gateway.items(node.children())]
 
     def _with(self, node: Any) -> Expr:
-        body, *definitions = catalyst.items(node.children())
+        body, *definitions = gateway.items(node.children())
         for each in definitions:
             self.common[each.id().toString()] = each.children().apply(0)
         return self.of(body)
@@ -104,7 +102,7 @@ def _unsupported(node: Any, found: str) -> UnsupportedError:
 
 def _type_of(node: Any) -> str:
     """The type of the node's values in memory."""
-    kind = catalyst.data_type(node)
+    kind = expressions.data_type(node)
     exact = not isinstance(kind, T.DecimalType) or kind.precision <= DECIMAL_DIGITS_MAX
     if type(kind) not in _TYPES or not exact or (isinstance(kind, T.StringType) and not is_binary_collated(kind)):
         raise _unsupported(node, f"a value of type {kind.simpleString()}")
@@ -115,23 +113,23 @@ def _is_constant(node: Any) -> bool:
     """Spark also calls constant what is so within one of its own queries: the time, the user."""
     if not node.foldable() or not node.deterministic():
         return False
-    return not any(catalyst.class_name(each).startswith(("Current", "Now", "LocalTimestamp")) for each in catalyst.walk(node))
+    return not any(gateway.class_name(each).startswith(("Current", "Now", "LocalTimestamp")) for each in trees.walk(node))
 
 
 def _constant(node: Any) -> Expr | None:
     """The value of a part without columns, as Spark computes it; None where that fails: then it fails when it is needed."""
-    if isinstance(catalyst.data_type(node), T.NullType):
+    if isinstance(expressions.data_type(node), T.NullType):
         return E.Literal(None, "bool")
     kind = _type_of(node)
     try:
         value = node.eval(None)
-    except (Py4JError, PySparkException):
+    except gateway.SPARK_ERRORS:
         return None
     if value is None:
         return E.Literal(None, kind)
     if kind == "text":
         return E.Literal(bytes(value if isinstance(value, bytes | bytearray) else value.getBytes()), kind)
-    if isinstance(catalyst.data_type(node), T.DecimalType):
+    if isinstance(expressions.data_type(node), T.DecimalType):
         return E.Literal(int(value.toUnscaledLong()), kind)
     return E.Literal(float(value) if kind.startswith("float") else bool(value) if kind == "bool" else int(value), kind)
 
@@ -142,7 +140,7 @@ def _mode(node: Any) -> Mode:
 
 def _fail_mode(node: Any) -> Mode:
     # Spark checks intervals in every mode.
-    always = isinstance(catalyst.data_type(node), T.DayTimeIntervalType)
+    always = isinstance(expressions.data_type(node), T.DayTimeIntervalType)
     return "ansi" if always or node.failOnError() else "legacy"
 
 
@@ -178,9 +176,9 @@ def _in(to: _Translation, node: Any) -> Expr:
 
 def _arithmetic(op: str) -> Callable[[_Translation, Any], Expr]:
     def translate(to: _Translation, node: Any) -> Expr:
-        kind = catalyst.data_type(node)
+        kind = expressions.data_type(node)
         interval = isinstance(kind, T.DayTimeIntervalType) and op in ("add", "subtract")
-        operands = [catalyst.data_type(child) for child in catalyst.items(node.children())]
+        operands = [expressions.data_type(child) for child in gateway.items(node.children())]
         if not interval and not all(isinstance(each, _NUMBERS) for each in [kind, *operands]):
             raise _unsupported(node, f"arithmetic of type {operands[0].simpleString()}")
         left, right = to.children(node)
@@ -205,7 +203,7 @@ def _sign(kind: type[E.Abs] | type[E.Negate]) -> Callable[[_Translation, Any], E
 
 def _math1(function: str) -> Callable[[_Translation, Any], Expr]:
     def translate(to: _Translation, node: Any) -> Expr:
-        if isinstance(catalyst.data_type(node.children().apply(0)), T.DecimalType | T.DayTimeIntervalType):
+        if isinstance(expressions.data_type(node.children().apply(0)), T.DecimalType | T.DayTimeIntervalType):
             raise _unsupported(node, f"{function} of a decimal or an interval")
         (child,) = to.children(node)
         return E.Math1(function, child)
@@ -215,7 +213,7 @@ def _math1(function: str) -> Callable[[_Translation, Any], Expr]:
 
 def _whole(function: str) -> Callable[[_Translation, Any], Expr]:
     def translate(to: _Translation, node: Any) -> Expr:
-        if not isinstance(catalyst.data_type(node.children().apply(0)), _NUMBERS):
+        if not isinstance(expressions.data_type(node.children().apply(0)), _NUMBERS):
             raise _unsupported(node, f"{function} of a decimal")
         (child,) = to.children(node)
         return E.Whole(function, child, _fail_mode(node))
@@ -228,8 +226,8 @@ def _math2(function: str) -> Callable[[_Translation, Any], Expr]:
 
 
 def _cast(to: _Translation, node: Any) -> Expr:
-    source = catalyst.data_type(node.children().apply(0))
-    target = catalyst.data_type(node)
+    source = expressions.data_type(node.children().apply(0))
+    target = expressions.data_type(node)
     if isinstance(source, T.NullType):
         return E.Literal(None, _type_of(node))
     (child,) = to.children(node)
@@ -271,7 +269,7 @@ def _seconds(micros: Expr, unit_us: int = 1_000_000) -> Expr:
 def _unix(unit_us: int) -> Callable[[_Translation, Any], Expr]:
     def translate(to: _Translation, node: Any) -> Expr:
         child = node.children().apply(0)
-        if not isinstance(catalyst.data_type(child), T.TimestampType):
+        if not isinstance(expressions.data_type(child), T.TimestampType):
             raise _unsupported(node, "a date or a string as an instant")
         return to.of(child) if unit_us == 1 else _seconds(to.of(child), unit_us)
 
@@ -280,12 +278,12 @@ def _unix(unit_us: int) -> Callable[[_Translation, Any], Expr]:
 
 def _is_plain_time(node: Any) -> bool:
     """Whether differences in wall-clock time are differences in microseconds: no daylight saving in between."""
-    child = catalyst.data_type(node.children().apply(0))
+    child = expressions.data_type(node.children().apply(0))
     return isinstance(child, T.TimestampNTZType) or _FIXED_ZONE.fullmatch(str(node.zoneId().toString())) is not None
 
 
 def _subtract_timestamps(to: _Translation, node: Any) -> Expr:
-    if not isinstance(catalyst.data_type(node), T.DayTimeIntervalType) or not _is_plain_time(node):
+    if not isinstance(expressions.data_type(node), T.DayTimeIntervalType) or not _is_plain_time(node):
         raise _unsupported(node, "a difference of wall-clock times in a zone whose offset changes")
     left, right = to.children(node)
     return E.Arithmetic("subtract", left, right)
@@ -294,7 +292,7 @@ def _subtract_timestamps(to: _Translation, node: Any) -> Expr:
 def _add_interval(to: _Translation, node: Any) -> Expr:
     time, interval = to.children(node)
     short = isinstance(interval, E.Literal) and isinstance(interval.value, int) and abs(interval.value) < DAY_US
-    is_day_time = isinstance(catalyst.data_type(node.children().apply(1)), T.DayTimeIntervalType)
+    is_day_time = isinstance(expressions.data_type(node.children().apply(1)), T.DayTimeIntervalType)
     if not is_day_time or not (short or _is_plain_time(node)):
         raise _unsupported(node, "an interval of days in a zone whose offset changes, or of months")
     return E.Arithmetic("add", time, interval)
@@ -306,7 +304,7 @@ def _date_diff(to: _Translation, node: Any) -> Expr:
 
 
 def _subtract_dates(to: _Translation, node: Any) -> Expr:
-    if not isinstance(catalyst.data_type(node), T.DayTimeIntervalType):
+    if not isinstance(expressions.data_type(node), T.DayTimeIntervalType):
         raise _unsupported(node, "a calendar interval")
     left, right = (E.Cast(child, "int64") for child in to.children(node))
     return E.Arithmetic("multiply", E.Arithmetic("subtract", left, right), E.Literal(DAY_US, "int64"))

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headrace.compile import catalyst, event_time
+from headrace.compile import event_time
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import AggregateNode, CountSpec, SessionSpec, WindowSpec
 from headrace.operators import counted, session
@@ -25,6 +25,7 @@ from headrace.operators.partials import Partial
 from headrace.operators.session import SessionAggregate
 from headrace.operators.windowed import WINDOW, WindowedAggregate
 from headrace.operators.windows import TimeWindow, duration
+from headrace.spark import expressions, plans
 from headrace.state.layout import SUB, Layout, Policy
 
 TIME = "__headrace_time"
@@ -89,7 +90,7 @@ def windowing(node: AggregateNode, staged: DataFrame, keys: list[Key]) -> Window
     spec = node.window
     if isinstance(spec, CountSpec):
         return _counted(node, spec, staged)
-    timed = spec is not None and catalyst.watermark_delay_ms(staged, TIME) is not None
+    timed = spec is not None and plans.watermark_delay_ms(staged, TIME) is not None
     if isinstance(spec, SessionSpec):
         return _sessions(node, spec, staged.schema[TIME].dataType, timed)
     if spec is not None:
@@ -166,7 +167,7 @@ def _sessions(node: AggregateNode, spec: SessionSpec, kind: T.DataType, timed: b
 
 
 def _counted(node: AggregateNode, spec: CountSpec, staged: DataFrame) -> Windowing:
-    times = [f for f in node.source.schema.fields if catalyst.watermark_delay_ms(node.source, f.name) is not None]
+    times = [f for f in node.source.schema.fields if plans.watermark_delay_ms(node.source, f.name) is not None]
     if not times and not spec.by_arrival:
         raise QueryError(
             "rows are counted in the order of their event time, so that windows do not depend on how rows arrive",
@@ -176,8 +177,8 @@ def _counted(node: AggregateNode, spec: CountSpec, staged: DataFrame) -> Windowi
             hint="call withWatermark(column, delay) before groupBy, or count_window(..., order='arrival')",
         )
     kind = times[0].dataType if times else T.TimestampType()
-    time = event_time.micros(F.col(catalyst.quoted(times[0].name)), kind) if times else F.lit(0).cast("long")
-    tie = F.xxhash64(*[F.col(catalyst.quoted(f.name)) for f in node.source.schema.fields if _hashable(f.dataType)])
+    time = event_time.micros(F.col(expressions.quoted(times[0].name)), kind) if times else F.lit(0).cast("long")
+    tie = F.xxhash64(*[F.col(expressions.quoted(f.name)) for f in node.source.schema.fields if _hashable(f.dataType)])
     start = event_time.from_micros(F.col(counted.START), kind).alias("start")
     # Half-open, as all windows: it ends just after its last row.
     end = event_time.from_micros(F.col(counted.END) + F.lit(1), kind).alias("end")

@@ -10,7 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.compile import catalyst
+from headrace.spark import gateway, trees
+from headrace.spark.expressions import numbered_variables
 
 _SEED = re.compile(r"\b(rand|randn|random|randstr|uniform|shuffle|uuid)\(((?:[^()]*, )?)-?\d{6,}L?\)")
 _QUOTED = re.compile(r"`(?:[^`]|``)*`")
@@ -21,14 +22,14 @@ def words(session: SparkSession, expression: Any, inputs: list[Any]) -> str:
     """An expression over the results of some plans. Seeds that Spark drew and names that it made up are left out."""
     replaced: dict[int, Any] = _alike(inputs)
     if "namedlambdavariable(" in str(expression.sql()):
-        replaced |= _variables(session, expression)
+        replaced |= numbered_variables(session, expression)
     if replaced:
 
         def replacement(part: Any) -> Any | None:
-            named = catalyst.class_name(part) in ("AttributeReference", "NamedLambdaVariable")
+            named = gateway.class_name(part) in ("AttributeReference", "NamedLambdaVariable")
             return replaced.get(part.exprId().id()) if named else None
 
-        expression = catalyst.rewrite(session, expression, replacement)
+        expression = trees.rewrite(session, expression, replacement)
     text = _QUOTED.sub(_without_variables, str(expression.sql()))
     return text if expression.deterministic() else _SEED.sub(r"\1(\2)", text)
 
@@ -39,23 +40,10 @@ def _alike(inputs: list[Any]) -> dict[int, Any]:
     if len(set(names)) == len(names):
         return {}
     found: dict[int, Any] = {}
-    columns = (column for plan in inputs for column in catalyst.items(plan.output()))
+    columns = (column for plan in inputs for column in gateway.items(plan.output()))
     for at, (name, column) in enumerate(zip(names, columns, strict=True)):
         if names.count(name) > 1:
             found.setdefault(column.exprId().id(), column.withName(f"{column.name()} in column {at}"))
-    return found
-
-
-def _variables(session: SparkSession, expression: Any) -> dict[int, Any]:
-    """Variables of lambda functions, numbered as they come."""
-    jvm: Any = session._jvm
-    expressions, none = jvm.org.apache.spark.sql.catalyst.expressions, jvm.PythonUtils.toSeq([])
-    metadata = jvm.org.apache.spark.sql.types.Metadata.empty()
-    found: dict[int, Any] = {}
-    for part in catalyst.walk(expression):
-        if catalyst.class_name(part) == "NamedLambdaVariable" and (key := part.exprId().id()) not in found:
-            name = f"variable {len(found)}"
-            found[key] = expressions.AttributeReference(name, part.dataType(), part.nullable(), metadata, part.exprId(), none)
     return found
 
 

@@ -30,6 +30,7 @@ from headrace.demo.query import SCHEMA, heavy_customers
 from headrace.errors import HeadraceError, SessionError
 from headrace.report.machine import machine
 from headrace.report.page import Page, render
+from headrace.spark.gateway import java_version
 
 TRIGGER = "2 seconds"
 """What a task costs beside its rows counts little then."""
@@ -184,7 +185,7 @@ class Demo:
         measured = self.recorder.measured
         by_version = self.recorder.latencies(self.writer.arrivals)
         end_s = self.begin_s + self.seconds
-        java = str(self.spark._jvm.System.getProperty("java.version"))
+        java = java_version(self.spark)
         made = Page(
             title="Headrace demo: heavy customers",
             subtitle=(

@@ -10,8 +10,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.compile import catalyst
-from headrace.compile.catalyst import checked
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph import missing
 from headrace.graph.nodes import AggregateNode, CountSpec, Windows
@@ -19,6 +17,8 @@ from headrace.graph.origin import user_line
 from headrace.graph.processes import State, process_node
 from headrace.graph.window_column import as_window
 from headrace.operators.processor import AnyProcessor
+from headrace.spark import expressions
+from headrace.spark.gateway import checked
 
 if TYPE_CHECKING:
     from headrace.graph.stream import Stream
@@ -141,5 +141,5 @@ def _from_dict(wanted: dict[str, str], where: str) -> list[Column]:
             case "count" | "size":
                 columns.append(F.count(column))
             case other:
-                columns.append(F.call_function(catalyst.quoted(other), column))
+                columns.append(F.call_function(expressions.quoted(other), column))
     return columns

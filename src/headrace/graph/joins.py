@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headrace.compile.catalyst import checked
 from headrace.compile.sides import the_event_time
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import Call, JoinNode, ProductNode
 from headrace.graph.window_column import duration_us
+from headrace.spark.gateway import checked
 
 if TYPE_CHECKING:
     from headrace.graph.stream import Stream

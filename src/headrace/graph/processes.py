@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
-from headrace.compile.catalyst import checked, watermark_delay_ms
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import ProcessNode, StateSpec
 from headrace.graph.window_column import duration_us
 from headrace.operators.per_key import RESERVED
 from headrace.operators.processor import TIMERS, AnyProcessor, Clock, Processor, defines
+from headrace.spark.gateway import checked
+from headrace.spark.plans import watermark_delay_ms
 
 if TYPE_CHECKING:
     from headrace.graph.grouped import GroupedStream

@@ -7,8 +7,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headrace.compile.catalyst import analyzed, class_name, items, patterns, walk
 from headrace.errors import SessionError, SourceError, UnsupportedError
+from headrace.spark.contract import check_contract
+from headrace.spark.gateway import class_name, is_connect, items
+from headrace.spark.plans import analyzed
+from headrace.spark.trees import patterns, walk
 
 _WITHOUT_REPLAY = ("socket", "TextSocket")
 _SELECTING = ("select", "selectExpr", "withColumn", "withColumns")
@@ -46,7 +49,7 @@ _STATEFUL = {
 
 def check_source(frame: Any, where: str) -> None:
     """Refuse what is no streaming DataFrame, cannot be replayed, or holds state already."""
-    if type(frame).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(frame):
         raise SessionError(
             where=where,
             wanted="a DataFrame of a classic Spark session",
@@ -57,6 +60,7 @@ def check_source(frame: Any, where: str) -> None:
         raise SourceError(where=where, wanted="a streaming DataFrame", found=type(frame).__name__)
     if not frame.isStreaming:
         raise SourceError(where=where, wanted="a streaming DataFrame", found="a batch DataFrame", hint="read it with spark.readStream")
+    check_contract(frame.sparkSession)
     for node in walk(analyzed(frame)):
         if class_name(node) == "StreamingRelationV2" and node.sourceName() in _WITHOUT_REPLAY:
             raise SourceError(

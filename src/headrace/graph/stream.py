@@ -16,7 +16,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.compile.catalyst import checked, nothing, quoted
 from headrace.compile.nodes import compile_node
 from headrace.config import Config
 from headrace.errors import MissingError, QueryError, UnsupportedError, require
@@ -27,6 +26,9 @@ from headrace.graph.nodes import Call, DedupNode, Method, Node, SharedNode, Stat
 from headrace.graph.origin import user_line
 from headrace.graph.sources import check_source, check_step
 from headrace.operators.kernel import OutputMode
+from headrace.spark.expressions import quoted
+from headrace.spark.gateway import checked
+from headrace.spark.plans import empty_frame
 
 if TYPE_CHECKING:
     from headrace.runtime.writer import StreamWriter
@@ -336,7 +338,7 @@ class Stream(missing.Helpful):
         """The same rows, in the columns of a union."""
 
         def align(rows: DataFrame) -> DataFrame:
-            none = nothing(rows.sparkSession, schema)
+            none = empty_frame(rows.sparkSession, schema)
             return both(rows, none) if first else both(none, rows)
 
         step = Call("union", align, where)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from py4j.java_gateway import get_field
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StructType
 
-from headrace.compile.catalyst import checked, class_name, items
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import CountSpec, SessionSpec, WindowSpec
 from headrace.graph.origin import user_line
+from headrace.spark.expressions import column_node, column_of_node, interval
+from headrace.spark.gateway import checked, class_name, items
 
 
 def as_window(session: SparkSession, source: DataFrame, column: Column, where: str) -> WindowSpec | SessionSpec | None:
     """The window that a grouping column asks for, or None if it is a column like any other."""
-    node: Any = column._jc.node()  # type: ignore[operator]
+    node: Any = column_node(column)
     name = None
     if class_name(node) == "Alias":
         name, node = node.name().apply(0), node.child()
@@ -28,7 +27,7 @@ def as_window(session: SparkSession, source: DataFrame, column: Column, where: s
     if function not in ("window", "session_window"):
         return None
     arguments = list(items(node.arguments()))
-    time = _column(session, arguments[0])
+    time = column_of_node(session, arguments[0])
     if function == "session_window":
         if class_name(arguments[1]) != "Literal":
             raise UnsupportedError(where=where, found="a gap that differs from row to row", supported=("a duration such as '5 minutes'",))
@@ -68,11 +67,6 @@ def count_window(size: int, advance: int | None = None, order: str = "event time
     return CountSpec("count_window", size, advance, order == "arrival")
 
 
-def _column(session: SparkSession, node: Any) -> Column:
-    jvm: Any = session._jvm
-    return ClassicColumn(jvm.org.apache.spark.sql.Column(node))
-
-
 def _microseconds(session: SparkSession, node: Any, where: str) -> int:
     if class_name(node) != "Literal":
         raise QueryError(where=where, wanted="a duration such as '1 hour'", found=node.toString())
@@ -81,13 +75,10 @@ def _microseconds(session: SparkSession, node: Any, where: str) -> int:
 
 def duration_us(session: SparkSession, text: str, where: str) -> int:
     """A duration in Spark's words, in microseconds."""
-    jvm: Any = session._jvm
-    utils = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
     try:
-        interval = utils.stringToInterval(jvm.org.apache.spark.unsafe.types.UTF8String.fromString(text))
+        months, days, microseconds = interval(session, text)
     except Exception:
         raise QueryError(where=where, wanted="a duration such as '1 hour'", found=repr(text)) from None
-    months, days, microseconds = (int(get_field(interval, name)) for name in ("months", "days", "microseconds"))
     if months:
         raise QueryError(where=where, wanted="a duration of days or less", found=repr(text), hint="months have no fixed length")
     return days * 86_400_000_000 + microseconds

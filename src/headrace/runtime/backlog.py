@@ -18,8 +18,11 @@ from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame
 
-from headrace.compile.catalyst import analyzed, class_name, walk
-from headrace.runtime.offsets import OffsetBacklog, SourceOffsets
+from headrace.runtime.offsets import OffsetBacklog
+from headrace.spark.gateway import class_name
+from headrace.spark.plans import analyzed
+from headrace.spark.streaming import SourceOffsets, source_path
+from headrace.spark.trees import walk
 
 COMPACT = ".compact"
 """Ends the names of log entries that have all entries before them as well."""
@@ -174,8 +177,8 @@ def _folders(frame: DataFrame) -> list[Path | None]:
     for node in walk(analyzed(frame)):
         kind = class_name(node)
         if kind == "StreamingRelation":
-            path = node.dataSource().options().get("path")
-            url = urlparse(path.get()) if path.isDefined() else None
+            path = source_path(node)
+            url = urlparse(path) if path is not None else None
             local = url is not None and url.scheme in ("", "file") and not any(c in url.path for c in "*?[{")
             found.append(Path(unquote(url.path)) if url is not None and local else None)
         elif kind.startswith("StreamingRelation"):

@@ -7,14 +7,14 @@ import math
 import threading
 from dataclasses import dataclass, field
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.errors import HeadraceError
 from headrace.runtime.elastic import LiveRouting
-from headrace.runtime.executors import Executor
 from headrace.runtime.placement import Placement
 from headrace.runtime.pool import Need, Pool
+from headrace.spark.executors import Executor
+from headrace.spark.gateway import GONE
 
 PERIOD_S = 0.5
 
@@ -39,13 +39,13 @@ class Caretaker:
             return
         self.ended.set()
         if self.ready >= 0:
-            with contextlib.suppress(PySparkException, Py4JError, OSError):
+            with contextlib.suppress(PySparkException, *GONE):
                 Pool.of(self.placement.executors).tend(self.query, None)
 
     def _run(self) -> None:
         while not self.ended.wait(PERIOD_S):
             # Spark may be on its way out; whoever waits for the query will hear of it.
-            with contextlib.suppress(PySparkException, Py4JError, OSError, HeadraceError):
+            with contextlib.suppress(PySparkException, *GONE, HeadraceError):
                 self.look()
 
     def look(self) -> None:

@@ -79,16 +79,9 @@ def _first_time(point: str) -> bool:
 
 
 def _kill() -> None:
-    jvm = _jvm_pid()
+    from headrace.spark.gateway import jvm_pid
+
+    jvm = jvm_pid()
     if jvm is not None:
         os.kill(jvm, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _jvm_pid() -> int | None:
-    """The JVM that this process started; None in a worker, which is its JVM's child and not its owner."""
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
-    process = getattr(context._gateway, "proc", None) if context is not None else None
-    return None if process is None else int(process.pid)

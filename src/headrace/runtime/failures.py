@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from headrace.compile.catalyst import first_line
 from headrace.errors import BatchFailedError, HeadraceError, QueryError, SessionError
+from headrace.spark.gateway import SPARK_ERRORS, SPARK_PATHS, description, first_line, java_exception, messages
+from headrace.spark.streaming import STOP_TEXT
 from headrace.state.disk import storage_error_in
 
 DATA_EXCEPTIONS = "22"
@@ -28,19 +29,17 @@ _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
 _WRAPPERS = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]", "[FOREACH_USER_FUNCTION_ERROR]", "[TASK_WRITE_FAILED]")
 _OURS = str(Path(__file__).parents[1])
-_LIBRARIES = ("site-packages", "pyspark.zip", "/pyspark/", "py4j", sysconfig.get_paths()["stdlib"])
+_LIBRARIES = ("site-packages", *SPARK_PATHS, sysconfig.get_paths()["stdlib"])
 
 
 class Stopping(Exception):
-    """A batch was broken off, or never begun, because the query is being stopped; it will be replayed.
+    """A batch was cancelled, or never begun, because the query is being stopped. A restart runs it again.
 
-    Spark takes an exception from Python for the effect of its own stop, and ends the query quietly, only if it reads like an interrupted
-    call into the JVM. It looks for that with a regular expression that overflows its stack on a text of some thousand characters, so the
-    text must be short, and nothing may be chained to it.
+    Its text makes Spark end the query without a failure: see ``STOP_TEXT``. Nothing may be chained to it.
     """
 
     def __init__(self) -> None:
-        super().__init__("py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException")
+        super().__init__(STOP_TEXT)
 
 
 def mark_place(failure: Exception, place: str) -> Exception:
@@ -60,11 +59,11 @@ def of_batch(failure: Exception, version: int, location: Path) -> HeadraceError:
         hint = "use a wider type or a try_ function, filter such rows, or turn spark.sql.ansi.enabled off"
         hint = f"{hint}; a restart goes on with this batch"
         return QueryError("a row does not fit the query's expressions", where=where, found=first_line(failure), hint=hint)
-    if isinstance(failure, PySparkException | Py4JError) and (full := storage_error_in(str(failure), location)) is not None:
+    if isinstance(failure, SPARK_ERRORS) and (full := storage_error_in(str(failure), location)) is not None:
         return full
     hint = f"nothing of batch {version} is lost: a restart runs it again"
     error = BatchFailedError(summary(failure), where=where, hint=hint, details=full_text(failure))
-    if not isinstance(failure, PySparkException | Py4JError):
+    if not isinstance(failure, SPARK_ERRORS):
         # The user's own exception, with the user's lines; Spark's are pages long, and would be printed before ours.
         error.__cause__ = failure
     return error
@@ -97,24 +96,22 @@ def full_text(failure: BaseException) -> str:
 def summary(failure: BaseException) -> str:
     """One line: type and message of the first cause, and the user's line."""
     frames = [(frame.filename, frame.lineno or 0, frame.name) for frame in traceback.extract_tb(failure.__traceback__)]
-    if not isinstance(failure, PySparkException | Py4JError):
+    if not isinstance(failure, SPARK_ERRORS):
         return _with_line(_cut(f"{type(failure).__name__}: {failure}".strip().split("\n")[0].rstrip(": ")), frames)
-    text = str(getattr(failure, "_desc", None) or failure)
+    text = description(failure)
     if _TRACEBACK in text:
         return _of_traceback(text)
-    java = failure.java_exception if isinstance(failure, Py4JJavaError) else getattr(failure, "_origin", None)
+    java = java_exception(failure)
     return _with_line(_cut(first_line(failure)) if java is None else _of_java(java), frames)
 
 
 def _of_java(java: Any) -> str:
     """The first cause that Spark has words for, and the innermost one where it adds something."""
     texts: list[str] = []
-    while java is not None and len(texts) < CAUSES_MAX:
-        text = str(java.getMessage() or java.getClass().getSimpleName())
+    for text in islice(messages(java), CAUSES_MAX):
         if _TRACEBACK in text:
             return _of_traceback(text)
         texts.append(_cut(text.strip().split("\n")[0].split(" SQLSTATE")[0]))
-        java = java.getCause()
     said = next((text for text in texts if text.startswith("[") and not text.startswith(_WRAPPERS)), texts[0])
     return said if texts[-1] in said or said in texts[-1] else f"{said} ({texts[-1]})"
 

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.compile.catalyst import analyzed
 from headrace.compile.dataflow import Dataflow, Op, free_id
 from headrace.compile.lineage import Lineage, digest, lineages, lines, says_all, sources_in
 from headrace.compile.sharing import anchor
 from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError
 from headrace.runtime.checkpoint import Checkpoint, describe_layout
+from headrace.spark.plans import analyzed
 
 ACCEPT = "accept"
 _NEW_LOCATION = "start with a new checkpointLocation and read the stream from its beginning"

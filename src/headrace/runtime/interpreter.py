@@ -14,12 +14,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException
 
-from headrace.compile.catalyst import first_line
 from headrace.errors import SessionError
+from headrace.spark.gateway import REFUSALS, first_line, log_level
 
 DEFAULT = "python3"
 PROBE_SECONDS_MAX = 120
@@ -84,7 +82,7 @@ def _asked_there(context: SparkContext) -> dict[str, str]:
     workers = min(max(1, context.defaultParallelism), ASKED_MAX)
     try:
         return dict(_quietly(context, lambda: context.parallelize(range(workers), workers).map(_question()).collect()))
-    except (PySparkException, Py4JJavaError) as failed:
+    except REFUSALS as failed:
         text = str(getattr(failed, "java_exception", None) or failed)
         causes = [line for line in text.splitlines() if "Error" in line or "error" in line or "MISMATCH" in line]
         return {str(context.pythonExec): _last_line(causes) if causes else first_line(failed)}
@@ -110,8 +108,7 @@ def _question() -> Callable[[int], tuple[str, str]]:
 
 def _quietly(context: SparkContext, call: Callable[[], Any]) -> Any:
     """Run a job whose failure is told in one sentence, without Spark's account of it."""
-    jvm: Any = context._jvm
-    level = jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
+    level = log_level(context)
     context.setLogLevel("OFF")
     try:
         return call()

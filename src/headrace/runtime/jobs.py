@@ -17,11 +17,10 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.compile.catalyst import nothing
 from headrace.compile.dataflow import BATCH, Dataflow, Op
 from headrace.compile.homes import INSTANCE, at_home
 from headrace.compile.prepared import Frames, Preparations
-from headrace.compile.routing import claim_one_partition, route, route_by_column
+from headrace.compile.routing import route, route_by_column
 from headrace.config import Config
 from headrace.errors import require
 from headrace.runtime.failures import mark_place
@@ -31,6 +30,8 @@ from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import staged_frame
 from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec
 from headrace.runtime.task_files import reports_left
+from headrace.spark.exchange import claim_one_partition
+from headrace.spark.plans import empty_frame
 from headrace.state.manifest import StagedFile
 
 FLUSH_ROWS_HERE = 2_000_000
@@ -180,7 +181,7 @@ class Jobs:
 
         def build(frames: Frames) -> DataFrame:
             ports = zip(op.plan.inputs, (self.flow.rows(port, frames) for port in op.ports), strict=True)
-            rows = op.plan.select(tuple(nothing(self.session, like.schema) if there is None else there for like, there in ports))
+            rows = op.plan.select(tuple(empty_frame(self.session, like.schema) if there is None else there for like, there in ports))
             return rows if combine else op.plan.projected(rows)
 
         rows = self.preparations.frame((op.id, combine, *frames), build, frames, self.session)

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 from headrace.compile.homes import INSTANCE, PARTITIONS_MIN, anchor, at_home
 from headrace.errors import CorruptStateError
 from headrace.ids import SLOTS
-from headrace.runtime.executors import Executor
 from headrace.runtime.whereabouts import working_folder
+from headrace.spark.executors import Executor
 from headrace.state.layout import Layout
 from headrace.state.run import RunReader, RunRef
 from headrace.state.slots import SlotRanges, clip

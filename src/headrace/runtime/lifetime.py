@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.runtime.loop import BatchLoop
-from headrace.runtime.session import hang_up
+from headrace.spark.gateway import GONE, context_is_stopped, is_spark_interrupt_handler
+from headrace.spark.streaming import ends_within, hang_up
 
 LOOK_S = 1.0
 """How often to look whether the session of a query is still there."""
@@ -51,7 +51,7 @@ class Lifetime:
         try:
             # The first batch may begin before Spark has told us of its query.
             return self.query is None or (bool(self.query.isActive) and not self.session_is_gone())
-        except (Py4JError, OSError):
+        except GONE:
             # There is no JVM any more.
             return False
 
@@ -65,8 +65,7 @@ class Lifetime:
         return True
 
     def session_is_gone(self) -> bool:
-        context: Any = self.session.sparkContext._jsc
-        return context is None or bool(context.sc().isStopped())
+        return context_is_stopped(self.session)
 
     def stop(self) -> None:
         """Let the batch that runs come to its end, then stop."""
@@ -86,7 +85,7 @@ class Lifetime:
         self.loop.stopping.set()
         try:
             self.query.stop()
-        except (Py4JError, OSError):
+        except GONE:
             # A session that is gone cannot cancel jobs, and a JVM that is gone has stopped everything.
             if self.is_active():
                 raise
@@ -132,7 +131,7 @@ class Lifetime:
 
     def _watch(self) -> None:
         # Why it ended is for those who ask; here also a JVM that is gone is just an end.
-        with contextlib.suppress(StreamingQueryException, Py4JError, OSError):
+        with contextlib.suppress(StreamingQueryException, *GONE):
             while not self._ended_within(LOOK_S):
                 if self.session_is_gone():
                     # Spark's query would look for new data for ever, and fail when there is some.
@@ -145,12 +144,12 @@ class Lifetime:
 
     def _await_end(self) -> None:
         """Until Spark's own thread of the query has ended; it has been told to."""
-        with contextlib.suppress(StreamingQueryException, Py4JError, OSError):
+        with contextlib.suppress(StreamingQueryException, *GONE):
             self._ended_within(END_SECONDS_MAX)
 
     def _ended_within(self, seconds: float) -> bool:
         assert self.query is not None
-        return bool(self.query._jsq.awaitTermination(int(seconds * 1000)))
+        return ends_within(self.query, seconds)
 
     def finish(self) -> None:
         """Free the checkpoint. Any thread may call it, any number of times, when no batch runs."""
@@ -189,8 +188,7 @@ def _in_thread(call: Callable[[], None]) -> None:
 def _own_interrupts() -> Iterator[None]:
     """PySpark answers an interrupt from the keyboard by cancelling all jobs, so the batch that runs would fail. Here it is to end."""
     handler = signal.getsignal(signal.SIGINT)
-    theirs = getattr(handler, "__module__", "") == "pyspark.core.context"
-    if not theirs or threading.current_thread() is not threading.main_thread():
+    if not is_spark_interrupt_handler(handler) or threading.current_thread() is not threading.main_thread():
         yield
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)

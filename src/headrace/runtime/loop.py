@@ -32,11 +32,13 @@ from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JOBS_AT_ONCE, Combining, Delivery, Jobs, merged
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.reports import InstanceReport
-from headrace.runtime.session import callback_connection, suit_query
+from headrace.runtime.session import suit_query
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import check_staged
 from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
 from headrace.runtime.task import Phase, TaskSpec
+from headrace.spark.event_times import EventTimes
+from headrace.spark.streaming import callback_connection
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.recreation import carried_over
 from headrace.state.run import RunRef
@@ -67,7 +69,7 @@ class BatchLoop:
     """True while Spark reports the query as active, and its session runs."""
     shuffles: bool = False
     """See ``Jobs``: how busy an instance is must not depend on whether it is the only one, where a policy decides by that."""
-    event_times: watermark.EventTimes = field(default_factory=watermark.EventTimes)
+    event_times: EventTimes = field(default_factory=EventTimes)
     epoch: str = ""
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set: no further batch begins."""

@@ -15,40 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.spark.streaming import SourceOffsets
+
 KAFKA = ("KafkaMicroBatchStream", "KafkaSource")
-FILES = "FileStreamSource"
-"""Its offset is the number of an entry in its log; its folder is looked at instead (``runtime/backlog.py``)."""
 
 Leaves = dict[tuple[str, ...], int]
-
-
-@dataclass(frozen=True)
-class SourceOffsets:
-    """What Spark knows of one source in a batch; offsets as JSON."""
-
-    kind: str
-    """The class of the source."""
-    start: str | None
-    end: str | None
-    latest: str | None
-
-
-def source_offsets(execution: Any) -> list[SourceOffsets]:
-    """Of the batch that Spark's StreamExecution runs now, without folders of files."""
-    start, end, latest = execution.getStartOffsetsOfLatestBatch(), execution.availableOffsets(), execution.latestOffsets()
-    found = []
-    sources = end.keysIterator()
-    while sources.hasNext():
-        source = sources.next()
-        kind = str(source.getClass().getSimpleName())
-        if kind != FILES:
-            found.append(SourceOffsets(kind, *(_json(offsets, source) for offsets in (start, end, latest))))
-    return found
-
-
-def _json(offsets: Any, source: Any) -> str | None:
-    found = offsets.get(source)
-    return str(found.get().json()) if found.isDefined() else None
 
 
 @dataclass

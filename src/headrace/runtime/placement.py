@@ -18,8 +18,8 @@ from headrace.compile.dataflow import Op
 from headrace.compile.homes import anchor
 from headrace.control.homes import assigned
 from headrace.operators.kernel import store_id
-from headrace.runtime.executors import Executor, Executors
 from headrace.runtime.lending import Fetched, Files, Loan, Share, have_ready, loans
+from headrace.spark.executors import Executor, Executors
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
 from headrace.state.slots import clip

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark import SparkContext
 
-from headrace.runtime.executors import Executor, Executors
+from headrace.spark.executors import Executor, Executors
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -27,9 +26,10 @@ from headrace.runtime.elastic import Slots
 from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.lifetime import Lifetime
 from headrace.runtime.loop import BatchLoop
-from headrace.runtime.offsets import SourceOffsets, source_offsets
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.state_frame import state_frame, store_named
+from headrace.spark.gateway import GONE
+from headrace.spark.streaming import SourceOffsets, execution_of, failure_of, source_offsets
 from headrace.state.routing import Routing
 
 RECENT = "spark.sql.streaming.numRecentProgressUpdates"
@@ -118,12 +118,12 @@ class HeadraceQuery(Helpful):
 
     def _execution(self) -> Any:
         self._started.wait(60)
-        return self._spark._jsq.streamingQuery()
+        return execution_of(self._spark)
 
     def _source_offsets(self) -> list[SourceOffsets]:
         """Of the batch that runs now."""
         self._started.wait(60)
-        return source_offsets(self._spark._jsq.streamingQuery())
+        return source_offsets(execution_of(self._spark))
 
     @property
     def id(self) -> str:
@@ -195,10 +195,10 @@ class HeadraceQuery(Helpful):
         if self._loop.error is not None or self._life.is_active():
             return self._loop.error
         try:
-            found = None if self._life.session_is_gone() else self._spark._jsq.exception()
-            if found is not None and found.isDefined():
-                self._loop.error = failures.of_query(found.get(), self._loop.checkpoint.location)
-        except (Py4JError, OSError) as gone:
+            found = None if self._life.session_is_gone() else failure_of(self._spark)
+            if found is not None:
+                self._loop.error = failures.of_query(found, self._loop.checkpoint.location)
+        except GONE as gone:
             self._loop.error = failures.of_gone(gone)
         return self._loop.error
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
+from headrace.spark.contract import check_contract
+from headrace.spark.gateway import is_connect
+from headrace.spark.streaming import FILE_MANAGER
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-_STREAMING = "org.apache.spark.sql.execution.streaming"
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS_BOUNDED = 1_000_000
@@ -38,7 +38,7 @@ SETTINGS: dict[str, str] = {
     "spark.speculation": "false",
     # Spark's default manager sets permissions through FileContext, which costs tens of milliseconds a file on a local disk.
     # This one renames, which is atomic there; two queries on one checkpoint are kept apart by Headrace's manifest.
-    "spark.sql.streaming.checkpointFileManagerClass": _STREAMING + ".checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
     # Over TCP, small answers of a Python worker wait 40 ms for an acknowledgement (Nagle's rule meets delayed ones).
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
@@ -130,20 +130,6 @@ def suit_query(spark: SparkSession, schemas: Iterable[pa.Schema]) -> None:
         spark.conf.set(key, value)
 
 
-def callback_connection(batch: DataFrame) -> Any:
-    """In a call from the JVM: the connection that it came by, or None. The JVM keeps one open for every thread that ever called."""
-    client: Any = getattr(batch.sparkSession.sparkContext._gateway, "_gateway_client", None)
-    return client.get_thread_connection() if hasattr(client, "get_thread_connection") else None
-
-
-def hang_up(connection: Any) -> None:
-    """Close a connection by which nobody will call any more; the thread that listens to it ends."""
-    open_socket = getattr(connection, "socket", None)
-    if open_socket is not None:
-        with suppress(OSError):
-            open_socket.shutdown(socket.SHUT_RDWR)
-
-
 def check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if (home and (Path(home) / "bin" / "java").exists()) or shutil.which("java"):
@@ -157,11 +143,12 @@ def check_java() -> None:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Refuse Spark Connect; warn, with the remedy, of settings that make queries slow."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    """Refuse Spark Connect, and a Spark whose internals differ. Warn of settings that make queries slow, with the remedy."""
+    if is_connect(spark):
         raise SessionError(
             where="session", wanted="a classic Spark session", found="Spark Connect", hint="use hr.session() or a session with a master"
         )
+    check_contract(spark)
     advice = []
     if int(spark.conf.getAll.get(ARROW_ROWS, 0)) in range(1, 50_000):
         advice.append(f'spark.conf.set("{ARROW_ROWS}", "{ARROW_ROWS_WANTED}"): fewer, larger Arrow batches')

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.runtime.border import spark_batches
-from headrace.runtime.worker import freeze_modules
+from headrace.spark.worker import freeze_modules
 from headrace.state.blocks import open_batches, write_batches
 from headrace.state.manifest import StagedFile
 

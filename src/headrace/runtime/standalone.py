@@ -149,9 +149,9 @@ def down(cluster: Cluster) -> None:
 
 
 def _start(folder: Path, name: str, main: str, *arguments: str) -> int:
-    from pyspark.find_spark_home import _find_spark_home
+    from headrace.spark.gateway import spark_home
 
-    home = _find_spark_home()
+    home = spark_home()
     environment = {
         "SPARK_HOME": home,
         "SPARK_LOCAL_IP": HOST,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import SparkSession
 
 from headrace.compile.aggregates import check_mode
-from headrace.compile.catalyst import first_line
 from headrace.compile.dataflow import Dataflow, Op, compile_flow
 from headrace.config import Config
 from headrace.control.elastic import Elastic
@@ -27,7 +26,6 @@ from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
-from headrace.runtime.executors import Executors
 from headrace.runtime.identity import recognise
 from headrace.runtime.interpreter import check_workers
 from headrace.runtime.lending import Share
@@ -38,6 +36,8 @@ from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.session import check_session, starting
 from headrace.runtime.sinks import Sink
+from headrace.spark.executors import Executors
+from headrace.spark.gateway import first_line
 from headrace.state.layout import Layout
 from headrace.state.routing import Routing
 

@@ -30,7 +30,7 @@ from headrace.runtime.skew import rows_per_hash, rows_per_slot
 from headrace.runtime.staged import write_staged
 from headrace.runtime.task_files import Names
 from headrace.runtime.whereabouts import executor_id, working_folder
-from headrace.runtime.worker import freeze_modules
+from headrace.spark.worker import freeze_modules
 from headrace.state.compact import Compactor
 from headrace.state.disk import disk_errors, removed_on_failure
 from headrace.state.layout import HASH, one_batch

@@ -7,7 +7,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headrace.compile.catalyst import checked, first_line
 from headrace.control.elastic import Elastic
 from headrace.errors import QueryError, SinkError, UnsupportedError
 from headrace.graph import missing
@@ -17,8 +16,9 @@ from headrace.operators.kernel import OutputMode
 from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.sinks import SinkRequest, make_sink
-from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
 from headrace.runtime.start import Manner, Output, start_query
+from headrace.spark.gateway import checked, first_line
+from headrace.spark.sinks import FILE_FORMATS, table_location
 
 
 class StreamWriter(missing.Helpful):
@@ -139,14 +139,12 @@ class StreamWriter(missing.Helpful):
                 writer = writer.option("path", self._options["path"])
             checked(where, lambda: writer.saveAsTable(tableName))
         try:
-            identifier = session._jsparkSession.sessionState().sqlParser().parseTableIdentifier(tableName)
-            table = session._jsparkSession.sessionState().catalog().getTableMetadata(identifier)
+            provider, location = table_location(session, tableName)
         except Exception as refused:
             raise SinkError(where=where, wanted="a table of the session's catalog", found=first_line(refused)) from None
-        provider = table.provider().get() if table.provider().isDefined() else "none"
-        if provider.lower() != self._format.lower():
-            raise SinkError(where=where, wanted=f"a table of format {self._format}", found=f"{tableName} of format {provider}")
-        self._options["path"] = str(table.location().toString())
+        if (provider or "").lower() != self._format.lower():
+            raise SinkError(where=where, wanted=f"a table of format {self._format}", found=f"{tableName} of format {provider or 'none'}")
+        self._options["path"] = location
         return self.start()
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.runtime.sinks.base import Sink, SinkRequest
-from headrace.runtime.sinks.files import FORMATS as FILE_FORMATS
 from headrace.runtime.sinks.files import FileSink
 from headrace.runtime.sinks.simple import AnyFormatSink, ConsoleSink, ForeachBatchSink, MemorySink, NoopSink
+from headrace.spark.sinks import FILE_FORMATS
 
 __all__ = ["Sink", "SinkRequest", "make_sink"]
 

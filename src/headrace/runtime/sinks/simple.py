@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pyspark.sql import DataFrame
 
-from headrace.compile.catalyst import nothing
 from headrace.errors import SinkError
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.sinks.base import Sink, SinkRequest
+from headrace.spark.plans import empty_frame
+from headrace.spark.sinks import MemoryTable, has_format
 
 ONLY_APPENDS = ("kafka",)
 """Formats whose batch writers refuse to overwrite."""
@@ -24,21 +25,17 @@ class MemorySink(Sink):
         super().__init__(request)
         if not request.query_name:
             raise SinkError(where=request.where, wanted="a name for the table of the memory sink", found="none", hint="call queryName(...)")
-        jvm: Any = request.session._jvm
-        streaming = jvm.org.apache.spark.sql.execution.streaming.sources
-        self._sink = streaming.MemorySink()
-        none = nothing(request.session, request.schema)
-        plan = streaming.MemoryPlan(self._sink, none._jdf.queryExecution().analyzed().output())
-        self._table = jvm.org.apache.spark.sql.classic.Dataset.ofRows(request.session._jsparkSession, plan)
+        self._name = request.query_name
+        self._table = MemoryTable(request.session, request.schema)
 
     def begin(self) -> None:
         # Not before: the name may be that of a query that runs.
-        self._table.createOrReplaceTempView(self.request.query_name)
+        self._table.publish(self._name)
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         if rows is None:
-            rows = nothing(self.request.session, self.request.schema)
-        self._sink.write(version, self.request.mode is OutputMode.COMPLETE, rows._jdf.collect())
+            rows = empty_frame(self.request.session, self.request.schema)
+        self._table.write(version, rows, replace=self.request.mode is OutputMode.COMPLETE)
 
 
 class ConsoleSink(Sink):
@@ -55,7 +52,7 @@ class ConsoleSink(Sink):
         truncate = self.request.options.get("truncate", "true").lower() == "true"
         print(f"{'-' * 43}\nBatch: {version}\n{'-' * 43}")
         if rows is None:
-            rows = nothing(self.request.session, self.request.schema)
+            rows = empty_frame(self.request.session, self.request.schema)
         rows.show(count, truncate)
 
 
@@ -74,7 +71,7 @@ class ForeachBatchSink(Sink):
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         assert self.request.foreach_batch is not None
-        frame = rows if rows is not None else nothing(self.request.session, self.request.schema)
+        frame = rows if rows is not None else empty_frame(self.request.session, self.request.schema)
         self.request.foreach_batch(frame, version)
 
 
@@ -87,17 +84,13 @@ class AnyFormatSink(Sink):
 
     def __init__(self, request: SinkRequest) -> None:
         super().__init__(request)
-        jvm: Any = request.session._jvm
-        conf = request.session._jsparkSession.sessionState().conf()
-        try:
-            jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(request.format, conf)
-        except Exception:
+        if not has_format(request.session, request.format):
             raise SinkError(
                 where=request.where,
                 wanted="a format that Spark can write",
                 found=repr(request.format),
                 hint="use parquet, json, csv, orc, memory, console, noop, foreachBatch, or add the format's package to the session",
-            ) from None
+            )
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         if rows is None:

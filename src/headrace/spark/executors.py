@@ -1,7 +1,6 @@
-"""Spark's executors: which there are, and asking for more or fewer.
+"""Spark's executors: list them, request more, release some.
 
-On a ``local[...]`` master there are none, and nothing here applies. The other masters (``local-cluster``, standalone, YARN, Kubernetes)
-are all alike in what is used of them.
+A ``local[...]`` master has none. The other masters (``local-cluster``, standalone, YARN, Kubernetes) are all used in the same way.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark import SparkContext
+
+from headrace.spark.gateway import items
 
 DRIVER = "driver"
 
@@ -25,7 +26,7 @@ class Executor:
 
     @property
     def location(self) -> str:
-        """How Spark calls it where a partition says where it would like to be."""
+        """Spark's name for it among the preferred locations of a partition."""
         return f"executor_{self.host}_{self.id}"
 
 
@@ -38,30 +39,28 @@ class Executors:
 
     @classmethod
     def of(cls, context: SparkContext) -> Executors | None:
-        """None where the driver does all the work itself."""
+        """None for a local master, where the driver runs all tasks."""
         master = str(context.master)
         return None if master == "local" or master.startswith("local[") else cls(context)
 
     def live(self) -> tuple[Executor, ...]:
-        """Those that Spark has and gives tasks to, in the order they came."""
+        """Executors that Spark schedules tasks on, oldest first."""
         ids = [each for each in self._spark.getExecutorIds().mkString(",").split(",") if each and each != DRIVER]
         if any(each not in self.known for each in ids):
             self._learn()
         return tuple(self.known[each] for each in sorted(ids, key=_age) if each in self.known)
 
     def request(self, total: int) -> bool:
-        """Ask the cluster's manager for so many in all. It may take seconds until they come, or they may never."""
-        nothing = self._jvm.PythonUtils.toScalaMap({})
-        return bool(self._spark.requestTotalExecutors(total, 0, nothing))
+        """Request this total from the cluster manager. They may come seconds later, or never."""
+        no_hosts = self._jvm.PythonUtils.toScalaMap({})
+        return bool(self._spark.requestTotalExecutors(total, 0, no_hosts))
 
     def release(self, executors: Iterable[str]) -> bool:
-        """Give executors back; Spark then wants so many fewer in all."""
+        """Give executors back. Spark then lowers the total that it requests."""
         return bool(self._spark.killExecutors(self._jvm.PythonUtils.toSeq(list(executors))))
 
     def _learn(self) -> None:
-        listed = self._spark.statusStore().executorList(True)
-        for at in range(listed.size()):
-            each = listed.apply(at)
+        for each in items(self._spark.statusStore().executorList(True)):
             if each.id() != DRIVER:
                 self.known[each.id()] = Executor(each.id(), each.hostPort().rsplit(":", 1)[0], int(each.totalCores()))
 

@@ -1,4 +1,7 @@
-"""What Headrace does for the Python workers that its tasks run in."""
+"""Two repairs of PySpark's Python workers: faster garbage collection, and no false error when a session stops.
+
+Tasks import this module, so it imports nothing else of the package.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ _modules_frozen = 0
 
 
 def freeze_modules() -> None:
-    """Keep what is loaded out of the collector's sight.
+    """Exclude the objects of all loaded modules from garbage collection.
 
-    PySpark's daemon collects garbage after every task, and to do so walks through every object of every module: 60 ms, in which the
-    worker can take no other task, for some hundred new objects. Modules are there to stay. Called at the beginning of a task, when little
-    else is; again only when a task has loaded more.
+    PySpark's daemon collects garbage after every task, and visits every object of every module: 60 ms for some hundred new objects, in
+    which the worker takes no other task. Modules are never unloaded. A task calls this when it begins, before it has made objects of its
+    own. Later calls do something only if more modules were loaded.
     """
     global _modules_frozen
     end_quietly()
@@ -27,10 +30,10 @@ def freeze_modules() -> None:
 
 
 def end_quietly() -> None:
-    """Let a worker that waits for its next task end without a word when its session is stopped.
+    """Make an idle worker end without an error message when its session stops.
 
-    Spark then closes the worker's socket. PySpark takes that for a failure, which it would tell to whoever has just hung up; over a
-    Unix domain socket, which ``session`` asks for, it notices at once that nobody listens, and prints "failed to flush the output".
+    Spark then closes the worker's socket. PySpark takes that for a failure and reports it through the closed socket. Over a Unix domain
+    socket, which ``session`` asks for, this fails at once and prints "failed to flush the output".
     """
     theirs: Any = importlib.import_module("pyspark.worker")
     tell = getattr(theirs, "handle_worker_exception", None)

@@ -1,0 +1,263 @@
+"""What Headrace relies on in Spark beyond its public API, as a list that is checked against the Spark that runs.
+
+Spark may rename or change any of it in a new version. Some changes would go unnoticed and make results wrong: a plan node of another name
+is no longer recognised. So the list is checked once per JVM, with the first stream, and whatever is missing is an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from weakref import WeakSet
+
+from pyspark.sql import SparkSession
+
+from headrace.errors import SessionError
+from headrace.spark.event_times import INNER_PLANS
+from headrace.spark.gateway import connection, java_session, jvm_of
+from headrace.spark.sinks import FILE_FORMATS, FILE_STATUS
+from headrace.spark.streaming import FILE_MANAGER, STOP_TEXT, takes_for_stop
+
+Members = Mapping[str, Mapping[str, str]]
+"""By package and class: methods that the class declares, with their number of parameters if they have any; ``new`` is a constructor."""
+
+MEMBERS: Members = {
+    "org.apache.spark": {
+        "SparkContext": "makeRDD/2 isStopped statusStore getExecutorIds requestTotalExecutors/3 killExecutors/1",
+    },
+    "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1"},
+    "org.apache.spark.status": {"AppStatusStore": "executorList/1"},
+    "org.apache.spark.status.api.v1": {"ExecutorSummary": "id hostPort totalCores"},
+    "org.apache.spark.unsafe.types": {"UTF8String": "fromString/1 getBytes", "CalendarInterval": "new/3"},
+    "org.apache.spark.sql": {"Column": "new/1 node", "Dataset": "createOrReplaceTempView/1", "RowFactory": "create/1"},
+    "org.apache.spark.sql.classic": {
+        "SparkSession": "createDataFrame/2 parseDataType/1 sessionState",
+        "Dataset": "ofRows/2 queryExecution collect",
+        "ExpressionUtils": "column/1 expression/1",
+    },
+    "org.apache.spark.sql.internal": {
+        "SessionState": "conf sqlParser catalog",
+        "UnresolvedFunction": "functionName arguments",
+        "Alias": "name child",
+        "Literal": "value",
+    },
+    "org.apache.spark.sql.types": {
+        "DataType": "fromDDL/1 json catalogString",
+        "StructType": "fieldNames",
+        "Metadata": "empty contains/1 getLong/1",
+        "Decimal": "toUnscaledLong",
+    },
+    "org.apache.spark.sql.connector.read.streaming": {"Offset": "json"},
+    "org.apache.spark.sql.util": {"CaseInsensitiveStringMap": "asCaseSensitiveMap"},
+    "org.apache.spark.sql.catalyst.catalog": {"SessionCatalog": "getTableMetadata/1", "CatalogTable": "provider location"},
+    "org.apache.spark.sql.catalyst.parser": {"ParserInterface": "parseTableIdentifier/1"},
+    "org.apache.spark.sql.catalyst.streaming": {"StreamingRelationV2": "sourceName extraOptions"},
+    "org.apache.spark.sql.catalyst.trees": {
+        "TreeNode": "children withNewChildren/1",
+        "TreePatternBits": "containsPattern/1",
+        "TreePattern": "CURRENT_LIKE PLAN_EXPRESSION AGGREGATE WINDOW",
+    },
+    "org.apache.spark.sql.catalyst.util": {
+        "IntervalUtils": "stringToInterval/1",
+        "HyperLogLogPlusPlusHelper": "RAW_ESTIMATE_DATA BIAS_DATA THRESHOLDS",
+    },
+    "org.apache.spark.sql.catalyst.plans": {
+        "QueryPlan": "output expressions references deterministic schema sameResult/1",
+        "JoinType": "sql",
+    },
+    "org.apache.spark.sql.catalyst.plans.physical": {"SinglePartition$": "", "ShufflePartitionIdPassThrough": "new/2"},
+    "org.apache.spark.sql.catalyst.plans.logical": {
+        "LogicalPlan": "isStreaming maxRows",
+        "AnalysisHelper": "setAnalyzed",
+        "Project": "new/2 projectList",
+        "Filter": "condition",
+        "Join": "joinType",
+        "Generate": "outer",
+        "Aggregate": "groupingExpressions aggregateExpressions",
+        "EventTimeWatermark": "nodeId eventTime delay child copy/4",
+        "MapInArrow": "functionExpr isBarrier profile copy/5",
+        "LocalRelation": "data stream copy/4",
+        "Repartition": "numPartitions shuffle copy/3",
+        "WithCTE": "plan cteDefs",
+        "CTERelationDef": "id child",
+        "CTERelationRef": "cteId",
+    },
+    "org.apache.spark.sql.catalyst.expressions": {
+        "Expression": "deterministic foldable nullable dataType eval/1 canonicalized sql semanticEquals/1 prettyName",
+        "NamedExpression": "name exprId metadata",
+        "Attribute": "withName/1",
+        "AttributeReference": "new/6",
+        "NamedLambdaVariable": "",
+        "ExprId": "id",
+        "Alias": "new/6 child",
+        "With": "",
+        "CommonExpressionDef": "id",
+        "CommonExpressionRef": "id",
+        "TimeZoneAwareExpression": "zoneId",
+        "RuntimeReplaceable": "replacement",
+        "DirectShufflePartitionID": "new/1",
+        "BinaryArithmetic": "evalMode",
+        "Cast": "evalMode",
+        "UnaryMinus": "failOnError",
+        "Abs": "failOnError",
+    },
+    "org.apache.spark.sql.catalyst.expressions.aggregate": {
+        "AggregateExpression": "aggregateFunction isDistinct filter",
+        "AggregateFunction": "aggBufferAttributes",
+        "DeclarativeAggregate": "evaluateExpression",
+        "First": "ignoreNulls",
+        "Last": "ignoreNulls",
+        "HyperLogLogPlusPlus": "relativeSD",
+    },
+    "org.apache.spark.sql.execution": {
+        "LogicalRDD": "new/10 rdd",
+        "QueryExecution": "analyzed optimizedPlan executedPlan toRdd",
+    },
+    "org.apache.spark.sql.execution.datasources": {"DataSource": "lookupDataSource/2 options className"},
+    "org.apache.spark.sql.execution.streaming.runtime": {
+        "StreamingQueryWrapper": "streamingQuery awaitTermination/1 exception",
+        "StreamExecution": (
+            "logicalPlan lastExecution availableOffsets latestOffsets getStartOffsetsOfLatestBatch isInterruptionException/2"
+        ),
+        "StreamingRelation": "sourceName dataSource",
+    },
+    "org.apache.spark.sql.execution.streaming.operators.stateful": {
+        "EventTimeWatermarkExec": "nodeId eventTimeStats delayMs",
+        "EventTimeStatsAccum": "value",
+        "EventTimeStats": "count max",
+    },
+    "org.apache.spark.sql.execution.streaming.sources": {"MemorySink": "new write/3", "MemoryPlan": "new/2"},
+    "org.apache.spark.sql.execution.streaming.sinks": {
+        "FileStreamSink": "new/5 addBatch/2",
+        "FileStreamSinkLog": "new/4 VERSION",
+    },
+    "org.apache.spark.sql.execution.streaming.checkpointing": {"HDFSMetadataLog": "getLatestBatchId add/2"},
+}
+
+_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
+_STATEFUL_NODES = """
+    Deduplicate DeduplicateWithinWatermark Distinct Except Intersect Offset Pivot Sort Tail GlobalLimit LocalLimit Window CoGroup MapGroups
+    FlatMapGroupsWithState FlatMapGroupsInPandas FlatMapGroupsInArrow FlatMapCoGroupsInPandas FlatMapCoGroupsInArrow
+    FlatMapGroupsInPandasWithState TransformWithState TransformWithStateInPySpark UpdateEventTimeWatermarkColumn
+"""
+_PLAIN_NODES = "SubqueryAlias RepartitionByExpression RebalancePartitions ResolvedHint CollectMetrics View Range OneRowRelation"
+_STAGES = "org.apache.spark.sql.execution"
+NAMES: tuple[str, ...] = (
+    *(f"{_LOGICAL}.{name}" for name in (*_STATEFUL_NODES.split(), *_PLAIN_NODES.split())),
+    f"{_STAGES}.streaming.runtime.StreamingExecutionRelation",
+    f"{_STAGES}.datasources.v2.StreamingDataSourceV2Relation",
+    f"{_STAGES}.streaming.runtime.FileStreamSource",
+    *(f"{_STAGES}.adaptive.{name}" for name in INNER_PLANS if name.endswith(("StageExec", "PlanExec"))),
+    f"{_STAGES}.exchange.ReusedExchangeExec",
+    f"{_STAGES}.columnar.InMemoryTableScanExec",
+    *FILE_FORMATS.values(),
+    FILE_STATUS,
+    FILE_MANAGER,
+)
+"""Classes that are recognised by name, or named in a setting. None of their methods is called."""
+
+PYTHON: Mapping[str, str] = {
+    "pyspark.sql.classic.column": "Column",
+    "pyspark.sql.pandas.types": "to_arrow_type from_arrow_type",
+    "pyspark.sql.types": "_parse_datatype_json_string",
+    "pyspark.find_spark_home": "_find_spark_home",
+    "pyspark.core.context": "SparkContext",
+    "pyspark.util": "handle_worker_exception",
+    "pyspark.errors.exceptions.captured": "CapturedException",
+    "py4j.java_gateway": "get_field",
+    "py4j.clientserver": "JavaClient.get_thread_connection",
+}
+"""Names of PySpark and py4j that are not documented, by module."""
+
+Signature = tuple[str, str, int]
+"""Owner, name and number of parameters."""
+_DECLARED = re.compile(r"[ \[]([\w.$]+)\.([\w$]+)\(([^()]*)\)")
+_passed: WeakSet[Any] = WeakSet()
+"""Connections to JVMs that passed."""
+
+
+def check_contract(session: SparkSession) -> None:
+    """Raise a SessionError that names everything missing in this Spark. A JVM that passed is not checked again."""
+    jvm = connection(session)
+    if jvm in _passed:
+        return
+    missing = [*missing_members(session, MEMBERS), *missing_classes(session, NAMES), *missing_names(PYTHON)]
+    if not missing and not takes_for_stop(session, STOP_TEXT):
+        missing.append("a query that ends without a failure when Python reports an interrupted call")
+    if missing:
+        raise SessionError(
+            "this version of Spark lacks internals that Headrace relies on",
+            where="session",
+            wanted="; ".join(missing),
+            found=f"Spark {session.version}",
+            hint="use a Spark version that Headrace supports (pyspark>=4.3,<4.4)",
+        )
+    _passed.add(jvm)
+
+
+def missing_members(session: SparkSession, wanted: Members) -> list[str]:
+    """The methods and constructors that are not there, and the classes that are not."""
+    jvm, loader = jvm_of(session), _loader(session)
+    found, absent = jvm.java.util.ArrayList(), []
+    expected = [(f"{package}.{name}", members) for package, classes in wanted.items() for name, members in classes.items()]
+    present = []
+    for name, members in expected:
+        try:
+            loaded = loader.loadClass(name)
+        except Exception:
+            absent.append(f"class {name}")
+            continue
+        present.append((name, members))
+        found.add(loaded.getDeclaredMethods())
+        if "new" in members:
+            found.add(loaded.getDeclaredConstructors())
+    # One text for all classes: asking for each method would be a round trip for each.
+    declared = _declared(str(jvm.java.util.Arrays.deepToString(found.toArray())))
+    for name, members in present:
+        absent += [f"{name}.{member}" for member in members.split() if _signature(name, member) not in declared]
+    return absent
+
+
+def missing_classes(session: SparkSession, wanted: Iterable[str]) -> list[str]:
+    """The classes that are not there. They are looked up as files, and not loaded."""
+    loader = _loader(session)
+    return [f"class {name}" for name in wanted if loader.getResource(f"{name.replace('.', '/')}.class") is None]
+
+
+def missing_names(wanted: Mapping[str, str]) -> Iterator[str]:
+    """The names that Python modules do not have."""
+    for module, names in wanted.items():
+        try:
+            loaded = importlib.import_module(module)
+        except ImportError:
+            yield f"module {module}"
+            continue
+        yield from (f"{module}.{name}" for name in names.split() if not _has(loaded, name))
+
+
+def _has(thing: Any, path: str) -> bool:
+    """True if an object has an attribute; ``a.b`` is the attribute b of its attribute a."""
+    for name in path.split("."):
+        if not hasattr(thing, name):
+            return False
+        thing = getattr(thing, name)
+    return True
+
+
+def _loader(session: SparkSession) -> Any:
+    return java_session(session).getClass().getClassLoader()
+
+
+def _declared(text: str) -> set[Signature]:
+    """From Java's text of methods and constructors: ``public int a.b.C.d(int,long)``, ``public a.b.C(int)``."""
+    return {(owner, name, parameters.count(",") + 1 if parameters else 0) for owner, name, parameters in _DECLARED.findall(text)}
+
+
+def _signature(class_name: str, member: str) -> Signature:
+    """A member of the contract. A constructor is a member of the package, with the name of its class."""
+    name, _, parameters = member.partition("/")
+    package, _, simple = class_name.rpartition(".")
+    owner, name = (package, simple) if name == "new" else (class_name, name)
+    return owner, name, int(parameters or 0)

@@ -1,0 +1,94 @@
+"""Spark's own sinks, used without Spark's streaming engine around them: the memory table, and files with their log of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from headrace.spark.gateway import class_named, java_array, java_frame, java_session, jvm_of, none, scala_map, seq
+from headrace.spark.plans import analyzed, empty_frame
+
+_SOURCES = "org.apache.spark.sql.execution.datasources"
+FILE_FORMATS = {
+    "parquet": f"{_SOURCES}.parquet.ParquetFileFormat",
+    "json": f"{_SOURCES}.json.JsonFileFormat",
+    "csv": f"{_SOURCES}.csv.CSVFileFormat",
+    "orc": f"{_SOURCES}.orc.OrcFileFormat",
+    "text": f"{_SOURCES}.text.TextFileFormat",
+}
+"""Formats of the file sink, and Spark's class for each."""
+FILE_STATUS = "org.apache.spark.sql.execution.streaming.sinks.SinkFileStatus"
+
+
+class MemoryTable:
+    """Spark's memory sink, and a table over its rows."""
+
+    def __init__(self, session: SparkSession, schema: StructType) -> None:
+        jvm = jvm_of(session)
+        streaming = jvm.org.apache.spark.sql.execution.streaming.sources
+        self._sink = streaming.MemorySink()
+        plan = streaming.MemoryPlan(self._sink, analyzed(empty_frame(session, schema)).output())
+        self._table = jvm.org.apache.spark.sql.classic.Dataset.ofRows(java_session(session), plan)
+
+    def publish(self, name: str) -> None:
+        """Create the temporary view of this name, or replace it."""
+        self._table.createOrReplaceTempView(name)
+
+    def write(self, version: int, rows: DataFrame, replace: bool) -> None:
+        """Add a batch's rows, or replace all rows by them. A batch that was written before is ignored."""
+        self._sink.write(version, replace, java_frame(rows).collect())
+
+
+class LoggedFiles:
+    """Spark's file sink. Its log names the files of each batch, so that a batch is written once and readers see all of it or nothing."""
+
+    def __init__(self, session: SparkSession, format: str, path: str, partition_by: Sequence[str], options: Mapping[str, str]) -> None:
+        self._session = session
+        jvm = jvm_of(session)
+        sinks = jvm.org.apache.spark.sql.execution.streaming.sinks
+        no_classes, no_objects = (java_array(session, kind, []) for kind in (jvm.java.lang.Class, jvm.java.lang.Object))
+        file_format = class_named(session, FILE_FORMATS[format]).getDeclaredConstructor(no_classes).newInstance(no_objects)
+        arguments = (path, file_format, seq(session, list(partition_by)), scala_map(session, dict(options)))
+        self._sink = sinks.FileStreamSink(java_session(session), *arguments)
+        version = sinks.FileStreamSinkLog.VERSION()
+        self._log = sinks.FileStreamSinkLog(version, java_session(session), f"{path.rstrip('/')}/_spark_metadata", none(session))
+
+    def latest_batch(self) -> int | None:
+        """The newest batch in the log."""
+        latest = self._log.getLatestBatchId()
+        return int(latest.get()) if latest.isDefined() else None
+
+    def add(self, version: int, rows: DataFrame) -> None:
+        """Write a batch. One that is in the log is ignored."""
+        self._sink.addBatch(version, java_frame(rows))
+
+    def add_empty(self, version: int) -> None:
+        """Log a batch without rows. The log needs an entry for every batch, and this one takes no Spark job."""
+        status = class_named(self._session, FILE_STATUS)
+        latest = self.latest_batch()
+        if latest is None or latest < version:
+            self._log.add(version, jvm_of(self._session).java.lang.reflect.Array.newInstance(status, 0))
+
+
+def has_format(session: SparkSession, name: str) -> bool:
+    """True if Spark finds a data source of this name."""
+    conf = java_session(session).sessionState().conf()
+    try:
+        jvm_of(session).org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(name, conf)
+    except Exception:
+        return False
+    return True
+
+
+def table_location(session: SparkSession, name: str) -> tuple[str | None, str]:
+    """The format of a table in the session's catalog, and its folder. A view gives None and "".
+
+    Raises what Spark raises if there is no such table.
+    """
+    state: Any = java_session(session).sessionState()
+    table = state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(name))
+    provider = table.provider()
+    return (str(provider.get()), str(table.location().toString())) if provider.isDefined() else (None, "")

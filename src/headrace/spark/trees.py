@@ -1,0 +1,49 @@
+"""Catalyst trees: walking and rewriting plans and expressions.
+
+Spark resolves the user's columns itself; Headrace reads the resulting trees. Every logical plan, physical plan and expression is a
+Catalyst ``TreeNode``, so the functions here serve all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headrace.spark.gateway import items, jvm_of, seq
+
+MOMENTARY = ("CURRENT_LIKE", "PLAN_EXPRESSION")
+"""Patterns of expressions that Spark evaluates when it optimises a plan: the current time, and subqueries."""
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """A tree's nodes, parents first."""
+    yield node
+    for child in items(node.children()):
+        yield from walk(child)
+
+
+def rewrite(session: SparkSession, node: Any, replacement: Callable[[Any], Any | None]) -> Any:
+    """The tree with nodes replaced. A node for which ``replacement`` returns None is kept."""
+    new = replacement(node)
+    if new is not None:
+        return new
+    children = list(items(node.children()))
+    if not children:
+        return node
+    rewritten = [rewrite(session, child, replacement) for child in children]
+    if all(a is b for a, b in zip(children, rewritten, strict=True)):
+        return node
+    return node.withNewChildren(seq(session, rewritten))
+
+
+def patterns(session: SparkSession, names: tuple[str, ...]) -> list[Any]:
+    """Spark's ``TreePattern`` values of these names, for ``containsPattern``."""
+    known = jvm_of(session).org.apache.spark.sql.catalyst.trees.TreePattern
+    return [getattr(known, name)() for name in names]
+
+
+def contains_any(node: Any, wanted: list[Any]) -> bool:
+    """True if the tree contains an expression of one of the patterns."""
+    return any(node.containsPattern(each) for each in wanted)

@@ -1,0 +1,112 @@
+"""The contract with Spark's internals: this Spark fulfils it, and one that does not is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from headrace.compile import boundary, functions, lineage, render, sharing, vectorise
+from headrace.errors import SessionError
+from headrace.graph import sources
+from headrace.spark import contract, event_times, plans, streaming
+
+pytestmark = pytest.mark.spark
+
+PLANS = "org.apache.spark.sql.catalyst.plans.logical"
+EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
+OLDER = {"TransformWithStateInPandas"}
+"""Names that only older versions of Spark have."""
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if no JVM had been checked yet."""
+    monkeypatch.setattr(contract, "_passed", WeakSet())
+
+
+def test_this_spark_fulfils_the_contract(spark: SparkSession, unchecked: None) -> None:
+    contract.check_contract(spark)
+    assert contract.missing_members(spark, contract.MEMBERS) == []
+    assert contract.missing_classes(spark, contract.NAMES) == []
+    assert list(contract.missing_names(contract.PYTHON)) == []
+
+
+def test_all_that_is_missing_is_told_in_one_error(spark: SparkSession, unchecked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = {PLANS: {"Project": "new/2 projectList colour copy/7 new/9", "Projekt": "projectList"}}
+    monkeypatch.setattr(contract, "MEMBERS", members)
+    monkeypatch.setattr(contract, "NAMES", (f"{PLANS}.Sort", f"{PLANS}.Sorted"))
+    monkeypatch.setattr(contract, "PYTHON", {"pyspark.sql.types": "LongType LongType.json LongType.gone _gone", "pyspark.gone": "x"})
+    with pytest.raises(SessionError) as refused:
+        contract.check_contract(spark)
+    assert refused.value.wanted.split("; ") == [
+        f"class {PLANS}.Projekt",
+        f"{PLANS}.Project.colour",
+        f"{PLANS}.Project.copy/7",
+        f"{PLANS}.Project.new/9",
+        f"class {PLANS}.Sorted",
+        "pyspark.sql.types.LongType.gone",
+        "pyspark.sql.types._gone",
+        "module pyspark.gone",
+    ]
+    assert refused.value.found == f"Spark {spark.version}"
+
+
+def test_a_stream_on_another_spark_is_refused(spark: SparkSession, unchecked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract, "MEMBERS", {"org.apache.spark.sql.execution": {"LogicalRDD": "new/99"}})
+    rate = spark.readStream.format("rate").load()
+    for _ in range(2):
+        with pytest.raises(SessionError, match=r"lacks internals.*LogicalRDD\.new/99; found Spark"):
+            hr.stream(rate)
+
+
+def test_a_spark_that_would_take_a_stop_for_a_failure_is_refused(
+    spark: SparkSession, unchecked: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert streaming.takes_for_stop(spark, streaming.STOP_TEXT)
+    monkeypatch.setattr(contract, "STOP_TEXT", "interrupted")
+    with pytest.raises(SessionError, match="ends without a failure"):
+        contract.check_contract(spark)
+
+
+def test_a_jvm_is_checked_once(spark: SparkSession, unchecked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    contract.check_contract(spark)
+
+    def again(*_: Any) -> list[str]:
+        raise AssertionError("checked again")
+
+    monkeypatch.setattr(contract, "missing_members", again)
+    contract.check_contract(spark)
+    contract.check_contract(spark.newSession())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        set(sources._STATEFUL) | set(sources._SEVERAL_ROWS),
+        lineage._CHANGE_NO_ROW,
+        boundary._STEPS | sharing._STEPS,
+        plans._ROWS_AT_HAND,
+        set(streaming.RELATIONS) | {streaming.FILE_SOURCE},
+        set(event_times.INNER_PLANS),
+    ],
+)
+def test_nodes_that_decide_about_correctness_are_in_the_contract(names: set[str]) -> None:
+    known = {name.rsplit(".", 1)[1] for name in contract.NAMES} | {name for classes in contract.MEMBERS.values() for name in classes}
+    assert names - OLDER <= known
+
+
+@pytest.mark.parametrize(
+    ("package", "names"),
+    [
+        (PLANS, set(render._PREFIX_NAMES)),
+        (EXPRESSIONS, boundary._CHEAP | set(vectorise._TRANSPARENT) | set(vectorise._NODES) - {"NormalizeNaNAndZero"}),
+        (f"{EXPRESSIONS}.aggregate", set(functions._BUILDERS) | set(functions.REPLACED)),
+        ("org.apache.spark.sql.catalyst.optimizer", {"NormalizeNaNAndZero"}),
+    ],
+)
+def test_every_class_that_the_compiler_knows_by_name_exists(spark: SparkSession, package: str, names: set[str]) -> None:
+    assert contract.missing_classes(spark, [f"{package}.{name}" for name in sorted(names)]) == []

@@ -23,7 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.runtime import interpreter, session, start, watermark
+from headrace.runtime import interpreter, session, start
+from headrace.spark import event_times
 from tests.integration.both import Feed, assert_equal, plain, settings
 
 pytestmark = pytest.mark.spark
@@ -158,7 +159,7 @@ def test_a_watermark_that_cannot_be_read_is_an_error(
     spark: SparkSession, feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it was where plans in stages were not looked into."""
-    monkeypatch.setattr(watermark, "_is_event_time", lambda node: False)
+    monkeypatch.setattr(event_times, "_is_event_time", lambda node: False)
     (tmp_path / "in").mkdir()
     shutil.copy(feed.files[0][0], tmp_path / "in")
     writer = counted(hr.stream(marked(feed.stream(spark, tmp_path / "in")))).writeStream.format("memory").queryName("unreadable")

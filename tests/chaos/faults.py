@@ -48,6 +48,9 @@ def _other_order(rig: Rig, random: Random) -> Injected:
 
 def _corrupt(target: str) -> Fault:
     def inject(rig: Rig, random: Random) -> Injected:
+        if target == "routing" and not (rig.checkpoint / "headrace" / "routing.json").exists():
+            # It is there after the first change.
+            rig.alive.ask("change", seed=random.randrange(2**31))
         if target == "staged" or random.random() < 0.3:
             # A version that is committed and not delivered: its results are read from their files.
             _stop_before_delivery(rig)

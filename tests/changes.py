@@ -12,7 +12,7 @@ INSTANCES_MAX = 4
 def change_at_random(query: hr.HeadraceQuery, random: Random) -> None:
     """One change: rescale all or one, move some slots, or rebalance; by any protocol that the operators allow."""
     operator = random.choice(sorted(query.routing()))
-    facts = query._loop.elastic.facts
+    facts = query._engine.routing.facts
     own = random.choice(["auto", *facts[operator].possible])
     match random.randint(0, 4):
         case 0:

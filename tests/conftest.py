@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 import headrace as hr
@@ -13,6 +14,10 @@ from headrace.runtime.session import THREADS
 from tests import archive
 
 GIVEN = os.environ.get("SPARK_SUBMIT_OPTS")
+
+# Tests say what is right, not how quickly: on a busy machine any example may take long.
+settings.register_profile("headrace", deadline=None)
+settings.load_profile("headrace")
 
 
 def pytest_runtest_setup() -> None:

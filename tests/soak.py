@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.api.query import HeadraceQuery
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.query import HeadraceQuery
 from headrace.spark.gateway import jvm_of
 
 KEYS = 500

@@ -19,7 +19,7 @@ def write(writer: Any, params: dict[str, Any], folder: Path) -> Any:
 
 
 def change(runner: Runner) -> None:
-    placement, ready = runner.query._loop.elastic.placement, int(runner.lane.params["ready"])
+    placement, ready = runner.query._engine.routing.placement, int(runner.lane.params["ready"])
     for _ in range(int(runner.lane.params["repeats"])):
         runner.notes.append(grow(runner.query, ready))
         runner.query.rescale(1)
@@ -31,7 +31,7 @@ def change(runner: Runner) -> None:
 
 def grow(query: Any, ready: int) -> dict[str, Any]:
     """One instance more; how long until it has done a batch on an executor where none was before."""
-    homes = set(query._loop.elastic.homes().get("aggregate", ()))
+    homes = set(query._engine.routing.homes().get("aggregate", ()))
     began = time.monotonic()
     query.rescale(2)
     asked_s = time.monotonic() - began

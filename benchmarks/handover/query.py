@@ -87,7 +87,7 @@ def _switched(query: Any, epoch: int) -> bool:
 
 def _arrived(query: Any, protocol: Protocol, after: int) -> bool:
     """Whether the old state has joined the new owner's, where it comes later."""
-    if protocol is not Protocol.MERGE or query._loop.elastic.placement is None:
+    if protocol is not Protocol.MERGE or query._engine.routing.placement is None:
         return True
     told = [c for p in query.recentProgress if p["headrace"]["version"] > after for c in p["headrace"]["changes"]]
     return any(change["protocol"] == Protocol.MERGE and "arrived" in change["why"] for change in told)

@@ -12,18 +12,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.api.grouped import GroupedStream
+    from headrace.api.measure import measure
+    from headrace.api.processes import State
+    from headrace.api.query import HeadraceQuery
+    from headrace.api.stream import Stream, stream
+    from headrace.api.windows import count_window
+    from headrace.api.writer import start
     from headrace.control.elastic import Elastic
     from headrace.errors import HeadraceError
-    from headrace.graph.grouped import GroupedStream
-    from headrace.graph.processes import State
-    from headrace.graph.stream import Stream, stream
-    from headrace.graph.window_column import count_window
     from headrace.operators.keyed_state import KeyedState
     from headrace.operators.processor import KeyProcessor, Processor
-    from headrace.runtime.measure import measure
-    from headrace.runtime.query import HeadraceQuery
     from headrace.runtime.session import session
-    from headrace.runtime.writer import start
 
 __all__ = [
     "Elastic",
@@ -45,19 +45,19 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Elastic": "headrace.control.elastic",
-    "GroupedStream": "headrace.graph.grouped",
+    "GroupedStream": "headrace.api.grouped",
     "HeadraceError": "headrace.errors",
-    "HeadraceQuery": "headrace.runtime.query",
+    "HeadraceQuery": "headrace.api.query",
     "KeyProcessor": "headrace.operators.processor",
     "KeyedState": "headrace.operators.keyed_state",
     "Processor": "headrace.operators.processor",
-    "State": "headrace.graph.processes",
-    "Stream": "headrace.graph.stream",
-    "count_window": "headrace.graph.window_column",
-    "measure": "headrace.runtime.measure",
+    "State": "headrace.api.processes",
+    "Stream": "headrace.api.stream",
+    "count_window": "headrace.api.windows",
+    "measure": "headrace.api.measure",
     "session": "headrace.runtime.session",
-    "start": "headrace.runtime.writer",
-    "stream": "headrace.graph.stream",
+    "start": "headrace.api.writer",
+    "stream": "headrace.api.stream",
 }
 
 
@@ -67,5 +67,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}; it has {', '.join(__all__)}")
     import importlib
 
-    importlib.import_module("headrace.runtime.writer")
     return getattr(importlib.import_module(_HOMES[name]), name)

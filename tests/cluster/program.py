@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.runtime.query import HeadraceQuery
+from headrace.api.query import HeadraceQuery
 from headrace.spark.executors import Executors
 from tests import archive
 from tests.crash import driver
@@ -111,7 +111,7 @@ class Story:
         self.seen["one"] = self.feed(1)
         wait_until("one executor", lambda: len(self.live()) == 1)
         self.query.rescale(2)
-        wait_until("homes on two executors", lambda: len(set(*self.query._loop.elastic.homes().values())) == 2)
+        wait_until("homes on two executors", lambda: len(set(*self.query._engine.routing.homes().values())) == 2)
         self.seen["grown"] = self.feed(1)
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.runtime.query import HeadraceQuery
+from headrace.api.query import HeadraceQuery
 
 SCHEMA = "k long, ts timestamp, v double"
 WINDOW_S, ADVANCE_S, DELAY_S = 40, 15, 10

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.api.query import HeadraceQuery
 from headrace.errors import CheckpointError, CorruptStateError
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.query import HeadraceQuery
 from headrace.state.layout import Layout
 from headrace.state.manifest import Manifest, ManifestStore, OperatorState, from_bytes, to_bytes
 from headrace.state.run import RunReader, write_run

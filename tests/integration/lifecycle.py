@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.runtime.query import HeadraceQuery
+from headrace.api.query import HeadraceQuery
 
 KEYS = 3
 
@@ -54,7 +54,7 @@ def interrupt(folder: Path) -> dict[str, Any]:
     query = start(spark, folder, take)
     interrupted = False
     # The batch goes on when the interrupt has come, and is known to the query.
-    threading.Thread(target=lambda: (query._loop.stopping.wait(120), signalled.set()), daemon=True).start()
+    threading.Thread(target=lambda: (query._engine.gate.stopping.wait(120), signalled.set()), daemon=True).start()
     try:
         query.awaitTermination()
     except KeyboardInterrupt:

@@ -25,7 +25,7 @@ def test_where_case_matters_the_column_with_that_very_name_is_meant(spark: Spark
         rows = spark.readStream.schema("a int, A int, ts timestamp").parquet(str(tmp_path)).withWatermark("ts", "1 second")
         stream = hr.stream(rows)
         for name in ("a", "A"):
-            node: Any = stream.dropDuplicates([name]).origin
+            node: Any = stream.dropDuplicates([name]).rows.origin
             assert node.subset == (name,)
         with pytest.raises(QueryError, match="a, A on the left side"):
             stream.join(stream.select("a", "ts"), "a", within="1 minute")

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.compile import boundary, functions, lineage, render, sharing, vectorise
+from headrace.api import sources
+from headrace.compile import boundary, functions, plan_text, render, sharing, vectorise
 from headrace.errors import SessionError
-from headrace.graph import sources
 from headrace.spark import contract, event_times, plans, streaming
 
 pytestmark = pytest.mark.spark
@@ -87,7 +87,7 @@ def test_a_jvm_is_checked_once(spark: SparkSession, unchecked: None, monkeypatch
     "names",
     [
         set(sources._STATEFUL) | set(sources._SEVERAL_ROWS),
-        lineage._CHANGE_NO_ROW,
+        plan_text._CHANGE_NO_ROW,
         boundary._STEPS | sharing._STEPS,
         plans._ROWS_AT_HAND,
         set(streaming.RELATIONS) | {streaming.FILE_SOURCE},

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.api.query import HeadraceQuery
 from headrace.errors import CheckpointError, StorageError
-from headrace.runtime.query import HeadraceQuery
 
 pytestmark = pytest.mark.spark
 

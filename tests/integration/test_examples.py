@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.graph import stream as api
+from headrace.api import stream as api
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 

@@ -240,7 +240,7 @@ def test_fingerprints_are_the_same_in_another_process(program: Program) -> None:
         import sys
         from pyspark.sql import functions as F
         import headrace as hr
-        from headrace.compile.dataflow import compile_flow
+        from headrace.compile.build import compile_flow
         from headrace.compile.lineage import lineages
         from headrace.config import Config
         from headrace.operators.kernel import OutputMode
@@ -259,7 +259,7 @@ def test_fingerprints_are_the_same_in_another_process(program: Program) -> None:
             sums = parts.a.union(parts.b).groupBy(F.element_at("w", 1).alias("e"), F.window("ts", "1 minute"))
             sums = sums.agg(F.sum(F.aggregate("v", F.lit(0), lambda x, y: x + y)).alias("s"))
             last = sums.filter("s > 3").groupBy("window").agg(F.max("s").alias("m"))
-            flow = compile_flow([(last, OutputMode.APPEND, ""), (parts.a.dropDuplicates(["k"]), OutputMode.APPEND, "")], Config())
+            flow = compile_flow([(last.rows, OutputMode.APPEND, ""), (parts.a.dropDuplicates(["k"]).rows, OutputMode.APPEND, "")], Config())
             return [each.fingerprint for each in lineages(flow).values()]
         """
     )

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.compile.dataflow import compile_flow
+from headrace.compile.build import compile_flow
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
 from headrace.operators.kernel import OutputMode
@@ -133,7 +133,7 @@ def test_a_stream_joined_with_itself_is_read_once_and_can_be_aggregated(spark: S
     wanted = pairs.groupBy("k", F.window("ts_right", "15 seconds")).agg(F.count("*").alias("n"), F.sum("v_right").alias("s"))
     found = ours(spark, [calls], query, "append", tmp_path, instances=instances)
     assert_same_rows(finished(found.rows), finished(values(wanted)), found.columns, f"{instances} instances")
-    flow = compile_flow([(query(hr.stream(calls.stream(spark, tmp_path / "nothing"))), OutputMode.APPEND, "")], Config())
+    flow = compile_flow([(query(hr.stream(calls.stream(spark, tmp_path / "nothing"))).rows, OutputMode.APPEND, "")], Config())
     assert len(flow.sources) == 1
     assert [op.id for op in flow.ops] == ["join", "aggregate"]
     assert set(flow.ops[0].plan.operator.stores) == {"rows"}
@@ -227,7 +227,7 @@ def test_a_static_dataframe_is_broadcast_only_where_spark_would(spark: SparkSess
 
     def joined_by(stream: Any) -> str:
         # Results of an operator are joined batch by batch; the template shows what Spark makes of it.
-        return str(java_frame(stream.frame).queryExecution().executedPlan().toString())
+        return str(java_frame(stream.rows.frame).queryExecution().executedPlan().toString())
 
     with settings(spark, spark__sql__autoBroadcastJoinThreshold="-1"):
         results = timed.groupBy("k", F.window("ts", "1 minute")).count()
@@ -279,7 +279,7 @@ def test_joins_of_two_sources_beside_other_readers(spark: SparkSession, tmp_path
         (lambda a, b, df: a.join(b.withColumn("k", F.col("v")), on="k", within="1 minute"), QueryError, ("string", "bigint", "cast")),
         (lambda a, b, df: a.join(df, "k", "right"), UnsupportedError, ("inner, left",)),
         (lambda a, b, df: a.join(df, "k", within="1 minute"), UnsupportedError, ("within",)),
-        (lambda a, b, df: a.join(b.frame, "k", within="1 minute"), QueryError, ("hr.stream",)),
+        (lambda a, b, df: a.join(b.rows.frame, "k", within="1 minute"), QueryError, ("hr.stream",)),
         (lambda a, b, df: a.join(b.select("k", F.col("v").alias("w")), on="k", within="1 minute"), QueryError, ("withWatermark",)),
         (lambda a, b, df: a.crossJoin(b), QueryError, ("within='60 seconds'",)),
         (lambda a, b, df: a.crossJoin(b, within="1 minute", where="upper(k) = note"), UnsupportedError, ("Upper",)),

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.api.query import HeadraceQuery
 from headrace.errors import BatchFailedError, CheckpointError, QueryError
 from headrace.runtime.failures import Stopping, full_text
-from headrace.runtime.query import HeadraceQuery
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.compile.dataflow import compile_flow
+from headrace.compile.build import compile_flow
 from headrace.compile.lineage import Lineage, lineages, says_all
 from headrace.config import Config
 from headrace.errors import QueryError
@@ -118,7 +118,7 @@ def program(spark: SparkSession, tmp_path: Path) -> Program:
 
 
 def lineage(build: Build, program: Program) -> Lineage:
-    flow = compile_flow([(build(program), OutputMode.UPDATE, "here")], Config())
+    flow = compile_flow([(build(program).rows, OutputMode.UPDATE, "here")], Config())
     return lineages(flow)[flow.ops[-1].id]
 
 
@@ -138,9 +138,9 @@ def test_what_changes_no_row_changes_no_fingerprint(program: Program, what: str)
 def test_a_static_dataframe_is_more_than_its_columns(program: Program) -> None:
     """Two operators that differ in the rows of a static DataFrame alone cannot be told apart, so they must be named."""
     joined = program.source().join(program.static.select("k", "y"), "k")
-    flow = compile_flow([(counted(joined), OutputMode.UPDATE, "here")], Config())
+    flow = compile_flow([(counted(joined).rows, OutputMode.UPDATE, "here")], Config())
     assert not says_all(flow, flow.ops[-1])
-    flow = compile_flow([(counted(program.source()), OutputMode.UPDATE, "here")], Config())
+    flow = compile_flow([(counted(program.source()).rows, OutputMode.UPDATE, "here")], Config())
     assert says_all(flow, flow.ops[-1])
 
     def totals(year: int) -> Any:

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.api.planning import planning
 from headrace.cli import app, run
-from headrace.runtime.planned import planning
 
 pytestmark = pytest.mark.spark
 

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.compile.dataflow import compile_flow
+from headrace.api.stream import Stream
+from headrace.compile.build import compile_flow
 from headrace.compile.explain import explain
 from headrace.compile.routing import route
 from headrace.config import Config
-from headrace.graph.stream import Stream
 from headrace.operators.kernel import OutputMode
 from headrace.spark.gateway import java_frame
 from headrace.state.routing import Routing
@@ -47,7 +47,7 @@ QUERIES: dict[str, Callable[[Stream], Stream]] = {
 def test_the_plan_is_what_it_was(name: str, spark: SparkSession, tmp_path: Path) -> None:
     source = hr.stream(spark.readStream.schema(SCHEMA).parquet(str(tmp_path)))
     stream = QUERIES[name](source)
-    flow = compile_flow([(stream, OutputMode.UPDATE, "here")], Config())
+    flow = compile_flow([(stream.rows, OutputMode.UPDATE, "here")], Config())
     text = explain(flow, {op.id: Routing.even(3) for op in flow.ops}, ["at-least-once"], {}) + "\n"
     snapshot = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("HEADRACE_UPDATE_SNAPSHOTS") == "1":
@@ -57,7 +57,7 @@ def test_the_plan_is_what_it_was(name: str, spark: SparkSession, tmp_path: Path)
 
 def test_combining_and_routing_take_one_shuffle(spark: SparkSession, tmp_path: Path) -> None:
     stream = QUERIES["running"](hr.stream(spark.readStream.schema(SCHEMA).parquet(str(tmp_path))))
-    (op,) = compile_flow([(stream, OutputMode.UPDATE, "here")], Config()).ops
+    (op,) = compile_flow([(stream.rows, OutputMode.UPDATE, "here")], Config()).ops
     plan = op.plan
     batch = spark.createDataFrame([], plan.selected.schema)
     for rows in (plan.combined(batch), plan.projected(batch)):

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.api.query import HeadraceQuery
+from headrace.api.writer import StreamWriter
 from headrace.errors import BatchFailedError, QueryError, SinkError
-from headrace.runtime.query import HeadraceQuery
-from headrace.runtime.writer import StreamWriter
 from tests.crash.driver import SCHEMA
 from tests.crash.harness import difference, in_order, write_input
 

@@ -279,8 +279,8 @@ def test_rows_that_a_limited_source_keeps_back_are_known_when_a_batch_ends(spark
     try:
         query.processAllAvailable()
         found = [(p["headrace"]["rows"], p["headrace"]["backlog"]["rowsLeft"]) for p in query.recentProgress]
-        assert query._autoscaler is not None
-        offered = [(batch.version, round(batch.rows_left)) for batch in query._autoscaler.batches]
+        assert query._engine.autoscaler is not None
+        offered = [(batch.version, round(batch.rows_left)) for batch in query._engine.autoscaler.batches]
     finally:
         query.stop()
     # Where the first batch began is not written down, so what an offset counts is known from the second on. Kafka's count rows.

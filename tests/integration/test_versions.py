@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.api.query import LEASES, HeadraceQuery
 from headrace.errors import CheckpointError, QueryError, VersionNotFoundError
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.query import LEASES, HeadraceQuery
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.run import RunRef
 from tests.crash.driver import SCHEMA, start

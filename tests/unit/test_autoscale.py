@@ -15,6 +15,7 @@ from headrace.control.governor import Outcome
 from headrace.errors import QueryError
 from headrace.ids import InstanceId
 from headrace.runtime.autoscale import RANGES_MAX, Autoscaler, decided, of_query
+from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
 from headrace.state.routing import Routing
 from tests.unit.control.engine import NAME, Engine
@@ -48,8 +49,10 @@ class Bench:
 
     @classmethod
     def of(cls, rate: float, instances: int = 1, **settings: Any) -> Bench:
-        live = LiveRouting(cast(Any, NoCheckpoint()), {NAME: Routing.even(instances)}, threading.Lock())
-        return cls(Engine(lambda _: rate, trigger_s=1.0), Autoscaler(Elastic(**settings).on(16), live))
+        elastic = Elastic(**settings).on(16)
+        decisions = DecisionLog(elastic)
+        live = LiveRouting(cast(Any, NoCheckpoint()), {NAME: Routing.even(instances)}, threading.Lock(), decisions=decisions)
+        return cls(Engine(lambda _: rate, trigger_s=1.0), Autoscaler(elastic, live, decisions, lambda: True))
 
     def run(self, seconds: float) -> Bench:
         end_s = self.engine.now_s + seconds
@@ -69,7 +72,7 @@ class Bench:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        return [entry.outcome for entry in self.scaler.log]
+        return [entry.outcome for entry in self.scaler.decisions.entries]
 
 
 @pytest.fixture(autouse=True)
@@ -81,14 +84,14 @@ def model_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_burst_makes_it_grow_and_the_routing_says_why() -> None:
     bench = Bench.of(110_000).run(20)
     assert bench.instances == 4
-    (change,) = bench.live.told()
+    (change,) = bench.live.drain_changes()
     assert change.why.startswith("elastic-manager: average CPU 2.")
-    (grown,) = [entry for entry in bench.scaler.log if entry.outcome is Outcome.PERFORMED]
+    (grown,) = [entry for entry in bench.scaler.decisions.entries if entry.outcome is Outcome.PERFORMED]
     assert (grown.instances_before, grown.instances) == (1, 4)
-    assert grown in bench.scaler.told()
+    assert grown in bench.scaler.decisions.drain()
     # What is said again is not told again.
     bench.run(20)
-    assert not [entry for entry in bench.scaler.told() if entry.outcome is Outcome.PERFORMED]
+    assert not [entry for entry in bench.scaler.decisions.drain() if entry.outcome is Outcome.PERFORMED]
 
 
 def test_a_stream_that_went_quiet_gives_up_its_instances() -> None:
@@ -102,7 +105,7 @@ def test_a_stream_that_went_quiet_gives_up_its_instances() -> None:
     bench.scaler.look(last_s + 60)
     assert bench.instances == 1
     assert bench.outcomes[-1] is Outcome.STEADY
-    assert "average CPU 0.000" in bench.scaler.log[-1].why
+    assert "average CPU 0.000" in bench.scaler.decisions.entries[-1].why
 
 
 def test_a_long_batch_is_no_idleness() -> None:
@@ -111,7 +114,7 @@ def test_a_long_batch_is_no_idleness() -> None:
         bench.scaler.look(bench.scaler.batches[-1].end_s + 300)
     assert bench.instances == 4
     # Nor is what Spark does between two batches.
-    bench.scaler.no_rows = lambda: False
+    bench.scaler.is_idle = lambda: False
     bench.scaler.look(bench.scaler.batches[-1].end_s + 300)
     assert bench.instances == 4
 
@@ -122,7 +125,7 @@ def test_what_is_done_by_hand_stays_until_it_is_given_back() -> None:
     bench.run(20)
     assert bench.instances == 2
     assert bench.outcomes == [Outcome.MANUAL, Outcome.OVERRIDDEN]
-    assert "rescale to 2 was asked for; no automatic changes of sum until elastic_resume()" in bench.scaler.log[0].why
+    assert "rescale to 2 was asked for; no automatic changes of sum until elastic_resume()" in bench.scaler.decisions.entries[0].why
     bench.scaler.resume("sum")
     bench.run(20)
     assert bench.instances == 4
@@ -155,7 +158,7 @@ def test_a_change_by_hand_while_a_decision_waits_for_its_turn_wins() -> None:
     bench.run(12)
     assert bench.instances == 3
     assert Outcome.PERFORMED not in bench.outcomes
-    assert "it was changed by hand meanwhile" in next(e.why for e in bench.scaler.log if e.outcome is Outcome.OVERRIDDEN)
+    assert "it was changed by hand meanwhile" in next(e.why for e in bench.scaler.decisions.entries if e.outcome is Outcome.OVERRIDDEN)
 
 
 def test_a_dry_run_changes_nothing_and_says_what_it_would() -> None:
@@ -172,7 +175,7 @@ def test_a_change_that_fails_is_logged_and_the_query_goes_on() -> None:
 
     bench.live.perform = refuse  # type: ignore[method-assign]
     bench.run(20)
-    failed = next(entry for entry in bench.scaler.log if entry.outcome is Outcome.FAILED)
+    failed = next(entry for entry in bench.scaler.decisions.entries if entry.outcome is Outcome.FAILED)
     assert failed.why.endswith("perform: found a full disk")
 
 
@@ -181,11 +184,11 @@ def test_the_thread_survives_what_nobody_thought_of() -> None:
     bench.scaler.offer(cast(Any, Progress({"version": 0})))
     bench.scaler.start()
     deadline = time.monotonic() + 10
-    while not bench.scaler.log and time.monotonic() < deadline:
+    while not bench.scaler.decisions.entries and time.monotonic() < deadline:
         time.sleep(0.01)
     bench.scaler.stop()
-    assert bench.scaler.log[0].outcome is Outcome.FAILED
-    assert "KeyError" in bench.scaler.log[0].why
+    assert bench.scaler.decisions.entries[0].outcome is Outcome.FAILED
+    assert "KeyError" in bench.scaler.decisions.entries[0].why
 
 
 def test_batches_that_were_only_delivered_again_do_not_count() -> None:

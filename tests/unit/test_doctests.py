@@ -11,7 +11,7 @@ import pytest
 import headrace
 
 SOURCE = Path(headrace.__file__).parent
-WITH_SPARK = {"headrace.graph.grouped", "headrace.graph.stream", "headrace.graph.window_column"}
+WITH_SPARK = {"headrace.api.grouped", "headrace.api.stream", "headrace.api.windows"}
 """Run by tests/integration/test_examples.py."""
 
 

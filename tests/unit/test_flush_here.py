@@ -18,7 +18,7 @@ from headrace.operators.processor import Clock, Shape
 from headrace.operators.session import SessionAggregate
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
-from headrace.runtime.jobs import closes_here
+from headrace.runtime.flush_here import closes_here
 from headrace.state.layout import Layout, Policy
 from headrace.state.run import RunRef
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from py4j.protocol import Py4JError
 
+from headrace.api.query import HeadraceQuery
 from headrace.errors import SessionError, StorageError
 from headrace.runtime.failures import of_batch
-from headrace.runtime.query import HeadraceQuery
 
 
 def test_that_spark_has_died_is_an_error_of_ours() -> None:

@@ -21,8 +21,8 @@ def plan(
     dot: Path | None = typer.Option(None, help="Write the graph for Graphviz into this file."),
 ) -> None:
     """Print and draw the plan of a program's queries. The program runs, but its queries are only planned, not started."""
+    from headrace.api.planning import planning
     from headrace.compile.explain import rendered
-    from headrace.runtime.planned import planning
 
     if not file.is_file():
         raise HeadraceError(where="plan", wanted="a Python file", found=str(file), hint="give the path of the program")

@@ -19,7 +19,8 @@ from headrace.compile.windowing import NEVER, TIME, Key, Windowing, windowing
 from headrace.compile.words import words
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
-from headrace.graph.nodes import AggregateNode, CountSpec, SessionSpec, WindowSpec
+from headrace.graph.nodes import AggregateNode
+from headrace.graph.windows import CountSpec, SessionSpec, WindowSpec
 from headrace.operators.counted import CountAggregate
 from headrace.operators.description import describe
 from headrace.operators.kernel import Operator, OutputMode

@@ -11,25 +11,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.compile.boundary import Boundary, boundary
-from headrace.compile.nodes import compile_node
 from headrace.compile.plan import StatefulPlan
-from headrace.compile.sharing import Rest, shared
-from headrace.compile.strategies import Strategy
-from headrace.config import Config
+from headrace.compile.sharing import Rest
 from headrace.control.observing import OUTSIDE
-from headrace.errors import QueryError
-from headrace.graph.nodes import Call, SharedNode, StatefulNode, Step, UnionNode
+from headrace.graph.nodes import StatefulNode
+from headrace.graph.steps import Step
 from headrace.operators.kernel import OutputMode
 from headrace.spark.expressions import quoted
-
-if TYPE_CHECKING:
-    from headrace.graph.stream import Stream
 
 TAG = "__headrace_source"
 BATCH = "batch"
@@ -208,124 +201,6 @@ class Dataflow:
 
     def upstream(self, op: Op) -> list[Op]:
         return [self.by_id[b.source] for b in op.branches if b.source in self.by_id]
-
-
-def compile_flow(outlets: list[tuple[Stream, OutputMode, str]], config: Config) -> Dataflow:
-    """From what each sink is to get: the stream, the output mode, and where the user wrote it."""
-    builder = _Builder(config)
-    ports = [builder.port(stream) for stream, _, _ in outlets]
-    flow = Dataflow(builder.sources, builder.named_ops(), tuple(ports)).renamed(builder.ids())
-    ports = list(flow.outlets)
-    modes: dict[str, OutputMode] = {}
-    for port, (_, mode, where) in zip(ports, outlets, strict=True):
-        for branch in port:
-            known = modes.setdefault(branch.source, mode)
-            if known is not mode:
-                raise QueryError(where=where, wanted=f"output mode {known}, as the other sink of {branch.source} has", found=str(mode))
-    ops = []
-    for op in flow.ops:
-        inner = any(b.source == op.id for other in flow.ops for b in other.branches)
-        mode = modes.get(op.id, OutputMode.APPEND)
-        if inner and mode is not OutputMode.APPEND:
-            raise QueryError(
-                where=next(where for _, m, where in outlets if m is mode),
-                wanted=f"output mode append for {op.id}, whose results another operator reads too",
-                found=str(mode),
-            )
-        ops.append(replace(op, mode=mode))
-    flow = _reading_once(Dataflow(flow.sources, tuple(ops), flow.outlets))
-    return _spread(flow, outlets[0][0].sparkSession) if config.strategy == Strategy.OPERATOR_CLOUD else flow
-
-
-def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
-    """Every stateless operator gets tasks of its own, as the stateful ones have."""
-    tasks = session.sparkContext.defaultParallelism
-
-    def apart(port: Port) -> Port:
-        again = Call("redistribute", lambda rows: rows.repartition(tasks), "operator-cloud")
-        return tuple(replace(b, steps=tuple(s for step in b.steps for s in (again, step))) for b in port)
-
-    ops = tuple(replace(op, ports=tuple(apart(port) for port in op.ports)) for op in flow.ops)
-    return Dataflow(flow.sources, ops, tuple(apart(port) for port in flow.outlets), tasks)
-
-
-def _reading_once(flow: Dataflow) -> Dataflow:
-    """Streams of one source read it together; what differs between them are steps of each reader."""
-    sources, parts = shared(flow.sources)
-
-    def port(old: Port) -> Port:
-        found = []
-        for branch in old:
-            source, rest = parts.get(branch.source, (branch.source, None))
-            found.append(Branch(source, branch.steps if rest is None else (rest, *branch.steps)))
-        return tuple(found)
-
-    ops = tuple(replace(op, ports=tuple(port(each) for each in op.ports)) for op in flow.ops)
-    return Dataflow(sources, ops, tuple(port(each) for each in flow.outlets))
-
-
-class _Builder:
-    """Walks the graph from its sinks to its sources."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.sources: dict[str, DataFrame] = {}
-        self.ops: list[Op] = []
-        self._ids: dict[int, str] = {}
-        self._names: dict[str, str] = {}
-        """What the user calls operators, by id."""
-
-    def port(self, stream: Stream) -> Port:
-        node = stream.origin
-        if node is None:
-            return (Branch(self._source(stream)),)
-        if isinstance(node, SharedNode):
-            return (Branch(self._source(node.input), stream.steps),)
-        if isinstance(node, UnionNode):
-            inner = [branch for each in node.inputs for branch in self.port(each)]
-            return tuple(Branch(branch.source, (*branch.steps, *stream.steps)) for branch in inner)
-        op = self._op(node)
-        if stream.name is not None and self._names.setdefault(op, stream.name) != stream.name:
-            raise QueryError(where=node.where, wanted="one name for an operator", found=f"{self._names[op]!r} and {stream.name!r}")
-        return (Branch(op, stream.steps),)
-
-    def named_ops(self) -> tuple[Op, ...]:
-        return tuple(replace(op, name=self._names.get(op.id)) for op in self.ops)
-
-    def ids(self) -> dict[str, str]:
-        """How operators are called: as the user says, else by their kind and a number."""
-        given: dict[str, str] = {}
-        for op in self.ops:
-            if op.id in self._names:
-                name = self._names[op.id].replace(" ", "_")
-                if name in given.values():
-                    raise QueryError(where=op.where, wanted="a name of its own for every operator", found=f"{name!r} twice")
-                given[op.id] = name
-        for op in self.ops:
-            if op.id not in given:
-                given[op.id] = free_id(op.plan.operator_id, given.values())
-        return given
-
-    def _source(self, stream: Stream) -> str:
-        key = id(stream.frame)
-        if key not in self._ids:
-            self._ids[key] = f"source{len(self.sources)}"
-            self.sources[self._ids[key]] = stream.frame
-        return self._ids[key]
-
-    def _op(self, node: StatefulNode) -> str:
-        key = id(node)
-        if key in self._ids:
-            return self._ids[key]
-        ports = tuple(self.port(stream) for stream in node.inputs)
-        plan = compile_node(node, self.config)
-        name = f"op{len(self.ops)}"
-        above = [op for op in self.ops if any(b.source == op.id for port in ports for b in port)]
-        hold_ms = max((op.hold_ms + op.plan.hold_ms for op in above), default=0)
-        # It also keeps the node: the id of an object is only its own while it lives.
-        self.ops.append(Op(name, plan, ports, node, hold_ms))
-        self._ids[key] = name
-        return name
 
 
 def free_id(kind: str, taken: Collection[str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from headrace.compile.aggregates import compile_aggregate
 from headrace.compile.duplicates import compile_dedup
 from headrace.compile.joins import compile_join
@@ -17,13 +19,15 @@ __all__ = ["StatefulPlan", "compile_node"]
 SETTINGS = ("spark.sql.ansi.enabled", "spark.sql.session.timeZone", "spark.sql.caseSensitive")
 """Of the session, those that an expression's meaning depends on."""
 
+_COMPILED: WeakKeyDictionary[StatefulNode, dict[tuple[object, ...], StatefulPlan]] = WeakKeyDictionary()
+"""Plans of the nodes that are alive, by what the compilation depended on."""
+
 
 def compile_node(node: StatefulNode, config: Config) -> StatefulPlan:
     """Done once for a node: it is asked for when the user builds the node, and again when the query starts."""
-    conf = node.inputs[0].sparkSession.conf
+    conf = node.inputs[0].session.conf
     circumstances = (config.hashBits, config.grid, *(conf.get(name) for name in SETTINGS))
-    # Not a field: what a node is does not depend on who has compiled it.
-    plans: dict[tuple[object, ...], StatefulPlan] = vars(node).setdefault("_plans", {})
+    plans = _COMPILED.setdefault(node, {})
     if circumstances not in plans:
         plans[circumstances] = _compiled(node, config)
     return plans[circumstances]

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.compile.lineage import is_without_code, lines
+from headrace.compile.plan_text import is_without_code, lines
 from headrace.spark import gateway, plans, trees
 
 _STEPS = {"Project", "Filter", "Generate", "SubqueryAlias", "Join"}

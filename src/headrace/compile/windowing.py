@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 
 from headrace.compile import event_time
 from headrace.errors import QueryError, UnsupportedError
-from headrace.graph.nodes import AggregateNode, CountSpec, SessionSpec, WindowSpec
+from headrace.graph.nodes import AggregateNode
+from headrace.graph.windows import CountSpec, SessionSpec, WindowSpec
 from headrace.operators import counted, session
 from headrace.operators.aggregate import RunningAggregate
 from headrace.operators.counted import CountAggregate

@@ -1,69 +1,70 @@
-"""The nodes of a user's graph: frozen, checked when built.
+"""The nodes of a user's graph: frozen records of what the user asked for.
 
-A node has streams as inputs, and a stream is what came out of a node after some stateless steps. At the far end are streaming
-DataFrames with a stateless prefix, which is Spark's own plan.
+A node reads `Rows`. `Rows` are what a node gives after some stateless steps. At the far end they are a streaming DataFrame, whose stateless
+prefix is Spark's own plan. The `api` package builds nodes and checks them at the user's line; `compile` turns them into plans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.graph.steps import Step
+from headrace.graph.windows import Windows
 from headrace.operators.processor import AnyProcessor, Clock
 
-if TYPE_CHECKING:
-    from headrace.graph.stream import Stream
 
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of a stream: the source or node that they come from, and the stateless steps applied to them."""
 
-@dataclass(frozen=True)
-class WindowSpec:
-    """A time window as the user asked for it."""
+    frame: DataFrame
+    """Shows the columns: the streaming DataFrame itself, or an empty DataFrame if the rows come from a node."""
+    origin: Node | None = None
+    """The node that gives the rows; None if they come from the streaming DataFrame."""
+    steps: tuple[Step, ...] = ()
+    """What is done to the rows of the origin."""
+    append_only: bool = True
+    """True if a row stands once it is emitted. The results of a running aggregate do not."""
+    name: str | None = None
+    """The user's name for the operator that gives the rows."""
 
-    name: str
-    time: Column
-    size_us: int
-    advance_us: int
-    offset_us: int
+    @property
+    def schema(self) -> StructType:
+        return self.frame.schema
 
+    @property
+    def columns(self) -> list[str]:
+        return self.frame.columns
 
-@dataclass(frozen=True)
-class SessionSpec:
-    """A session window: rows that follow one another within a gap."""
+    @property
+    def session(self) -> SparkSession:
+        return self.frame.sparkSession
 
-    name: str
-    time: Column
-    gap_us: int
+    def after(self, step: Step, frame: DataFrame) -> Rows:
+        """These rows after one more step, which has given the columns of `frame`. Steps on a source are part of its own plan."""
+        return replace(self, frame=frame, steps=() if self.origin is None else (*self.steps, step))
 
-
-@dataclass(frozen=True)
-class CountSpec:
-    """A tuple-count window: ``size`` rows of a key, beginning at every ``advance``-th."""
-
-    name: str
-    size: int
-    advance: int
-    by_arrival: bool
-
-    def alias(self, name: str) -> CountSpec:
-        """Under another name in the result."""
-        return replace(self, name=name)
-
-
-Windows = WindowSpec | SessionSpec | CountSpec
+    def same_as(self, other: Rows) -> bool:
+        """True if both are the same rows, after the same steps."""
+        if self is other:
+            return True
+        if self.origin is None and other.origin is None:
+            return self.frame is other.frame
+        same = self.origin is other.origin and len(self.steps) == len(other.steps)
+        return same and all(a is b for a, b in zip(self.steps, other.steps, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class OneInput:
     """Base of nodes with one input."""
 
-    input: Stream
+    input: Rows
 
     @property
-    def inputs(self) -> tuple[Stream, ...]:
+    def inputs(self) -> tuple[Rows, ...]:
         return (self.input,)
 
     @property
@@ -96,7 +97,7 @@ class DedupNode(OneInput):
 class JoinNode:
     """``join`` of two streams, or of one with itself."""
 
-    inputs: tuple[Stream, ...]
+    inputs: tuple[Rows, ...]
     """One, where the stream is joined with itself."""
     on: tuple[tuple[str, ...], tuple[str, ...]]
     """Per side, the names of the key columns."""
@@ -114,7 +115,7 @@ class JoinNode:
 class ProductNode:
     """``crossJoin`` of two streams, or of one with itself."""
 
-    inputs: tuple[Stream, ...]
+    inputs: tuple[Rows, ...]
     within_us: int | None
     last_per_cell: int | None
     condition: Column | None
@@ -160,62 +161,9 @@ class SharedNode(OneInput):
 class UnionNode:
     """The rows of several streams, of which at least one comes out of a node."""
 
-    inputs: tuple[Stream, ...]
+    inputs: tuple[Rows, ...]
     where: str
 
 
 StatefulNode = AggregateNode | DedupNode | JoinNode | ProductNode | ProcessNode
 Node = StatefulNode | SharedNode | UnionNode
-
-
-class Step(Protocol):
-    """A stateless operator."""
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def where(self) -> str: ...
-
-    def apply(self, frame: DataFrame) -> DataFrame: ...
-
-
-@dataclass(frozen=True)
-class Method:
-    """A stateless operator: a method of Spark's DataFrame and its arguments."""
-
-    method: str
-    args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...]
-    where: str
-
-    def apply(self, frame: DataFrame) -> DataFrame:
-        result: DataFrame = getattr(frame, self.method)(*self.args, **dict(self.kwargs))
-        return result
-
-    def __str__(self) -> str:
-        shown = ", ".join([*(_shown(a) for a in self.args), *(f"{k}={_shown(v)}" for k, v in self.kwargs)])
-        return f"{self.method}({shown})"
-
-
-@dataclass(frozen=True)
-class Call:
-    """A stateless operator that is more than a method: a function of a DataFrame."""
-
-    method: str
-    function: Callable[[DataFrame], DataFrame]
-    where: str
-
-    def apply(self, frame: DataFrame) -> DataFrame:
-        return self.function(frame)
-
-    def __str__(self) -> str:
-        return self.method
-
-
-def _shown(argument: Any) -> str:
-    """An argument as a reader would write it: a column without its wrapping."""
-    if isinstance(argument, dict):
-        return ", ".join(f"{name}: {_shown(value)}" for name, value in argument.items())
-    text = str(argument)
-    return text.removeprefix("Column<'").removesuffix("'>") if isinstance(argument, Column) else text

@@ -21,10 +21,11 @@ from typing import Any
 
 from headrace.control.decisions import Decision, MoveSlots, Rescale, routed
 from headrace.control.elastic import Elastic
-from headrace.control.governor import Entry, Governor, Outcome, entry_of, logged
+from headrace.control.governor import Entry, Outcome, entry_of
 from headrace.control.observing import Batch, observe
 from headrace.errors import HeadraceError, QueryError
 from headrace.ids import OperatorId
+from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.progress import BatchProgress
 from headrace.state.routing import Routing
@@ -39,24 +40,18 @@ class Autoscaler:
 
     settings: Elastic
     live: LiveRouting
-    no_rows: Callable[[], bool] = lambda: True
-    """Whether the query has nothing to do: neither a batch, nor what Spark does before and after one."""
-    governor: Governor = field(init=False)
-    log: tuple[Entry, ...] = ()
+    decisions: DecisionLog
+    is_idle: Callable[[], bool]
+    """True if the query has nothing to do: neither a batch, nor what Spark does before and after one."""
     batches: list[Batch] = field(default_factory=list)
     """As far back as a period goes; the thread's own."""
     inbox: deque[BatchProgress] = field(default_factory=deque)
     woken: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
-    _noting: threading.Lock = field(default_factory=threading.Lock)
-    """Governor and log are read and changed by several threads."""
-    _news: list[Entry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.governor = Governor(self.settings)
         self._policy = self.settings.chosen()
         self._memory = self._policy.first
-        self.live.on_manual = self._override
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="headrace-autoscaler", daemon=True).start()
@@ -70,30 +65,9 @@ class Autoscaler:
         self.inbox.append(progress)
         self.woken.set()
 
-    def told(self) -> tuple[Entry, ...]:
-        """What was decided since this was last asked; what is said again is not told again."""
-        with self._noting:
-            news, self._news = tuple(self._news), []
-        return news
-
     def resume(self, operator: str | None = None) -> None:
         """Give operators that were changed by hand back to the policy."""
-        names = [OperatorId(name) for name in self.live.named("elastic_resume", operator)]
-        with self._noting:
-            taken = [name for name in names if name in self.governor.overridden]
-            self.governor = self.governor.resume(names)
-        for name in taken:
-            count = self.live.routing[name].instances
-            self._note(Entry(time.time(), name, "resume", Outcome.RESUMED, "the policy decides again", count, count))
-
-    def _override(self, names: Sequence[str], why: str) -> None:
-        """Somebody changes operators by hand; the policy leaves them alone from now on."""
-        with self._noting:
-            self.governor = self.governor.override(map(OperatorId, names))
-        for name in names:
-            count = self.live.routing[name].instances
-            text = f"{why}; no automatic changes of {name} until elastic_resume() or `headrace ctl CHECKPOINT auto`"
-            self._note(Entry(time.time(), OperatorId(name), "change", Outcome.MANUAL, text, count, count))
+        self.decisions.resume(self.live.named("elastic_resume", operator), self.live.routing)
 
     def _run(self) -> None:
         while not self.ended.is_set():
@@ -105,7 +79,7 @@ class Autoscaler:
                 self.look(time.time())
             except Exception as error:
                 # Whatever it is, the query goes on as it is.
-                self._note(Entry(time.time(), None, "look", Outcome.FAILED, f"{type(error).__name__}: {error}", 0, 0))
+                self.decisions.note(Entry(time.time(), None, "look", Outcome.FAILED, f"{type(error).__name__}: {error}", 0, 0))
 
     def look(self, at_s: float) -> None:
         """Decide, if there is enough to decide from."""
@@ -113,7 +87,7 @@ class Autoscaler:
         if not self.batches:
             return
         last = self.batches[-1]
-        if not came and (self.live.lock.locked() or not self.no_rows()):
+        if not came and (self.live.lock.locked() or not self.is_idle()):
             # A long batch is no idleness, nor is a long way to the next one.
             return
         seen, routing = self.batches, self.live.routing
@@ -145,21 +119,20 @@ class Autoscaler:
     def _follow(self, decision: Decision, at_s: float) -> None:
         operator = getattr(decision, "operator", None)
         before = self.live.routing[operator].instances if operator in self.live.routing else 0
-        outcome, why = self.governor.judge(decision, at_s), ""
+        outcome, why = self.decisions.governor.judge(decision, at_s), ""
         if outcome is Outcome.PERFORMED and isinstance(decision, Rescale | MoveSlots):
             outcome, why = self._perform(decision)
-            with self._noting:
-                # Also where nothing came of it: asked again at once, the answer would be the same.
-                self.governor = self.governor.changed(decision.operator, time.time())
+            # Also where nothing came of it: asked again at once, the answer would be the same.
+            self.decisions.changed(decision.operator)
         entry = entry_of(decision, outcome, before, at_s)
-        self._note(entry if not why else Entry(**{**vars(entry), "why": f"{entry.why}; {why}"}))
+        self.decisions.note(entry if not why else Entry(**{**vars(entry), "why": f"{entry.why}; {why}"}))
 
     def _perform(self, decision: Rescale | MoveSlots) -> tuple[Outcome, str]:
         name = decision.operator
         seen = self.live.routing[name]
 
         def change(before: Routing) -> Routing:
-            if name in self.governor.overridden:
+            if self.decisions.is_overridden(name):
                 return before
             return decided(before, decision, seen.epoch, lambda count: self.live.levelled(name, before, count))
 
@@ -169,16 +142,9 @@ class Autoscaler:
             return Outcome.FAILED, str(refused)
         if changed:
             return Outcome.PERFORMED, ""
-        if name in self.governor.overridden:
+        if self.decisions.is_overridden(name):
             return Outcome.OVERRIDDEN, "it was changed by hand meanwhile"
         return Outcome.UNCHANGED, "the work seen in slots lately is dealt out as evenly as it can be"
-
-    def _note(self, entry: Entry) -> None:
-        with self._noting:
-            before = self.log
-            self.log = logged(before, entry)
-            if self.log[-1] is entry:
-                self._news.append(entry)
 
 
 def decided(before: Routing, decision: Rescale | MoveSlots, epoch: int, levelled: Callable[[int], Routing]) -> Routing:

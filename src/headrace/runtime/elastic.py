@@ -23,6 +23,7 @@ from headrace.control.hot import levelled
 from headrace.errors import QueryError
 from headrace.ids import SLOTS, snapped
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.reports import InstanceReport
 from headrace.state.levelling import Weights
 from headrace.state.manifest import Manifest
@@ -116,8 +117,8 @@ class LiveRouting:
     """Work by hash, of the heaviest keys only."""
     news: deque[Change] = field(default_factory=deque)
     """Changes that no batch has reported yet; several threads add to it."""
-    on_manual: Callable[[list[str], str], None] = lambda names, why: None
-    """Told of the operators that are about to be changed by hand, and how."""
+    decisions: DecisionLog | None = None
+    """Of the query's policy, which leaves alone what is changed by hand; None if the query has no policy."""
 
     def settle(self) -> None:
         """Before a batch, under the lock: every instance has a home that lives."""
@@ -140,8 +141,8 @@ class LiveRouting:
         known = {} if self.placement is None else self.placement.homes
         return {op: tuple(home.id for home in homes) for op, homes in known.items()}
 
-    def told(self) -> tuple[Change, ...]:
-        """What changed since this was last asked."""
+    def drain_changes(self) -> tuple[Change, ...]:
+        """The changes since the last call."""
         return tuple(self.news.popleft() for _ in range(len(self.news)))
 
     def rescale(self, operator: str | None, instances: int, protocol: str | None = None) -> None:
@@ -229,9 +230,9 @@ class LiveRouting:
         check_name("protocol", wanted)
         seen = {name: self.routing[name] for name in names}
         planned = {name: change(name, seen[name]) for name in names}
-        if manual:
+        if manual and self.decisions is not None:
             # Before it waits for the batch that runs: what a policy decides meanwhile must not undo it.
-            self.on_manual(names, why)
+            self.decisions.override(names, why, self.routing)
         moving = [name for name in names if planned[name] is not seen[name]]
         latest = self.checkpoint.latest()
         ways = {name: self._way(wanted, name, seen[name], planned[name], latest) for name in moving}

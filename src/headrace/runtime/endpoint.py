@@ -84,7 +84,7 @@ class Endpoint:
             case {"do": "auto"}:
                 of_query(self.autoscaler).resume(operator)
             case {"do": "decisions"}:
-                return {"decisions": to_json(of_query(self.autoscaler).log)}
+                return {"decisions": to_json(of_query(self.autoscaler).decisions.entries)}
             case {"do": "status"}:
                 return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress()}
             case _:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.compile.dataflow import Dataflow, Op, free_id
-from headrace.compile.lineage import Lineage, digest, lineages, lines, says_all, sources_in
+from headrace.compile.lineage import Lineage, digest, lineages, says_all
+from headrace.compile.plan_text import lines, sources_in
 from headrace.compile.sharing import anchor
 from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError
 from headrace.runtime.checkpoint import Checkpoint, describe_layout

@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.runtime.loop import BatchLoop
-from headrace.spark.gateway import GONE, context_is_stopped, is_spark_interrupt_handler
-from headrace.spark.streaming import ends_within, hang_up
+from headrace.runtime.gate import BatchGate
+from headrace.runtime.spark_query import SparkQuery
+from headrace.spark.gateway import GONE, is_spark_interrupt_handler
+from headrace.spark.streaming import hang_up
 
 LOOK_S = 1.0
 """How often to look whether the session of a query is still there."""
@@ -32,75 +31,58 @@ _running: set[Lifetime] = set()
 class Lifetime:
     """Spark's query from its start to its end."""
 
-    def __init__(self, loop: BatchLoop, session: SparkSession, release: Callable[[], None]) -> None:
-        self.loop = loop
-        self.session = session
-        self.query: StreamingQuery | None = None
+    def __init__(self, gate: BatchGate, spark: SparkQuery, release: Callable[[], None]) -> None:
+        self.gate, self.spark = gate, spark
         self.ended = threading.Event()
         """Set when Spark's query has ended and the checkpoint is free."""
         self._release = release
         self._finishing = threading.Lock()
 
-    def begin(self, query: StreamingQuery) -> None:
-        self.query = query
+    def begin(self) -> None:
+        """Spark's query has started."""
         _running.add(self)
         threading.Thread(target=self._watch, name="headrace-end-of-query", daemon=True).start()
 
-    def is_active(self) -> bool:
-        """Whether Spark's query is to go on. Spark itself does not stop the queries of a session that was stopped."""
-        try:
-            # The first batch may begin before Spark has told us of its query.
-            return self.query is None or (bool(self.query.isActive) and not self.session_is_gone())
-        except GONE:
-            # There is no JVM any more.
-            return False
-
     def is_over(self) -> bool:
         """Whether Spark's query is to end and no batch of it runs any more; then the checkpoint is free."""
-        if self.is_active() or self.loop.running_in is not None:
+        if self.spark.is_active() or self.gate.running_in is not None:
             return False
         if not self.ended.is_set():
             self._await_end()
             self.finish()
         return True
 
-    def session_is_gone(self) -> bool:
-        return context_is_stopped(self.session)
-
     def stop(self) -> None:
         """Let the batch that runs come to its end, then stop."""
-        self.loop.stopping.set()
-        if self.loop.running_in == threading.get_ident():
+        self.gate.stopping.set()
+        if self.gate.running_in == threading.get_ident():
             # The user's own function stops the query from inside a batch, which has to end first.
             threading.Thread(target=self.stop, name="headrace-stop", daemon=True).start()
             return
-        with self.loop.elastic.lock:
-            pass
+        self.gate.wait_for_batch()
         self._await_commit()
         self.stop_now()
 
     def stop_now(self) -> None:
         """Stop, and break off the batch that runs: a restart runs it again."""
-        assert self.query is not None
-        self.loop.stopping.set()
+        self.gate.stopping.set()
         try:
-            self.query.stop()
+            self.spark.handle.stop()
         except GONE:
             # A session that is gone cannot cancel jobs, and a JVM that is gone has stopped everything.
-            if self.is_active():
+            if self.spark.is_active():
                 raise
             self._await_end()
-        with self.loop.elastic.lock:
-            pass
+        self.gate.wait_for_batch()
         self.finish()
 
     def _await_commit(self) -> None:
         """Until Spark has noted the last batch as done. It does so after the batch has come to its end; stopped before, it would run the
         batch once more after a restart, and a sink that is not idempotent would have its rows twice."""
-        if self.loop.finished is None:
+        if self.gate.finished is None:
             return
-        commit = self.loop.checkpoint.location / "commits" / str(self.loop.finished)
-        while not commit.exists() and self.is_active():
+        commit = self.gate.checkpoint.location / "commits" / str(self.gate.finished)
+        while not commit.exists() and self.spark.is_active():
             time.sleep(COMMIT_LOOK_S)
 
     def wait(self, call: Callable[[], Any] | None = None, timeout: float | None = None) -> bool:
@@ -132,39 +114,33 @@ class Lifetime:
     def _watch(self) -> None:
         # Why it ended is for those who ask; here also a JVM that is gone is just an end.
         with contextlib.suppress(StreamingQueryException, *GONE):
-            while not self._ended_within(LOOK_S):
-                if self.session_is_gone():
+            while not self.spark.ends_within(LOOK_S):
+                if self.spark.session_is_gone():
                     # Spark's query would look for new data for ever, and fail when there is some.
                     self.stop_now()
-        with self.loop.elastic.lock:
-            pass
+        self.gate.wait_for_batch()
         self.finish()
         # Spark's thread has ended, and with it the last call.
-        hang_up(self.loop.connection)
+        hang_up(self.gate.connection)
 
     def _await_end(self) -> None:
         """Until Spark's own thread of the query has ended; it has been told to."""
         with contextlib.suppress(StreamingQueryException, *GONE):
-            self._ended_within(END_SECONDS_MAX)
-
-    def _ended_within(self, seconds: float) -> bool:
-        assert self.query is not None
-        return ends_within(self.query, seconds)
+            self.spark.ends_within(END_SECONDS_MAX)
 
     def finish(self) -> None:
         """Free the checkpoint. Any thread may call it, any number of times, when no batch runs."""
-        self.loop.stopping.set()
+        self.gate.stopping.set()
         with self._finishing:
             if not self.ended.is_set():
                 self._release()
-                self.loop.beside.shutdown(wait=False)
                 _running.discard(self)
                 self.ended.set()
 
 
 def end_orphans() -> None:
     """End the queries of this process whose session was stopped under them: one may be in the way of a query that starts now."""
-    for each in [life for life in list(_running) if life.session_is_gone()]:
+    for each in [life for life in list(_running) if life.spark.session_is_gone()]:
         each.stop_now()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headrace import errors
@@ -84,3 +84,27 @@ def _rebuild(data: dict[str, Any]) -> HeadraceError:
     fields.pop("path", None)
     error: HeadraceError = kind(**fields)
     return error
+
+
+def merged(first: list[InstanceReport], then: list[InstanceReport]) -> list[InstanceReport]:
+    """Both steps of a version in one report per instance."""
+    later = {r.instance: r for r in then}
+    return [_together(r, later[r.instance]) if r.instance in later else r for r in first] if first else then
+
+
+def _together(a: InstanceReport, b: InstanceReport) -> InstanceReport:
+    return replace(
+        a,
+        runs=b.runs,
+        staged=(*a.staged, *b.staged),
+        rows=a.rows + b.rows,
+        rows_shuffled=a.rows_shuffled + b.rows_shuffled,
+        rows_late=a.rows_late + b.rows_late,
+        rows_out=a.rows_out + b.rows_out,
+        keys=a.keys + b.keys,
+        keys_new=None if a.keys_new is None or b.keys_new is None else a.keys_new + b.keys_new,
+        cpu_s=a.cpu_s + b.cpu_s,
+        wall_s=a.wall_s + b.wall_s,
+        fetched_bytes=a.fetched_bytes + b.fetched_bytes,
+        phases_ms={name: a.phases_ms.get(name, 0.0) + b.phases_ms.get(name, 0.0) for name in {**a.phases_ms, **b.phases_ms}},
+    )

@@ -119,7 +119,7 @@ def starting(spark: SparkSession) -> Iterator[None]:
                 spark.conf.set(ADAPTIVE_STREAMS, before)
 
 
-def suit_query(spark: SparkSession, schemas: Iterable[pa.Schema]) -> None:
+def configure_query_session(spark: SparkSession, schemas: Iterable[pa.Schema]) -> None:
     """Set up the session of one running query, whose operators take rows of these schemas."""
     if ARROW_ROWS not in spark.conf.getAll:
         spark.conf.set(ARROW_ROWS, ARROW_ROWS_WANTED)

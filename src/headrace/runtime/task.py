@@ -91,14 +91,14 @@ class InstanceTask:
 
         context = TaskContext.get()
         assert context is not None
-        return self.of(context.partitionId(), batches)
+        return self.run_instance(context.partitionId(), batches)
 
-    def at(self, instance: int, rows: pa.Table) -> pa.Table:
-        """The same for an instance at home, which is given all its rows at once."""
+    def at_home(self, instance: int, rows: pa.Table) -> pa.Table:
+        """The same for an instance at its home executor, which is given all its rows at once."""
         schema = spark_schema(self.spec.operator.output_schema) if self.spec.passes_on else pa.schema([(REPORT, pa.string())])
-        return pa.Table.from_batches(self.of(instance, iter(rows.to_batches())), schema)
+        return pa.Table.from_batches(self.run_instance(instance, iter(rows.to_batches())), schema)
 
-    def of(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_instance(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         if instance >= len(self.spec.routing.parts):

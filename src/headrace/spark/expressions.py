@@ -12,6 +12,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DataType
 
+from headrace.errors import QueryError
 from headrace.spark.gateway import class_name, fields, java_frame, jvm_of, seq
 from headrace.spark.trees import walk
 from headrace.spark.types import from_json
@@ -106,3 +107,14 @@ def hyperloglog_tables(session: SparkSession, bits: int) -> tuple[list[float], l
     row = bits - HYPERLOGLOG_BITS_MIN
     raw, bias = ([float(x) for x in table[row]] for table in (helper.RAW_ESTIMATE_DATA(), helper.BIAS_DATA()))
     return raw, bias, float(helper.THRESHOLDS()[row])
+
+
+def duration_us(session: SparkSession, text: str, where: str) -> int:
+    """A duration in Spark's words, in microseconds."""
+    try:
+        months, days, microseconds = interval(session, text)
+    except Exception:
+        raise QueryError(where=where, wanted="a duration such as '1 hour'", found=repr(text)) from None
+    if months:
+        raise QueryError(where=where, wanted="a duration of days or less", found=repr(text), hint="months have no fixed length")
+    return days * 86_400_000_000 + microseconds

@@ -6,24 +6,20 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.serializers import CloudPickleSerializer
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
-from headrace.errors import QueryError, UnsupportedError
-from headrace.graph.nodes import ProcessNode, StateSpec
-from headrace.graph.window_column import duration_us
+from headrace.errors import QueryError
+from headrace.graph.nodes import ProcessNode, Rows, StateSpec
 from headrace.operators.per_key import RESERVED
 from headrace.operators.processor import TIMERS, AnyProcessor, Clock, Processor, defines
+from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import checked
 from headrace.spark.plans import watermark_delay_ms
-
-if TYPE_CHECKING:
-    from headrace.graph.grouped import GroupedStream
-    from headrace.graph.stream import Stream
 
 Columns = str | StructType
 
@@ -50,7 +46,8 @@ class State:
 
 
 def process_node(
-    grouped: GroupedStream,
+    rows: Rows,
+    keys: tuple[Column, ...],
     processor: Any,
     schema: Columns,
     state: Columns | State,
@@ -58,31 +55,26 @@ def process_node(
     order_by: Any,
     where: str,
 ) -> ProcessNode:
-    if grouped.window is not None:
-        raise UnsupportedError(
-            where=where,
-            found="process on a stream that is grouped by a window",
-            hint="group by keys alone; the processor keeps time itself",
-        )
-    if not grouped.keys:
+    """The node, after everything that can be checked was checked."""
+    if not keys:
         raise QueryError(where=where, wanted="at least one key", found="none", hint="for one state of the whole stream, groupBy(F.lit(0))")
     _check_processor(processor, where)
     wanted = state if isinstance(state, State) else State(state)
-    spec = _state_spec(grouped.stream, wanted, where)
-    _check_timers(grouped.stream, processor, spec, where)
+    spec = _state_spec(rows, wanted, where)
+    _check_timers(rows, processor, spec, where)
     output = _columns(schema, f"{where}, schema")
     if not output.fields:
         raise QueryError(where=where, wanted="at least one column to emit", found="an empty schema")
     if initial is not None and (not isinstance(initial, DataFrame) or initial.isStreaming):
         raise QueryError(where=where, wanted="a batch DataFrame of keys and values as initial", found=type(initial).__name__)
-    return ProcessNode(grouped.stream, grouped.keys, processor, output, spec, initial, _order(grouped.stream, order_by, where), where)
+    return ProcessNode(rows, keys, processor, output, spec, initial, _order(rows, order_by, where), where)
 
 
-def _order(stream: Stream, order_by: Any, where: str) -> tuple[str, ...]:
+def _order(rows: Rows, order_by: Any, where: str) -> tuple[str, ...]:
     order = (order_by,) if isinstance(order_by, str) else order_by
     if not isinstance(order, list | tuple) or not all(isinstance(name, str) for name in order):
         raise QueryError(where=f"{where}, orderBy", wanted="a column's name, or a list of names", found=repr(order_by))
-    types = {f.name: f.dataType for f in stream.schema.fields}
+    types = {f.name: f.dataType for f in rows.schema.fields}
     for name in order:
         if name not in types:
             raise QueryError(where=f"{where}, orderBy", wanted=f"columns of the stream: {', '.join(types)}", found=repr(name))
@@ -141,7 +133,7 @@ def _check_signature(name: str, method: str, function: Any, arguments: tuple[str
         ) from None
 
 
-def _state_spec(stream: Stream, state: State, where: str) -> StateSpec:
+def _state_spec(rows: Rows, state: State, where: str) -> StateSpec:
     values = StructType([]) if state.values is None else _columns(state.values, f"{where}, state")
     maps = []
     for name, pair in state.maps.items():
@@ -161,17 +153,17 @@ def _state_spec(stream: Stream, state: State, where: str) -> StateSpec:
     ttl_us = None
     if state.ttl is not None:
         text = f"{state.ttl.total_seconds()} seconds" if isinstance(state.ttl, timedelta) else str(state.ttl)
-        ttl_us = duration_us(stream.sparkSession, text, f"{where}, ttl")
+        ttl_us = duration_us(rows.session, text, f"{where}, ttl")
         if ttl_us <= 0:
             raise QueryError(where=f"{where}, ttl", wanted="a time above 0", found=text)
     timers = None if state.timers is None else _clock(state.timers, f"{where}, timers")
     ttl_by = _clock(state.ttl_by, f"{where}, ttl_by")
-    if ttl_us is not None and ttl_by is Clock.EVENT and not has_event_time(stream):
+    if ttl_us is not None and ttl_by is Clock.EVENT and not has_event_time(rows):
         raise _no_watermark(f"{where}, ttl_by='event'")
     return StateSpec(values, tuple(maps), timers, ttl_us, ttl_by)
 
 
-def _check_timers(stream: Stream, processor: AnyProcessor, spec: StateSpec, where: str) -> None:
+def _check_timers(rows: Rows, processor: AnyProcessor, spec: StateSpec, where: str) -> None:
     method = "on_timers" if isinstance(processor, Processor) else "on_timer"
     name = type(processor).__name__
     if defines(processor, method) != (spec.timers is not None):
@@ -179,7 +171,7 @@ def _check_timers(stream: Stream, processor: AnyProcessor, spec: StateSpec, wher
             f"hr.State(..., timers='event') or 'processing', for {name}.{method}" if spec.timers is None else f"a method {name}.{method}"
         )
         raise QueryError(where=where, wanted=wanted, found="none")
-    if spec.timers is Clock.EVENT and not has_event_time(stream):
+    if spec.timers is Clock.EVENT and not has_event_time(rows):
         raise _no_watermark(f"{where}, timers='event'")
 
 
@@ -187,8 +179,8 @@ def _no_watermark(where: str) -> QueryError:
     return QueryError(where=where, wanted="a stream with an event time", found="none", hint="call withWatermark on the stream first")
 
 
-def has_event_time(stream: Stream) -> bool:
-    return any(watermark_delay_ms(stream.frame, name) is not None for name in stream.columns)
+def has_event_time(rows: Rows) -> bool:
+    return any(watermark_delay_ms(rows.frame, name) is not None for name in rows.columns)
 
 
 def _clock(name: Any, where: str) -> Clock:

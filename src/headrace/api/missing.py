@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.api.origin import user_line
 from headrace.errors import MissingError
-from headrace.graph.origin import user_line
 
 STREAM = {
     **dict.fromkeys(("distinct", "dropDuplicatesWithinWatermark"), "use dropDuplicates"),

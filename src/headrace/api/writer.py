@@ -7,16 +7,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from headrace.api import missing, planning
+from headrace.api.origin import user_line
+from headrace.api.query import HeadraceQuery
 from headrace.control.elastic import Elastic
 from headrace.errors import QueryError, SinkError, UnsupportedError
-from headrace.graph import missing
-from headrace.graph.origin import user_line
-from headrace.graph.stream import Stream, provide_writer
+from headrace.graph.nodes import Rows
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.options import CHECKPOINT, Options
-from headrace.runtime.query import HeadraceQuery
 from headrace.runtime.sinks import SinkRequest, make_sink
-from headrace.runtime.start import Manner, Output, start_query
+from headrace.runtime.start import Output, RunOptions, plan_query, start_query
 from headrace.spark.gateway import checked, first_line
 from headrace.spark.sinks import FILE_FORMATS, table_location
 
@@ -27,9 +27,9 @@ class StreamWriter(missing.Helpful):
     _is = "a writer"
     _instead = missing.WRITER
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._format = str(stream.sparkSession.conf.get("spark.sql.sources.default", "parquet"))
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._format = str(rows.session.conf.get("spark.sql.sources.default", "parquet"))
         self._options = Options()
         self._mode = OutputMode.APPEND
         self._name: str | None = None
@@ -109,30 +109,30 @@ class StreamWriter(missing.Helpful):
                 found = f"{self._options['path']!r} and {path!r}"
                 raise QueryError(where=where, wanted="one path, in option('path') or in start", found=found)
             self._options["path"] = path
-        return start_query([self._output(where)], self._options, Manner(self._name, self._trigger, self._elastic, where))
+        return _started([self._output(where)], self._options, RunOptions(self._name, self._trigger, self._elastic, where))
 
     def _output(self, where: str) -> Output:
         request = SinkRequest(
-            self._stream.sparkSession,
+            self._rows.session,
             self._format,
             Options(self._options),
             self._partition_by,
             self._mode,
-            self._stream.schema,
+            self._rows.schema,
             self._name,
             where,
             self._foreach_batch,
         )
-        return Output(self._stream, self._mode, where, self._format, lambda: make_sink(request))
+        return Output(self._rows, self._mode, where, self._format, lambda: make_sink(request))
 
     def toTable(self, tableName: str) -> HeadraceQuery:
         """Append to a table, created if it does not exist; its files are written exactly once."""
         where = user_line("toTable")
-        session: Any = self._stream.sparkSession
+        session: Any = self._rows.session
         if self._format.lower() not in FILE_FORMATS:
             raise SinkError(where=where, wanted=f"a table of format {', '.join(FILE_FORMATS)}", found=repr(self._format))
         if not checked(where, lambda: session.catalog.tableExists(tableName)):
-            writer = session.createDataFrame([], self._stream.schema).write.format(self._format)
+            writer = session.createDataFrame([], self._rows.schema).write.format(self._format)
             if self._partition_by:
                 writer = writer.partitionBy(*self._partition_by)
             if "path" in self._options:
@@ -169,8 +169,13 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
     elastic = list(dict.fromkeys(w._elastic for w in writers if w._elastic is not None))
     if len(elastic) > 1:
         raise QueryError(where=where, wanted="one elastic(...) for all writers", found=", ".join(map(repr, elastic)))
-    manner = Manner(queryName, used, elastic[0] if elastic else None, where)
-    return start_query([w._output(where) for w in writers], options, manner)
+    run = RunOptions(queryName, used, elastic[0] if elastic else None, where)
+    return _started([w._output(where) for w in writers], options, run)
+
+
+def _started(outputs: list[Output], options: Options, run: RunOptions) -> HeadraceQuery:
+    plan = plan_query(outputs, options, run)
+    return planning.note(plan) if planning.is_on() else HeadraceQuery(start_query(plan))
 
 
 def _common_options(writers: tuple[StreamWriter, ...], location: str, where: str) -> Options:
@@ -186,6 +191,3 @@ def _common_options(writers: tuple[StreamWriter, ...], location: str, where: str
                 raise QueryError(where=f"{where}, option {name!r}", wanted="one value for the whole query", found=found)
             options[name] = value
     return options
-
-
-provide_writer(StreamWriter)

@@ -6,17 +6,14 @@ import shutil
 import tempfile
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.api.origin import user_line
+from headrace.api.stream import Stream
 from headrace.compile.dataflow import Dataflow
 from headrace.compile.render import query_graph
 from headrace.compile.strategies import UTILISATION_TARGET, QueryGraph, instantiate, split
 from headrace.errors import QueryError
-from headrace.graph.origin import user_line
-from headrace.runtime.writer import StreamWriter
-
-if TYPE_CHECKING:
-    from headrace.graph.stream import Stream
 
 _POLL_S = 0.1
 
@@ -50,8 +47,8 @@ def measure(stream: Stream, seconds: float = 10.0) -> Measured:
     """
     where = user_line("measure")
     folder = tempfile.mkdtemp(prefix="headrace-measure-")
-    writer = StreamWriter(stream).format("noop").option("checkpointLocation", folder)
-    query = writer.outputMode("append" if stream.append_only else "update").start()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", folder)
+    query = writer.outputMode("append" if stream.rows.append_only else "update").start()
     try:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and query.isActive and not _idle(query):
@@ -64,7 +61,7 @@ def measure(stream: Stream, seconds: float = 10.0) -> Measured:
         if not batches:
             raise QueryError(where=where, wanted="rows to measure with", found=f"none within {seconds:g} s", hint="give it more seconds")
         cores = stream.sparkSession.sparkContext.defaultParallelism
-        return _measured(query._loop.flow, batches[1:] or batches, cores)
+        return _measured(query._engine.flow, batches[1:] or batches, cores)
     finally:
         if query.isActive:
             query.stop()

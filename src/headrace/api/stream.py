@@ -10,37 +10,29 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headrace.api import joins, missing
+from headrace.api.grouped import GroupedStream, grouped
+from headrace.api.names import checked_name
+from headrace.api.origin import user_line
+from headrace.api.sources import check_source, check_step
+from headrace.api.writer import StreamWriter
 from headrace.compile.nodes import compile_node
 from headrace.config import Config
-from headrace.errors import MissingError, QueryError, UnsupportedError, require
-from headrace.graph import joins, missing
-from headrace.graph.grouped import GroupedStream, grouped
-from headrace.graph.names import checked_name
-from headrace.graph.nodes import Call, DedupNode, Method, Node, SharedNode, StatefulNode, Step, UnionNode
-from headrace.graph.origin import user_line
-from headrace.graph.sources import check_source, check_step
+from headrace.errors import MissingError, QueryError, UnsupportedError
+from headrace.graph.nodes import DedupNode, Rows, SharedNode, StatefulNode, UnionNode
+from headrace.graph.steps import Call, Method
 from headrace.operators.kernel import OutputMode
 from headrace.spark.expressions import quoted
 from headrace.spark.gateway import checked
 from headrace.spark.plans import empty_frame
 
-if TYPE_CHECKING:
-    from headrace.runtime.writer import StreamWriter
-
 ColumnOrName = Column | str
-
-_WRITER: list[Callable[[Stream], StreamWriter]] = []
-
-
-def provide_writer(make: Callable[[Stream], StreamWriter]) -> None:
-    """The runtime, a layer above, says here how streams are written."""
-    _WRITER[:] = [make]
 
 
 @dataclass(frozen=True)
@@ -50,16 +42,8 @@ class Stream(missing.Helpful):
     _is = "a stream"
     _instead = missing.STREAM
 
-    frame: DataFrame
-    """The streaming DataFrame; after a stateful operator, an empty DataFrame that shows the columns."""
-    origin: Node | None = None
-    """Where rows come from, if not simply from the streaming DataFrame."""
-    steps: tuple[Step, ...] = ()
-    """What is done to the rows of the origin."""
-    append_only: bool = True
-    """Whether a row, once emitted, stands; the results of a running aggregate do not."""
-    name: str | None = None
-    """What the user calls the operator that the rows come from."""
+    rows: Rows
+    """The part of the graph that gives the stream's rows."""
 
     def _advice(self, name: str) -> str:
         if name in self._instead:
@@ -73,18 +57,18 @@ class Stream(missing.Helpful):
 
     @property
     def schema(self) -> StructType:
-        return self.frame.schema
+        return self.rows.schema
 
     @property
     def columns(self) -> list[str]:
-        return self.frame.columns
+        return self.rows.columns
 
     @property
     def sparkSession(self) -> SparkSession:
-        return self.frame.sparkSession
+        return self.rows.session
 
     def printSchema(self) -> None:
-        self.frame.printSchema()
+        self.rows.frame.printSchema()
 
     def select(self, *cols: Any) -> Stream:
         """Columns or expressions, as in Spark.
@@ -175,10 +159,10 @@ class Stream(missing.Helpful):
         ['src', 'ts', 'seconds', 'price']
         """
         line = user_line("join")
-        joins.check_other(self, other, line)
+        _check_other(other, line)
         if not isinstance(other, Stream):
-            return joins.with_static(self, other, on, how, {"within": within, "last": last, "where": where}, line)
-        return self._after(joins.join_node(self, other, on, how, within, last, where, suffixes, line))
+            return Stream(joins.with_static(self.rows, other, on, how, {"within": within, "last": last, "where": where}, line))
+        return _of(joins.join_node(self.rows, other.rows, on, how, within, last, where, suffixes, line))
 
     def crossJoin(
         self,
@@ -200,7 +184,12 @@ class Stream(missing.Helpful):
         >>> timed.crossJoin(timed, within="1 minute", where="abs(seconds - seconds_right) < 5 and src < src_right").columns
         ['src', 'ts', 'seconds', 'src_right', 'ts_right', 'seconds_right']
         """
-        return self._after(joins.product_node(self, other, within, last_per_cell, where, suffixes, user_line("crossJoin")))
+        line = user_line("crossJoin")
+        _check_other(other, line)
+        if not isinstance(other, Stream):
+            hint = "use join(df, on=condition), which stays in Spark"
+            raise UnsupportedError(where=line, wanted="another stream", found="a DataFrame that is no stream", hint=hint)
+        return _of(joins.product_node(self.rows, other.rows, within, last_per_cell, where, suffixes, line))
 
     def split(self, *, otherwise: str | None = None, **conditions: ColumnOrName) -> Branches:
         """Several streams out of one: each row goes to the first branch whose condition holds, or to ``otherwise``, or nowhere.
@@ -216,20 +205,16 @@ class Stream(missing.Helpful):
             raise QueryError(where=where, wanted="at least one branch, such as long='seconds > 60'", found="none")
         if otherwise in conditions:
             raise QueryError(where=where, wanted="a name of its own for the rest", found=f"otherwise={otherwise!r}, which is a branch")
-        base = self._shared(where)
+        base = _shared(self.rows, where)
         taken: Column | None = None
         branches = Branches()
         for name, condition in conditions.items():
             holds = F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))
-            branches[name] = base._filtered(holds if taken is None else holds & ~taken, where)
+            branches[name] = _filtered(base, holds if taken is None else holds & ~taken, where)
             taken = holds if taken is None else taken | holds
         if otherwise is not None and taken is not None:
-            branches[otherwise] = base._filtered(~taken, where)
+            branches[otherwise] = _filtered(base, ~taken, where)
         return branches
-
-    def _filtered(self, condition: Column, where: str) -> Stream:
-        step = Method("filter", (condition,), (), where)
-        return replace(self, frame=checked(where, lambda: step.apply(self.frame)), steps=(*self.steps, step))
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
         """How late rows may be, as in Spark: a window is emitted once no row for it is expected any more.
@@ -241,16 +226,16 @@ class Stream(missing.Helpful):
         ['src', 'ts', 'seconds']
         """
         where = user_line("withWatermark")
-        if self.origin is not None:
+        if self.rows.origin is not None:
             raise UnsupportedError(
                 "the watermark belongs to the source",
                 where=where,
                 found="a stream that has been split, joined or aggregated",
                 hint="call withWatermark on the stream that hr.stream gives, before anything else is built on it",
             )
-        return Stream(checked(where, lambda: self.frame.withWatermark(eventTime, delayThreshold)))
+        return Stream(Rows(checked(where, lambda: self.rows.frame.withWatermark(eventTime, delayThreshold))))
 
-    def groupBy(self, *cols: Any) -> GroupedStream:
+    def groupBy(self, *cols: Any) -> GroupedStream[Stream]:
         """Columns and at most one ``F.window(...)``.
 
         >>> per_minute = calls.withWatermark("ts", "10 seconds").groupBy("src", F.window("ts", "1 minute"))
@@ -268,8 +253,7 @@ class Stream(missing.Helpful):
         +---+-----+-------+
         <BLANKLINE>
         """
-        where = user_line("groupBy")
-        return grouped(self, cols, where)
+        return grouped(self.rows, cols, _of, user_line("groupBy"))
 
     groupby = groupBy
 
@@ -291,10 +275,10 @@ class Stream(missing.Helpful):
         if isinstance(subset, str):
             raise QueryError(where=where, wanted="a list of column names", found=repr(subset))
         names = list(subset) if subset is not None else self.columns
-        checked(where, lambda: self.frame.select(*[quoted(name) for name in names]))
+        checked(where, lambda: self.rows.frame.select(*[quoted(name) for name in names]))
         by_lower = {c.lower(): c for c in self.columns}
         resolved = tuple(dict.fromkeys(n if n in self.columns else by_lower.get(n.lower(), n) for n in names))
-        return self._after(DedupNode(self, resolved, where))
+        return _of(DedupNode(self.rows, resolved, where))
 
     drop_duplicates = dropDuplicates
 
@@ -308,58 +292,30 @@ class Stream(missing.Helpful):
         >>> totals.columns
         ['src', 'seconds']
         """
-        return replace(self, name=checked_name(self.origin, name, user_line("named")))
+        return Stream(replace(self.rows, name=checked_name(self.rows.origin, name, user_line("named"))))
 
     @property
     def writeStream(self) -> StreamWriter:
-        require(bool(_WRITER), "headrace.runtime.writer is imported before a stream is written")
-        return _WRITER[0](self)
+        return StreamWriter(self.rows)
 
     def _step(self, method: str, *args: Any) -> Stream:
         step = Method(method, args, (), user_line(method))
-        frame = checked(step.where, lambda: step.apply(self.frame))
-        check_step(self.frame, frame, method, step.where)
-        if self.origin is None:
-            return replace(self, frame=frame)
-        return replace(self, frame=frame, steps=(*self.steps, step))
+        before = self.rows.frame
+        frame = checked(step.where, lambda: step.apply(before))
+        check_step(before, frame, method, step.where)
+        return Stream(self.rows.after(step, frame))
 
-    def _union(self, method: str, other: Stream, both: Callable[[DataFrame, DataFrame], DataFrame]) -> Stream:
+    def _union(self, method: str, other: Stream, both: Both) -> Stream:
         where = user_line(method)
         if not isinstance(other, Stream):
             raise QueryError(where=where, wanted="another stream", found=type(other).__name__)
-        frame = checked(where, lambda: both(self.frame, other.frame))
-        if self.origin is None and other.origin is None:
-            return Stream(frame)
+        mine, theirs = self.rows, other.rows
+        frame = checked(where, lambda: both(mine.frame, theirs.frame))
+        if mine.origin is None and theirs.origin is None:
+            return Stream(Rows(frame))
         # Each side brings its rows into the columns of the whole; Spark knows how, also which columns are missing.
-        sides = tuple(side._aligned(frame.schema, both, first=side is self, where=where) for side in (self, other))
-        return Stream(_template(frame), UnionNode(sides, where), append_only=self.append_only and other.append_only)
-
-    def _aligned(self, schema: StructType, both: Callable[[DataFrame, DataFrame], DataFrame], first: bool, where: str) -> Stream:
-        """The same rows, in the columns of a union."""
-
-        def align(rows: DataFrame) -> DataFrame:
-            none = empty_frame(rows.sparkSession, schema)
-            return both(rows, none) if first else both(none, rows)
-
-        step = Call("union", align, where)
-        if self.origin is None:
-            return replace(self._shared(where), steps=(step,))
-        return replace(self, steps=(*self.steps, step))
-
-    def _shared(self, where: str) -> Stream:
-        """The stream as one that several others can be built on without reading its source again."""
-        return self if self.origin is not None else Stream(_template(self.frame), SharedNode(self, where))
-
-    def _after(self, node: StatefulNode) -> Stream:
-        if not all(each.append_only for each in node.inputs):
-            raise UnsupportedError(
-                "its results change with every batch, so what is computed from them would have to be taken back",
-                where=node.where,
-                found="a stateful operator on the results of an aggregate without a window",
-                hint="group the first aggregate by F.window(...) with a watermark, so that each of its results is final",
-            )
-        plan = compile_node(node, Config())
-        return Stream(self.sparkSession.createDataFrame([], plan.schema), node, append_only=OutputMode.APPEND in plan.modes)
+        sides = tuple(_aligned(side, frame.schema, both, first=side is mine, where=where) for side in (mine, theirs))
+        return Stream(Rows(_template(frame), UnionNode(sides, where), append_only=mine.append_only and theirs.append_only))
 
 
 class Branches(dict[str, Stream]):
@@ -374,6 +330,52 @@ class Branches(dict[str, Stream]):
             raise MissingError(where=user_line(name), wanted=f"a branch: {', '.join(self)}", found=repr(name)) from None
 
 
+Both = Callable[[DataFrame, DataFrame], DataFrame]
+"""A union of two DataFrames."""
+
+
+def _of(node: StatefulNode) -> Stream:
+    """The stream of a node's results. The node is compiled at once, so that a mistake is reported at the user's line."""
+    if not all(each.append_only for each in node.inputs):
+        raise UnsupportedError(
+            "its results change with every batch, so what is computed from them would have to be taken back",
+            where=node.where,
+            found="a stateful operator on the results of an aggregate without a window",
+            hint="group the first aggregate by F.window(...) with a watermark, so that each of its results is final",
+        )
+    plan = compile_node(node, Config())
+    empty = node.inputs[0].session.createDataFrame([], plan.schema)
+    return Stream(Rows(empty, node, append_only=OutputMode.APPEND in plan.modes))
+
+
+def _check_other(other: Any, where: str) -> None:
+    if isinstance(other, DataFrame) and other.isStreaming:
+        raise QueryError(where=where, wanted="a stream", found="a streaming DataFrame", hint="wrap it: hr.stream(...)")
+    if not isinstance(other, DataFrame | Stream):
+        raise QueryError(where=where, wanted="another stream or a DataFrame", found=type(other).__name__)
+
+
+def _aligned(rows: Rows, schema: StructType, both: Both, first: bool, where: str) -> Rows:
+    """The same rows, in the columns of a union."""
+
+    def align(part: DataFrame) -> DataFrame:
+        none = empty_frame(part.sparkSession, schema)
+        return both(part, none) if first else both(none, part)
+
+    shared = _shared(rows, where)
+    return replace(shared, steps=(*shared.steps, Call("union", align, where)))
+
+
+def _shared(rows: Rows, where: str) -> Rows:
+    """The rows as ones that several streams can be built on without reading the source again."""
+    return rows if rows.origin is not None else Rows(_template(rows.frame), SharedNode(rows, where))
+
+
+def _filtered(rows: Rows, condition: Column, where: str) -> Stream:
+    step = Method("filter", (condition,), (), where)
+    return Stream(rows.after(step, checked(where, lambda: step.apply(rows.frame))))
+
+
 def _template(frame: DataFrame) -> DataFrame:
     """An empty DataFrame of the same columns, event times marked as such."""
     return frame.sparkSession.createDataFrame([], frame.schema)
@@ -382,4 +384,4 @@ def _template(frame: DataFrame) -> DataFrame:
 def stream(frame: DataFrame) -> Stream:
     """Wrap a streaming DataFrame; the rest is the PySpark you know."""
     check_source(frame, user_line("stream"))
-    return Stream(frame)
+    return Stream(Rows(frame))

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headrace.api import missing
+from headrace.api.origin import user_line
+from headrace.api.processes import State, process_node
+from headrace.api.windows import as_window
 from headrace.errors import QueryError, UnsupportedError
-from headrace.graph import missing
-from headrace.graph.nodes import AggregateNode, CountSpec, Windows
-from headrace.graph.origin import user_line
-from headrace.graph.processes import State, process_node
-from headrace.graph.window_column import as_window
+from headrace.graph.nodes import AggregateNode, Rows, StatefulNode
+from headrace.graph.windows import CountSpec, Windows
 from headrace.operators.processor import AnyProcessor
 from headrace.spark import expressions
 from headrace.spark.gateway import checked
 
-if TYPE_CHECKING:
-    from headrace.graph.stream import Stream
+Stream = TypeVar("Stream")
 
 
 @dataclass(frozen=True)
-class GroupedStream(missing.Helpful):
+class GroupedStream(missing.Helpful, Generic[Stream]):
     """A stream grouped by keys, waiting for its aggregates."""
 
     _is = "a grouped stream"
     _instead = missing.GROUPED
 
-    stream: Stream
+    rows: Rows
     keys: tuple[Column, ...]
     window: Windows | None
     window_at: int
-    where: str
+    results_of: Callable[[StatefulNode], Stream]
+    """Makes the stream of a node's results."""
 
     def agg(self, *exprs: Any) -> Stream:
         """Aggregates by Spark's own functions; a dict of column to function name works too, as in Spark."""
@@ -43,7 +44,7 @@ class GroupedStream(missing.Helpful):
         flat = _from_dict(exprs[0], where) if len(exprs) == 1 and isinstance(exprs[0], dict) else list(exprs)
         if not flat or not all(isinstance(c, Column) for c in flat):
             raise QueryError(where=where, wanted="at least one aggregate, such as F.count('*')", found=repr(exprs))
-        return self.stream._after(AggregateNode(self.stream, self.keys, self.window, self.window_at, tuple(flat), where))
+        return self.results_of(AggregateNode(self.rows, self.keys, self.window, self.window_at, tuple(flat), where))
 
     def process(
         self,
@@ -85,7 +86,14 @@ class GroupedStream(missing.Helpful):
         Rows come key by key, those of a key in the order of the columns ``orderBy``; without, in that of event time, where the stream has
         a watermark. Rows that are late are dropped.
         """
-        return self.stream._after(process_node(self, processor, schema, state, initial, orderBy, user_line("process")))
+        where = user_line("process")
+        if self.window is not None:
+            raise UnsupportedError(
+                where=where,
+                found="process on a stream that is grouped by a window",
+                hint="group by keys alone; the processor keeps time itself",
+            )
+        return self.results_of(process_node(self.rows, self.keys, processor, schema, state, initial, orderBy, where))
 
     def count(self) -> Stream:
         return self.agg(F.count("*").alias("count"))
@@ -105,7 +113,7 @@ class GroupedStream(missing.Helpful):
         return self.agg(*[F.max(c) for c in cols])
 
 
-def grouped(stream: Stream, cols: tuple[Any, ...], where: str) -> GroupedStream:
+def grouped(rows: Rows, cols: tuple[Any, ...], results_of: Callable[[StatefulNode], Stream], where: str) -> GroupedStream[Stream]:
     """Tell the window, if there is one, from the other grouping columns."""
     flat = list(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else list(cols)
     keys: list[Column] = []
@@ -115,15 +123,15 @@ def grouped(stream: Stream, cols: tuple[Any, ...], where: str) -> GroupedStream:
         column = F.col(each) if isinstance(each, str) else each
         if not isinstance(column, Column | CountSpec):
             raise QueryError(where=where, wanted="column names and columns", found=repr(each))
-        found = column if isinstance(column, CountSpec) else as_window(stream.sparkSession, stream.frame, column, where)
+        found = column if isinstance(column, CountSpec) else as_window(rows.session, rows.frame, column, where)
         if found is None and isinstance(column, Column):
             keys.append(column)
         elif window is None:
             window, window_at = found, at
         else:
             raise UnsupportedError(where=where, found="two windows", hint="group by one window")
-    checked(where, lambda: stream.frame.select(*keys))
-    return GroupedStream(stream, tuple(keys), window, window_at, where)
+    checked(where, lambda: rows.frame.select(*keys))
+    return GroupedStream(rows, tuple(keys), window, window_at, results_of)
 
 
 def _from_dict(wanted: dict[str, str], where: str) -> list[Column]:

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import threading
 from collections import deque
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.compile.dataflow import inputs_of
+from headrace.api.missing import Helpful
 from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, MissingError, QueryError
-from headrace.graph.missing import Helpful
 from headrace.runtime import failures
-from headrace.runtime.autoscale import Autoscaler, of_query
-from headrace.runtime.caretaker import Caretaker
+from headrace.runtime.autoscale import of_query
 from headrace.runtime.elastic import Slots
-from headrace.runtime.endpoint import Endpoint
-from headrace.runtime.lifetime import Lifetime
-from headrace.runtime.loop import BatchLoop
-from headrace.runtime.progress import BatchProgress
+from headrace.runtime.engine import Engine
 from headrace.runtime.state_frame import state_frame, store_named
 from headrace.spark.gateway import GONE
-from headrace.spark.streaming import SourceOffsets, execution_of, failure_of, source_offsets
 from headrace.state.routing import Routing
 
-RECENT = "spark.sql.streaming.numRecentProgressUpdates"
-"""Spark's setting of how much progress it keeps; as much is kept of ours."""
 LEASES = 16
 _LEASED: deque[Path] = deque()
 
@@ -63,67 +52,12 @@ class HeadraceQuery(Helpful):
 
     _is = "a query"
 
-    def __init__(
-        self,
-        loop: BatchLoop,
-        session: SparkSession,
-        caretaker: Caretaker | None = None,
-        autoscaler: Autoscaler | None = None,
-        trigger_s: float = 0.0,
-    ) -> None:
-        self._loop = loop
-        self._session = session
-        self._caretaker, self._autoscaler = caretaker, autoscaler
-        self._inputs, self._trigger_s = inputs_of(loop.flow), trigger_s
-        self._started = threading.Event()
-        self._query: StreamingQuery | None = None
-        self._ours: deque[BatchProgress] = deque(maxlen=int(session.conf.get(RECENT, "100") or 100))
-        self._life = Lifetime(loop, session, self._release)
-        self._endpoint = Endpoint(loop.checkpoint, loop.elastic, lambda: self.lastProgress, autoscaler)
-
-    def _attach(self, query: StreamingQuery) -> None:
-        self._query = query
-        self._life.begin(query)
-        self._started.set()
-        self._endpoint.open()
-        if self._caretaker is not None:
-            self._caretaker.start()
-        if self._autoscaler is not None:
-            self._autoscaler.no_rows = lambda: not query.status["isDataAvailable"]
-            self._autoscaler.start()
-
-    def _on_progress(self, progress: BatchProgress) -> None:
-        """A batch has ended: keep what it did, and let the policy know."""
-        scaler = self._autoscaler
-        decisions = () if scaler is None else scaler.told()
-        progress = replace(progress, decisions=decisions, inputs=self._inputs, trigger_s=self._trigger_s)
-        self._ours.append(progress)
-        if scaler is not None:
-            scaler.offer(progress)
-
-    def _release(self) -> None:
-        """Close what belongs to the query; whatever fails on the way, the checkpoint is free afterwards."""
-        with contextlib.ExitStack() as last_first:
-            last_first.callback(self._loop.checkpoint.release)
-            if self._caretaker is not None:
-                last_first.callback(self._caretaker.stop)
-            if self._autoscaler is not None:
-                last_first.callback(self._autoscaler.stop)
-            self._endpoint.close()
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     @property
     def _spark(self) -> StreamingQuery:
-        assert self._query is not None
-        return self._query
-
-    def _execution(self) -> Any:
-        self._started.wait(60)
-        return execution_of(self._spark)
-
-    def _source_offsets(self) -> list[SourceOffsets]:
-        """Of the batch that runs now."""
-        self._started.wait(60)
-        return source_offsets(execution_of(self._spark))
+        return self._engine.spark.handle
 
     @property
     def id(self) -> str:
@@ -139,7 +73,7 @@ class HeadraceQuery(Helpful):
 
     @property
     def isActive(self) -> bool:
-        return not self._life.is_over()
+        return not self._engine.lifetime.is_over()
 
     @property
     def status(self) -> dict[str, Any]:
@@ -147,33 +81,21 @@ class HeadraceQuery(Helpful):
 
     @property
     def lastProgress(self) -> Progress | None:
-        if not self._ours:
-            return None
-        ours, spark = self._ours[-1], self._spark.lastProgress
-        # Spark reports a batch a little after it has ended; until then Headrace's own half is all there is.
-        return self._merged(ours, json.loads(spark.json) if spark is not None and spark["batchId"] == ours.version else None)
+        last = self._engine.progress.last()
+        return None if last is None else Progress(last)
 
     @property
     def recentProgress(self) -> list[Progress]:
         """Spark's progress of the batches that ran, each with Headrace's own."""
-        spark = {int(p["batchId"]): json.loads(p.json) for p in self._spark.recentProgress}
-        return [self._merged(ours, spark.get(ours.version)) for ours in list(self._ours)]
-
-    def _merged(self, ours: BatchProgress, spark: dict[str, Any] | None) -> Progress:
-        base = Progress(spark or {"id": self.id, "runId": self.runId, "name": self.name, "batchId": ours.version})
-        base["stateOperators"] = ours.operators()
-        if ours.event_time():
-            base["eventTime"] = {**base.get("eventTime", {}), **ours.event_time()}
-        base["headrace"] = ours.headrace() | {"latencyMs": ours.latency(base.get("eventTime", {}))}
-        return base
+        return [Progress(each) for each in self._engine.progress.recent()]
 
     def processAllAvailable(self) -> None:
         """Wait until all that the sources have now is processed; if the query fails meanwhile, raise what ``exception()`` gives."""
         try:
-            self._life.wait(self._spark.processAllAvailable)
+            self._engine.lifetime.wait(self._spark.processAllAvailable)
         except StreamingQueryException:
             # It says no more than exception() does.
-            self._life.wait()
+            self._engine.lifetime.wait()
         self._raise_failure()
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
@@ -182,25 +104,25 @@ class HeadraceQuery(Helpful):
         Interrupted from the keyboard, it lets the batch that runs come to its end, stops the query and raises KeyboardInterrupt;
         interrupted once more, it breaks the batch off, and a restart runs it again.
         """
-        ended = self._life.wait(timeout=timeout)
+        ended = self._engine.lifetime.wait(timeout=timeout)
         self._raise_failure()
         return None if timeout is None else ended
 
     def stop(self) -> None:
         """Let the batch that runs come to its end, let Spark note that, then stop. Called inside a batch, it returns at once."""
-        self._life.stop()
+        self._engine.lifetime.stop()
 
     def exception(self) -> HeadraceError | None:
         """Why the query ended, if it failed: in a line or two, with the whole text in ``details`` where it was not Headrace."""
-        if self._loop.error is not None or self._life.is_active():
-            return self._loop.error
+        gate, spark = self._engine.gate, self._engine.spark
+        if gate.error is not None or spark.is_active():
+            return gate.error
         try:
-            found = None if self._life.session_is_gone() else failure_of(self._spark)
-            if found is not None:
-                self._loop.error = failures.of_query(found, self._loop.checkpoint.location)
+            if (found := spark.failure()) is not None:
+                gate.error = failures.of_query(found, self._engine.checkpoint.location)
         except GONE as gone:
-            self._loop.error = failures.of_gone(gone)
-        return self._loop.error
+            gate.error = failures.of_gone(gone)
+        return gate.error
 
     def _raise_failure(self) -> None:
         if not self.isActive and (error := self.exception()) is not None:
@@ -211,17 +133,17 @@ class HeadraceQuery(Helpful):
 
         ``mode="cost"`` compares the strategies for a rate (rows a second) and a number of nodes; ``"dot"`` and ``"svg"`` draw the graph.
         """
-        loop = self._loop
-        names, guarantees = [sink.request.format for sink in loop.sinks], [sink.guarantee for sink in loop.sinks]
-        print(rendered(loop.flow, loop.elastic.routing, names, guarantees, mode, rate, nodes, loop.elastic.homes()))
+        engine = self._engine
+        names, guarantees = [sink.request.format for sink in engine.sinks], [sink.guarantee for sink in engine.sinks]
+        print(rendered(engine.flow, engine.routing.routing, names, guarantees, mode, rate, nodes, engine.routing.homes()))
         if extended:
             self._spark.explain(extended)
 
     def state(self, operator: str | None = None, version: int | None = None) -> DataFrame:
         """The operator's state as a DataFrame, at the newest or any kept version. It stays readable, and so do
         DataFrames made from it, until 16 more were asked for, the process ends or an hour has passed."""
-        operator, op, store = store_named(self._loop.flow, operator)
-        checkpoint = self._loop.checkpoint
+        operator, op, store = store_named(self._engine.flow, operator)
+        checkpoint = self._engine.checkpoint
         kept = checkpoint.manifests.versions()
         if not kept and version is None:
             raise QueryError("there is no state yet", where="state", found="no finished batch", hint="call processAllAvailable() first")
@@ -229,7 +151,7 @@ class HeadraceQuery(Helpful):
         lease = checkpoint.lease(chosen)
         try:
             kernel, reader = op.plan.operator.stores[store], op.plan.readers[store]
-            frame = state_frame(self._session, checkpoint, operator, kernel, reader, chosen, op.hold_ms)
+            frame = state_frame(self._engine.session, checkpoint, operator, kernel, reader, chosen, op.hold_ms)
         except HeadraceError:
             lease.unlink(missing_ok=True)
             raise
@@ -248,36 +170,36 @@ class HeadraceQuery(Helpful):
         """
         match request:
             case (int() as instances,):
-                self._loop.elastic.rescale(None, instances, protocol)
+                self._engine.routing.rescale(None, instances, protocol)
             case (str() as operator, int() as instances):
-                self._loop.elastic.rescale(operator, instances, protocol)
+                self._engine.routing.rescale(operator, instances, protocol)
             case _:
                 raise QueryError(where="rescale", wanted="rescale(instances) or rescale(operator, instances)", found=repr(request))
 
     def rebalance(self, operator: str | None = None, protocol: str | None = None) -> None:
         """Deal the slots out anew, so that all instances get an even part of the work seen lately; moves as few as it can."""
-        self._loop.elastic.rebalance(operator, protocol)
+        self._engine.routing.rebalance(operator, protocol)
 
     def move(self, slots: Slots, to: int, operator: str | None = None, protocol: str | None = None) -> None:
         """Give slots to an instance: ``move(7, to=1)``, ``move(range(0, 100), to=1)``, ``move([(0, 10), 77], to=0)``;
         ``move((7.25, 7.5), to=2)`` cuts slot 7 and gives away a quarter of it."""
-        self._loop.elastic.move(slots, to, operator, protocol)
+        self._engine.routing.move(slots, to, operator, protocol)
 
     def spread(self, slots: Slots, operator: str | None = None) -> None:
         """Deal the rows of hot slots out over all instances, whoever owns them; the owner merges what each keeps. ``spread([])`` ends it.
 
         For time windows in append mode; ``rescale`` and ``rebalance`` do it by themselves for slots with more than an instance's share.
         """
-        self._loop.elastic.spread(slots, operator)
+        self._engine.routing.spread(slots, operator)
 
     def decisions(self) -> tuple[Entry, ...]:
         """What the policy of ``elastic(...)`` has decided so far and why, oldest first; the same one in a row is one entry."""
-        return of_query(self._autoscaler).log
+        return of_query(self._engine.autoscaler).decisions.entries
 
     def elastic_resume(self, operator: str | None = None) -> None:
         """Let the policy decide again about operators that were changed by hand, or about one of them."""
-        of_query(self._autoscaler).resume(operator)
+        of_query(self._engine.autoscaler).resume(operator)
 
     def routing(self) -> dict[str, Routing]:
         """Per operator, which instance owns which slots from the next batch on."""
-        return dict(self._loop.elastic.routing)
+        return dict(self._engine.routing.routing)

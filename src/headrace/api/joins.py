@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.compile.sides import the_event_time
 from headrace.errors import QueryError, UnsupportedError
-from headrace.graph.nodes import Call, JoinNode, ProductNode
-from headrace.graph.window_column import duration_us
+from headrace.graph.nodes import JoinNode, ProductNode, Rows
+from headrace.graph.steps import Call
+from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import checked
-
-if TYPE_CHECKING:
-    from headrace.graph.stream import Stream
 
 _HOW = {
     **dict.fromkeys(("inner",), "inner"),
@@ -30,8 +27,8 @@ _BOUND = "write within='60 seconds', so that rows older than that can be forgott
 
 
 def join_node(
-    stream: Stream,
-    other: Stream,
+    rows: Rows,
+    other: Rows,
     on: Any,
     how: str,
     within: str | timedelta | None,
@@ -42,21 +39,21 @@ def join_node(
 ) -> JoinNode:
     """The node for two streams."""
     kind = _kind(how, where, tuple(dict.fromkeys(_HOW.values())))
-    names = _names(stream, other, on, where)
-    times = tuple(the_event_time(each.frame, where).name for each in (stream, other))
+    names = _names(rows, other, on, where)
+    times = tuple(the_event_time(each.frame, where).name for each in (rows, other))
     if last is None and within is None and any(pair == times for pair in zip(*names, strict=True)):
         # Equal event times are the narrowest bound that there is.
         within = timedelta(0)
-    within_us = _bound(stream, within, last, "last", where)
+    within_us = _bound(rows, within, last, "last", where)
     if last is not None and kind != "inner":
         raise UnsupportedError(where=where, found=f"how={how!r} with last={last}", supported=("inner",))
-    inputs = (stream,) if same_stream(stream, other) else (stream, other)
+    inputs = (rows,) if rows.same_as(other) else (rows, other)
     return JoinNode(inputs, names, within_us, last, kind, as_column(condition), check_suffixes(suffixes, where), where)
 
 
 def product_node(
-    stream: Stream,
-    other: Any,
+    rows: Rows,
+    other: Rows,
     within: str | timedelta | None,
     last_per_cell: int | None,
     condition: Column | str | None,
@@ -64,16 +61,12 @@ def product_node(
     where: str,
 ) -> ProductNode:
     """The node for the product of two streams."""
-    check_other(stream, other, where)
-    if isinstance(other, DataFrame):
-        hint = "use join(df, on=condition), which stays in Spark"
-        raise UnsupportedError(where=where, wanted="another stream", found="a DataFrame that is no stream", hint=hint)
-    within_us = _bound(stream, within, last_per_cell, "last_per_cell", where)
-    inputs = (stream,) if same_stream(stream, other) else (stream, other)
+    within_us = _bound(rows, within, last_per_cell, "last_per_cell", where)
+    inputs = (rows,) if rows.same_as(other) else (rows, other)
     return ProductNode(inputs, within_us, last_per_cell, as_column(condition), check_suffixes(suffixes, where), where)
 
 
-def with_static(stream: Stream, other: DataFrame, on: Any, how: str, unwanted: dict[str, Any], where: str) -> Stream:
+def with_static(rows: Rows, other: DataFrame, on: Any, how: str, unwanted: dict[str, Any], where: str) -> Rows:
     """A stream joined with a DataFrame that does not change: Spark's own join, by broadcast or shuffle as Spark decides."""
     given = [name for name, value in unwanted.items() if value is not None]
     if given:
@@ -90,33 +83,13 @@ def with_static(stream: Stream, other: DataFrame, on: Any, how: str, unwanted: d
     if on is None:
         raise QueryError(where=where, wanted="on='column', a list of columns, or a condition", found="none")
 
-    def step(rows: DataFrame) -> DataFrame:
-        return rows.join(other, on, kind)
+    def step(part: DataFrame) -> DataFrame:
+        return part.join(other, on, kind)
 
-    frame = checked(where, lambda: step(stream.frame))
-    if stream.origin is None:
-        return replace(stream, frame=frame)
-    return replace(stream, frame=frame, steps=(*stream.steps, Call("join with a DataFrame", step, where)))
+    return rows.after(Call("join with a DataFrame", step, where), checked(where, lambda: step(rows.frame)))
 
 
-def check_other(stream: Stream, other: Any, where: str) -> None:
-    if isinstance(other, DataFrame) and other.isStreaming:
-        raise QueryError(where=where, wanted="a stream", found="a streaming DataFrame", hint="wrap it: hr.stream(...)")
-    if not isinstance(other, DataFrame | type(stream)):
-        raise QueryError(where=where, wanted="another stream or a DataFrame", found=type(other).__name__)
-
-
-def same_stream(one: Stream, other: Stream) -> bool:
-    """Whether both are the same rows, after the same steps."""
-    if one is other:
-        return True
-    if one.origin is None and other.origin is None:
-        return one.frame is other.frame
-    same = one.origin is other.origin and len(one.steps) == len(other.steps)
-    return same and all(a is b for a, b in zip(one.steps, other.steps, strict=True))
-
-
-def _bound(stream: Stream, within: str | timedelta | None, last: int | None, name: str, where: str) -> int | None:
+def _bound(rows: Rows, within: str | timedelta | None, last: int | None, name: str, where: str) -> int | None:
     """The bound of time in microseconds; None if rows are counted. One of the two there must be."""
     if within is not None and last is not None:
         raise QueryError(where=where, wanted=f"within or {name}", found="both")
@@ -126,14 +99,14 @@ def _bound(stream: Stream, within: str | timedelta | None, last: int | None, nam
         return None
     if within is None:
         raise QueryError("two streams can only be joined within a bound", where=where, hint=_BOUND.format(name))
-    return within_microseconds(stream, within, where)
+    return within_microseconds(rows, within, where)
 
 
-def within_microseconds(stream: Stream, within: str | timedelta, where: str) -> int:
+def within_microseconds(rows: Rows, within: str | timedelta, where: str) -> int:
     if isinstance(within, timedelta):
         us = within // timedelta(microseconds=1)
     elif isinstance(within, str):
-        us = duration_us(stream.sparkSession, within, where)
+        us = duration_us(rows.session, within, where)
     else:
         raise QueryError(where=where, wanted="a duration such as within='60 seconds'", found=repr(within))
     if not 0 <= us < 2**60:
@@ -158,7 +131,7 @@ def _kind(how: str, where: str, supported: Sequence[str]) -> str:
     return kind
 
 
-def _names(stream: Stream, other: Stream, on: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _names(rows: Rows, other: Rows, on: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The key columns as each side spells them."""
     if on is None:
         hint = "write on='column'; for pairs of any rows use crossJoin"
@@ -168,7 +141,7 @@ def _names(stream: Stream, other: Stream, on: Any, where: str) -> tuple[tuple[st
         hint = "rename columns so that both streams have them under one name; other conditions go into where="
         raise UnsupportedError(where=where, wanted="on as a column name or a list of names", found=repr(on), hint=hint)
     found = []
-    for which, each in (("left", stream), ("right", other)):
+    for which, each in (("left", rows), ("right", other)):
         by_lower = {column.lower(): column for column in each.columns}
         if len(by_lower) < len(each.columns):
             lower = [column.lower() for column in each.columns]

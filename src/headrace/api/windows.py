@@ -8,10 +8,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headrace.api.origin import user_line
 from headrace.errors import QueryError, UnsupportedError
-from headrace.graph.nodes import CountSpec, SessionSpec, WindowSpec
-from headrace.graph.origin import user_line
-from headrace.spark.expressions import column_node, column_of_node, interval
+from headrace.graph.windows import CountSpec, SessionSpec, WindowSpec
+from headrace.spark.expressions import column_node, column_of_node, duration_us
 from headrace.spark.gateway import checked, class_name, items
 
 
@@ -71,14 +71,3 @@ def _microseconds(session: SparkSession, node: Any, where: str) -> int:
     if class_name(node) != "Literal":
         raise QueryError(where=where, wanted="a duration such as '1 hour'", found=node.toString())
     return duration_us(session, str(node.value()), where)
-
-
-def duration_us(session: SparkSession, text: str, where: str) -> int:
-    """A duration in Spark's words, in microseconds."""
-    try:
-        months, days, microseconds = interval(session, text)
-    except Exception:
-        raise QueryError(where=where, wanted="a duration such as '1 hour'", found=repr(text)) from None
-    if months:
-        raise QueryError(where=where, wanted="a duration of days or less", found=repr(text), hint="months have no fixed length")
-    return days * 86_400_000_000 + microseconds

@@ -1,0 +1,139 @@
+"""Looking at a program's queries without running them."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from headrace.api.query import HeadraceQuery, Progress
+from headrace.compile.dataflow import Dataflow
+from headrace.compile.explain import rendered
+from headrace.runtime.start import QueryPlan, first_routing
+from headrace.runtime.state_frame import store_named
+from headrace.state.routing import Routing
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A query that was built but not run."""
+
+    flow: Dataflow
+    routing: dict[str, Routing]
+    sinks: tuple[str, ...]
+    where: str
+    name: str | None
+
+
+_PLANNED: ContextVar[list[Planned] | None] = ContextVar("headrace-planned", default=None)
+
+
+@contextlib.contextmanager
+def planning() -> Iterator[list[Planned]]:
+    """Inside, queries that are started are noted in the list instead."""
+    noted: list[Planned] = []
+    token = _PLANNED.set(noted)
+    try:
+        yield noted
+    finally:
+        _PLANNED.reset(token)
+
+
+def is_on() -> bool:
+    return _PLANNED.get() is not None
+
+
+def note(plan: QueryPlan) -> PlannedQuery:
+    """Note a query instead of starting it."""
+    noted = _PLANNED.get()
+    assert noted is not None
+    routing = first_routing(plan.flow, plan.config, plan.session, {}, plan.run.elastic)
+    planned = Planned(plan.flow, routing, tuple(output.format for output in plan.outputs), plan.run.where, plan.run.name)
+    noted.append(planned)
+    return PlannedQuery(planned)
+
+
+class PlannedQuery(HeadraceQuery):
+    """Stands for a query in a program that is only looked at: it is over at once, and has done nothing.
+
+    It has all that a query has, so that the program goes on to whatever it starts next: state without rows, no decisions, no progress.
+    """
+
+    def __init__(self, planned: Planned) -> None:
+        self._planned = planned
+        self._id = str(uuid.uuid4())
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def runId(self) -> str:
+        return self._id
+
+    @property
+    def name(self) -> str | None:
+        return self._planned.name
+
+    @property
+    def isActive(self) -> bool:
+        return False
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"message": "planned, not started", "isDataAvailable": False, "isTriggerActive": False}
+
+    @property
+    def lastProgress(self) -> None:
+        return None
+
+    @property
+    def recentProgress(self) -> list[Progress]:
+        return []
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:
+        return True
+
+    def exception(self) -> None:
+        return None
+
+    def explain(self, extended: bool = False, mode: str | None = None, rate: float = 10_000.0, nodes: int | None = None) -> None:
+        plan = self._planned
+        print(rendered(plan.flow, plan.routing, list(plan.sinks), [f"to {sink}" for sink in plan.sinks], mode, rate, nodes))
+
+    def state(self, operator: str | None = None, version: int | None = None) -> DataFrame:
+        _, op, store = store_named(self._planned.flow, operator)
+        reader = op.plan.readers[store]
+        return reader.finish(self._planned.flow.session.createDataFrame([], reader.schema))
+
+    def routing(self) -> dict[str, Routing]:
+        return dict(self._planned.routing)
+
+    def decisions(self) -> tuple[()]:
+        return ()
+
+    def processAllAvailable(self) -> None:
+        """There is nothing to wait for."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+    def rescale(self, *request: Any, **more: Any) -> None:
+        """There is nothing to change."""
+
+    def rebalance(self, *request: Any, **more: Any) -> None:
+        """There is nothing to change."""
+
+    def move(self, *request: Any, **more: Any) -> None:
+        """There is nothing to change."""
+
+    def spread(self, *request: Any, **more: Any) -> None:
+        """There is nothing to change."""
+
+    def elastic_resume(self, *request: Any, **more: Any) -> None:
+        """There is nothing to change."""

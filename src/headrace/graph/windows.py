@@ -1,0 +1,44 @@
+"""Windows as the user asked for them: of time, of sessions, of counted rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """A time window as the user asked for it."""
+
+    name: str
+    time: Column
+    size_us: int
+    advance_us: int
+    offset_us: int
+
+
+@dataclass(frozen=True)
+class SessionSpec:
+    """A session window: rows that follow one another within a gap."""
+
+    name: str
+    time: Column
+    gap_us: int
+
+
+@dataclass(frozen=True)
+class CountSpec:
+    """A tuple-count window: ``size`` rows of a key, beginning at every ``advance``-th."""
+
+    name: str
+    size: int
+    advance: int
+    by_arrival: bool
+
+    def alias(self, name: str) -> CountSpec:
+        """Under another name in the result."""
+        return replace(self, name=name)
+
+
+Windows = WindowSpec | SessionSpec | CountSpec

@@ -1,0 +1,162 @@
+"""The composition root: the parts of a running query, put together by their constructors and closed in reverse order.
+
+    SparkQuery <- LiveRouting <- JobRunner <- VersionMaker, Delivery <- BatchLoop <- BatchGate <- Lifetime
+                  LiveRouting <- Autoscaler <- ProgressLog <- Endpoint
+
+Nothing is replaced afterwards. The one thing that comes later, Spark's own query, is attached to `SparkQuery`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.compile.dataflow import Dataflow, Op, inputs_of
+from headrace.compile.prepared import Preparations
+from headrace.config import Config
+from headrace.control.elastic import Elastic
+from headrace.control.handover import Facts
+from headrace.operators.kernel import OutputMode
+from headrace.operators.windowed import WindowedAggregate
+from headrace.runtime.autoscale import Autoscaler
+from headrace.runtime.backlog import Backlog
+from headrace.runtime.caretaker import Caretaker
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.combining import Combining
+from headrace.runtime.decision_log import DecisionLog
+from headrace.runtime.deliver import Delivery
+from headrace.runtime.elastic import LiveRouting
+from headrace.runtime.endpoint import Endpoint
+from headrace.runtime.gate import BatchGate
+from headrace.runtime.jobs import JOBS_AT_ONCE, JobRunner
+from headrace.runtime.lending import Share
+from headrace.runtime.lifetime import Lifetime
+from headrace.runtime.loop import BatchLoop
+from headrace.runtime.placement import Placement, shares_of
+from headrace.runtime.progress_log import ProgressLog
+from headrace.runtime.sinks import Sink
+from headrace.runtime.spark_query import SparkQuery
+from headrace.runtime.version import VersionMaker, shapes_of
+from headrace.spark.executors import Executors
+from headrace.state.routing import Routing
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A query that runs, or is about to."""
+
+    flow: Dataflow
+    sinks: tuple[Sink, ...]
+    session: SparkSession
+    checkpoint: Checkpoint
+    spark: SparkQuery
+    routing: LiveRouting
+    gate: BatchGate
+    lifetime: Lifetime
+    progress: ProgressLog
+    endpoint: Endpoint
+    caretaker: Caretaker | None
+    autoscaler: Autoscaler | None
+    closing: contextlib.ExitStack
+    """Closes what was opened, the last one first; whatever fails on the way, the checkpoint is free afterwards."""
+
+    def attach(self, query: StreamingQuery) -> None:
+        """Spark has started its query: start what works beside the batches."""
+        self.spark.attach(query)
+        self.lifetime.begin()
+        if self.caretaker is not None:
+            self.closing.callback(self.caretaker.stop)
+            self.caretaker.start()
+        if self.autoscaler is not None:
+            self.closing.callback(self.autoscaler.stop)
+            self.autoscaler.start()
+        self.closing.callback(self.endpoint.close)
+        self.endpoint.open()
+
+
+def assemble(
+    flow: Dataflow,
+    sinks: tuple[Sink, ...],
+    checkpoint: Checkpoint,
+    config: Config,
+    routing: dict[str, Routing],
+    elastic: Elastic | None,
+    trigger_s: float,
+) -> Engine:
+    """Put the parts of a query together. Nothing runs yet, and the checkpoint is the caller's until Spark's query is attached."""
+    session = flow.session
+    spark = SparkQuery(session)
+    placement = _placement(flow, checkpoint, config, session)
+    decisions = None if elastic is None else DecisionLog(elastic)
+    facts = {op.id: _facts(op) for op in flow.ops}
+    live = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover, decisions=decisions)
+    autoscaler = None
+    if elastic is not None and decisions is not None:
+        autoscaler = Autoscaler(elastic, live, decisions, spark.is_idle)
+    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler)
+    preparations = Preparations()
+    shapes = shapes_of(flow, sinks)
+    closing = contextlib.ExitStack()
+    closing.callback(checkpoint.release)
+    beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
+    closing.callback(beside.shutdown, wait=False)
+    combining = Combining(config)
+    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, beside, always_shuffles=elastic is not None)
+    loop = BatchLoop(
+        flow,
+        config,
+        checkpoint,
+        spark,
+        live,
+        VersionMaker(flow, shapes, checkpoint, config, live, spark, runner),
+        Delivery(flow, sinks, checkpoint, preparations, {shape.sink for shape in shapes if shape.sink is not None}),
+        Backlog(flow.streaming, checkpoint.location, spark.source_offsets),
+        progress,
+    )
+    gate = BatchGate(loop.run, checkpoint, spark, live.lock)
+    return Engine(
+        flow,
+        sinks,
+        session,
+        checkpoint,
+        spark,
+        live,
+        gate,
+        Lifetime(gate, spark, closing.close),
+        progress,
+        Endpoint(checkpoint, live, progress.last, autoscaler),
+        None if placement is None else Caretaker(str(checkpoint.location), live, placement, config.readyExecutors),
+        autoscaler,
+        closing,
+    )
+
+
+def _facts(op: Op) -> Facts:
+    """What the choice of a hand-over protocol depends on."""
+    kernel = op.plan.operator
+    at_once = kernel.emits_at_once(op.mode)
+    if not isinstance(kernel, WindowedAggregate) or kernel.window.is_instant or op.mode is OutputMode.COMPLETE:
+        return Facts(None, at_once)
+    window = kernel.window
+    return Facts((window.size_us, window.advance_us, window.offset_us), at_once)
+
+
+def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession) -> Placement | None:
+    """Homes, where there are executors to live on."""
+    executors = Executors.of(session.sparkContext)
+    if executors is None:
+        return None
+    # Runs are named once and for all, so queries that follow one another on a checkpoint may share copies, and no others may.
+    mark = hashlib.sha256(str(checkpoint.location).encode()).hexdigest()[:12]
+    working = None if config.workingDirectory == "none" else f"{config.workingDirectory}/{mark}"
+
+    def shares(op: str, routing: Routing) -> list[tuple[Share, ...]]:
+        return shares_of(checkpoint.latest(), flow.by_id[op], routing)
+
+    return Placement(executors, session, checkpoint.runs, shares, config.fetchFrom == "executors", working)

@@ -1,0 +1,126 @@
+"""Which Spark jobs a step of a version needs, and where each operator's results go. Pure: no Spark, no clock, no I/O.
+
+A version has two steps. In the first the batch's rows run through the graph; the second, the flush, closes what has fallen due. Each step
+is a list of jobs. A job is a chain of operators: results go straight from one to the next, with one shuffle in front of each.
+
+    plan_step(shapes)              the batch's rows: operators that read sources, and those behind operators that emit at once
+    plan_step(shapes, due=...)     the flush: operators with something due, and all behind them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Next:
+    """Results go on to another operator inside the same Spark job."""
+
+    operator: str
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Results are written to files: several read them, or a sink that gets them after the commit."""
+
+
+@dataclass(frozen=True)
+class ToSink:
+    """Results go straight to a sink that keeps nothing, before the commit."""
+
+    sink: int
+
+
+Destination = Next | Staged | ToSink
+
+
+@dataclass(frozen=True)
+class OperatorShape:
+    """What the schedule must know of an operator."""
+
+    id: str
+    upstream: tuple[str, ...] = ()
+    """Operators whose results it reads."""
+    reads_source: bool = False
+    only_reader: str | None = None
+    """The operator that alone reads its results, and reads nothing else."""
+    emits_at_once: bool = False
+    """True if a batch's rows give results in the same step, without waiting for the watermark."""
+    sink: int | None = None
+    """The sink that alone takes its results and may have them before the commit."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One operator's part of a job."""
+
+    operator: str
+    destination: Destination
+
+
+@dataclass(frozen=True)
+class Job:
+    """One Spark job: a chain of operators, the first one first."""
+
+    stages: tuple[Stage, ...]
+    needs: frozenset[str]
+    """Operators whose results it reads from files; their jobs run before."""
+
+    @property
+    def last(self) -> Stage:
+        """The operator that the job is run for."""
+        return self.stages[-1]
+
+
+def plan_step(shapes: Sequence[OperatorShape], due: Collection[str] | None = None) -> tuple[Job, ...]:
+    """The jobs of a step, in an order in which they can run; `shapes` has each operator after those that it reads.
+
+    >>> chain = [OperatorShape("dedup", reads_source=True, only_reader="count", emits_at_once=True), OperatorShape("count", ("dedup",))]
+    >>> for job in plan_step(chain):
+    ...     print([(stage.operator, stage.destination) for stage in job.stages])
+    [('dedup', Next(operator='count')), ('count', Staged())]
+    >>> [job.last.operator for job in plan_step(chain, due={"count"})]
+    ['count']
+    """
+    active = _fed(shapes) if due is None else _flushed(shapes, due)
+    by_id = {shape.id: shape for shape in shapes if shape.id in active}
+    destinations = {name: _destination(shape, active, is_flush=due is not None) for name, shape in by_id.items()}
+    before = {to.operator: name for name, to in destinations.items() if isinstance(to, Next)}
+    jobs = []
+    for name, destination in destinations.items():
+        if isinstance(destination, Next):
+            continue
+        chain = [name]
+        while chain[0] in before:
+            chain.insert(0, before[chain[0]])
+        needs = frozenset(up for each in chain for up in by_id[each].upstream if up in active and up not in chain)
+        jobs.append(Job(tuple(Stage(each, destinations[each]) for each in chain), needs))
+    return tuple(jobs)
+
+
+def _fed(shapes: Sequence[OperatorShape]) -> set[str]:
+    """Operators that get rows of the batch: from sources, or from operators that emit at once."""
+    fed: dict[str, OperatorShape] = {}
+    for shape in shapes:
+        if shape.reads_source or any(up in fed and fed[up].emits_at_once for up in shape.upstream):
+            fed[shape.id] = shape
+    return set(fed)
+
+
+def _flushed(shapes: Sequence[OperatorShape], due: Collection[str]) -> set[str]:
+    """Operators of which something falls due, and those behind them."""
+    flushed: set[str] = set()
+    for shape in shapes:
+        if shape.id in due or any(up in flushed for up in shape.upstream):
+            flushed.add(shape.id)
+    return flushed
+
+
+def _destination(shape: OperatorShape, active: set[str], is_flush: bool) -> Destination:
+    # A flush that begins at an operator is mostly small: its results are staged, so that the driver can do it without a job.
+    goes_on = any(up in active for up in shape.upstream) if is_flush else shape.emits_at_once
+    if goes_on and shape.only_reader in active:
+        assert shape.only_reader is not None
+        return Next(shape.only_reader)
+    return Staged() if shape.sink is None else ToSink(shape.sink)

@@ -1,0 +1,70 @@
+"""Spark's streaming query behind ours.
+
+The parts of a query are put together before Spark starts it, and Spark may call with the first batch before it hands its query over. So
+they share this object: whoever needs Spark's query waits here until it is attached.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.spark.gateway import GONE, context_is_stopped
+from headrace.spark.streaming import SourceOffsets, ends_within, execution_of, failure_of, source_offsets
+
+ATTACH_SECONDS_MAX = 60
+
+
+class SparkQuery:
+    """Known once Spark has started it."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+        self._query: StreamingQuery | None = None
+        self._attached = threading.Event()
+
+    def attach(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._attached.set()
+
+    @property
+    def handle(self) -> StreamingQuery:
+        """PySpark's handle."""
+        self._attached.wait(ATTACH_SECONDS_MAX)
+        assert self._query is not None
+        return self._query
+
+    def is_active(self) -> bool:
+        """True while Spark reports the query as active and its session runs; Spark does not stop the queries of a stopped session."""
+        try:
+            # The first batch may begin before Spark has handed its query over.
+            return self._query is None or (bool(self._query.isActive) and not self.session_is_gone())
+        except GONE:
+            # There is no JVM any more.
+            return False
+
+    def session_is_gone(self) -> bool:
+        return context_is_stopped(self.session)
+
+    def is_idle(self) -> bool:
+        """True if the query has nothing to do: neither a batch, nor what Spark does before and after one."""
+        return self._query is None or not self._query.status["isDataAvailable"]
+
+    def execution(self) -> Any:
+        """Spark's ``StreamExecution``: its plans, and with them the event-time statistics of the batch that runs now."""
+        return execution_of(self.handle)
+
+    def source_offsets(self) -> list[SourceOffsets]:
+        """Of the batch that runs now."""
+        return source_offsets(self.execution())
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end. False after so many seconds; raises StreamingQueryException if it failed."""
+        return ends_within(self.handle, seconds)
+
+    def failure(self) -> Any | None:
+        """The Java exception that ended it, or None."""
+        return None if self.session_is_gone() else failure_of(self.handle)

@@ -1,0 +1,255 @@
+"""Making a version: a batch's rows become state, staged results and a committed manifest.
+
+    settle the routing -> run the batch's rows -> advance the watermark -> flush what falls due -> commit the manifest
+
+A crash before the commit leaves nothing that counts, and Spark replays the batch from the version before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.compile.dataflow import Dataflow, Op
+from headrace.config import Config
+from headrace.errors import CheckpointError
+from headrace.operators.kernel import Moment, OutputMode, store_id
+from headrace.runtime import watermark
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.elastic import LiveRouting
+from headrace.runtime.failpoints import fail_point
+from headrace.runtime.initial import initial_states
+from headrace.runtime.jobs import JobRunner, Reports
+from headrace.runtime.reports import merged
+from headrace.runtime.schedule import Job, OperatorShape, Staged, plan_step
+from headrace.runtime.session import configure_query_session
+from headrace.runtime.sinks import Sink
+from headrace.runtime.spark_query import SparkQuery
+from headrace.runtime.task import Phase, TaskSpec
+from headrace.spark.event_times import EventTimes
+from headrace.state.manifest import Manifest, OperatorState
+from headrace.state.recreation import carried_over
+from headrace.state.run import RunRef
+from headrace.state.slots import join
+
+States = dict[str, tuple[RunRef, ...]]
+"""Runs by store."""
+
+
+def shapes_of(flow: Dataflow, sinks: Sequence[Sink]) -> tuple[OperatorShape, ...]:
+    """What the schedule must know of each operator."""
+    shapes = []
+    for op in flow.ops:
+        alone = flow.next_op(op)
+        direct = [at for at, port in enumerate(flow.outlets) if [b.source for b in port] == [op.id] and sinks[at].direct]
+        shapes.append(
+            OperatorShape(
+                op.id,
+                upstream=tuple(up.id for up in flow.upstream(op)),
+                reads_source=any(b.source in flow.sources for b in op.branches),
+                only_reader=None if alone is None else alone.id,
+                emits_at_once=op.plan.operator.emits_at_once(op.mode),
+                sink=direct[0] if direct and flow.consumers(op.id) == 1 else None,
+            )
+        )
+    return tuple(shapes)
+
+
+@dataclass
+class VersionMaker:
+    """Makes one version after the other."""
+
+    flow: Dataflow
+    shapes: tuple[OperatorShape, ...]
+    checkpoint: Checkpoint
+    config: Config
+    routing: LiveRouting
+    """Who owns which slots; changed under the batch lock only, so between batches."""
+    spark: SparkQuery
+    runner: JobRunner
+    event_times: EventTimes = field(default_factory=EventTimes)
+    tracker: watermark.Tracker | None = None
+    """Set with the first batch: Spark keeps the watermark policy of the query's first start, and sets it in the query's own session."""
+    previous: Manifest | None = None
+    """The last version, if it was made or delivered by this run."""
+
+    def configure(self, session: SparkSession) -> None:
+        """Set up the session that Spark has made for the query. It is the same for every batch, so the first one does it."""
+        if self.tracker is None:
+            configure_query_session(session, (op.plan.operator.input_schema for op in self.flow.ops))
+            self.tracker = watermark.Tracker(str(session.conf.get(watermark.POLICY)), self.config.idleSeconds)
+
+    def make(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, Reports]:
+        """Compute and commit a version; returns its manifest and what the tasks reported."""
+        before = self._before(version)
+        now_ms, begin_s = int(time.time() * 1000), watermark.clock_s()
+        states = {name: state.runs for name, state in before.operators.items()} if before else self._initial_states()
+        late_ms = before.watermark_ms if before else 0
+        self._settle(before, late_ms, states)
+        reports = self._run_rows(batch, version, late_ms, now_ms, states, phases)
+        fail_point("job-done", version)
+        with Phase(phases, "watermark"):
+            moved = self._advance(late_ms, begin_s)
+        states |= _stores(reports)
+        if moved.reached_ms > late_ms:
+            flushed = self._flush(batch.sparkSession, version, (late_ms, moved.reached_ms), now_ms, states, phases)
+            states |= _stores(flushed)
+            reports = {name: merged(reports.get(name, []), flushed.get(name, [])) for name in {**reports, **flushed}}
+        fail_point("flush-done", version)
+        manifest = Manifest(
+            version=version,
+            epoch=self.checkpoint.fence.epoch,
+            operators=self._live_states(states, moved.reached_ms),
+            staged=tuple(s for each in reports.values() for report in each for s in report.staged),
+            watermark_ms=moved.reached_ms,
+            watermark_nodes_ms=moved.nodes_ms,
+            watermark_idle=moved.idle,
+            routing=dict(self.routing.routing),
+            **self.checkpoint.origin(version, before),
+            checkpoint_version=version,
+            counters=_counters(before, reports),
+        )
+        with Phase(phases, "commit"):
+            fail_point("manifest-before", version)
+            manifest = self.checkpoint.commit(manifest, sync=self.config.durable)
+            fail_point("manifest-after", version)
+        return manifest, reports
+
+    def _before(self, version: int) -> Manifest | None:
+        """The version that this one builds on."""
+        if version == 0:
+            return None
+        if self.previous is None or self.previous.version != version - 1:
+            self.previous = self.checkpoint.manifests.read_if_exists(version - 1)
+        if self.previous is None:
+            raise CheckpointError(
+                where=str(self.checkpoint.location),
+                wanted=f"the state of version {version - 1}, on which batch {version} builds",
+                found="no manifest of it",
+                hint="Spark's offsets and Headrace's state were separated: restore the folder 'headrace', or use a new checkpointLocation",
+            )
+        self.checkpoint.spark_log.check(self.previous)
+        return self.previous
+
+    def _initial_states(self) -> States:
+        return initial_states(self.flow, self.checkpoint, self.checkpoint.fence.epoch, self.config.durable)
+
+    def _settle(self, before: Manifest | None, late_ms: int, states: States) -> None:
+        """Give instances living homes. Recreations that are over, or were broken off by another change, leave the state as if they had
+        never been."""
+        watermarks_us = {op.id: _held(late_ms, op) * 1000 for op in self.flow.ops}
+        self.routing.end_recreations(watermarks_us)
+        self.routing.settle()
+        for op in self.flow.ops:
+            earlier = before.routing[op.id].recreations if before and op.id in before.routing else ()
+            now = self.routing.routing[op.id].recreations
+            for name in (store_id(op.id, store) for store in op.plan.operator.stores):
+                states[name] = carried_over(states.get(name, ()), earlier, now, watermarks_us[op.id])
+
+    def _run_rows(
+        self, batch: DataFrame, version: int, late_ms: int, now_ms: int, states: States, phases: dict[str, float]
+    ) -> Reports:
+        """The first step: the batch's rows run through the graph."""
+        jobs = plan_step(self.shapes)
+        specs = {op.id: self._spec(op, staged, version, late_ms, now_ms, states) for op, staged in self._stages(jobs)}
+        return self.runner.run(jobs, specs, batch.sparkSession, batch, phases)
+
+    def _flush(
+        self,
+        session: SparkSession,
+        version: int,
+        watermarks_ms: tuple[int, int],
+        now_ms: int,
+        states: States,
+        phases: dict[str, float],
+    ) -> Reports:
+        """The second step: close what has fallen due between two watermarks, and run its results through the rest of the graph."""
+        late_ms, reached_ms = watermarks_ms
+        due = {op.id for op in self.flow.ops if op.mode in op.plan.flushes and self._is_due(op, late_ms, reached_ms, states)}
+        if not due:
+            return {}
+        jobs = plan_step(self.shapes, due)
+        specs = {}
+        for op, staged in self._stages(jobs):
+            spec = self._spec(op, staged, version, late_ms, now_ms, states)
+            # Rows of a flush go to the owners of their slots: what another instance kept of them, the owner could not close now.
+            specs[op.id] = replace(spec, until_ms=_held(reached_ms, op), routing=replace(spec.routing, spread=()))
+        with Phase(phases, "flush"):
+            return self.runner.run(jobs, specs, session, None, {})
+
+    def _stages(self, jobs: Sequence[Job]) -> list[tuple[Op, bool]]:
+        """The operators of a step, in the graph's order, and whether their results are staged."""
+        staged = {stage.operator: isinstance(stage.destination, Staged) for job in jobs for stage in job.stages}
+        return [(op, staged[op.id]) for op in self.flow.ops if op.id in staged]
+
+    def _advance(self, late_ms: int, begin_s: float) -> watermark.Watermark:
+        assert self.tracker is not None
+        timed = any(op.plan.event_time_in_key for op in self.flow.ops)
+        nodes = self.event_times.observed(self.spark.execution()) if timed else ()
+        return self.tracker.advance(late_ms, nodes, begin_s)
+
+    def _is_due(self, op: Op, late_ms: int, reached_ms: int, states: States) -> bool:
+        after_ms, until_ms = _held(late_ms, op), _held(reached_ms, op)
+        stores = op.plan.operator.stores.items()
+        return any(store.is_due(ref, after_ms, until_ms) for name, store in stores for ref in states.get(store_id(op.id, name), ()))
+
+    def _spec(self, op: Op, staged: bool, version: int, late_ms: int, now_ms: int, states: States) -> TaskSpec:
+        plan, config, placement = op.plan, self.config, self.routing.placement
+        return TaskSpec(
+            directory=str(self.checkpoint.directory),
+            operator=plan.operator,
+            operator_id=op.id,
+            version=version,
+            epoch=self.checkpoint.fence.epoch,
+            moment=Moment(op.mode, _held(late_ms, op), now_ms),
+            refs={name: states.get(store_id(op.id, name), ()) for name in plan.operator.stores},
+            routing=self.routing.routing[op.id],
+            ones=plan.ones,
+            counts_rows=plan.counts_rows,
+            sync=config.durable,
+            depth_max=config.depthMax,
+            compact_rows=config.compactRows,
+            compact_factor=config.compactFactor,
+            working=None if placement is None else placement.working,
+            passes_on=not staged,
+        )
+
+    def _live_states(self, states: States, reached_ms: int) -> dict[str, OperatorState]:
+        """What the manifest says of every store, without runs that hold nothing but closed panes."""
+        found = {}
+        for op in self.flow.ops:
+            for name, store in op.plan.operator.stores.items():
+                refs = states.get(store_id(op.id, name), ())
+                live_from = None if op.mode is OutputMode.COMPLETE else store.live_from(_held(reached_ms, op))
+                if live_from is not None:
+                    refs = tuple(ref for ref in refs if ref.sub_max is None or ref.sub_max >= live_from)
+                found[store_id(op.id, name)] = OperatorState(refs, reached_ms)
+        return found
+
+
+def _held(watermark_ms: int, op: Op) -> int:
+    """The watermark as an operator sees it."""
+    return max(0, watermark_ms - op.hold_ms)
+
+
+def _stores(reports: Reports) -> States:
+    found: dict[str, list[RunRef]] = {}
+    for op, each in reports.items():
+        for report in each:
+            for store, refs in report.runs.items():
+                found.setdefault(store_id(op, store), []).extend(refs)
+    return {name: tuple(join(refs)) for name, refs in found.items()}
+
+
+def _counters(before: Manifest | None, reports: Reports) -> dict[str, int]:
+    """What a version adds up; keys only where the operator looks up every key it touches."""
+    counters = dict(before.counters) if before else {}
+    for op, each in reports.items():
+        if all(r.keys_new is not None for r in each):
+            counters[f"keys.{op}"] = counters.get(f"keys.{op}", 0) + sum(r.keys_new or 0 for r in each)
+    counters["rows"] = sum(r.rows for each in reports.values() for r in each)
+    counters["rows_late"] = sum(r.rows_late for each in reports.values() for r in each)
+    return counters

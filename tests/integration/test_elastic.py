@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.cli import app, run
 from headrace.control.governor import Outcome
-from headrace.control.replay import read, replay
 from headrace.errors import QueryError
+from headrace.sim.replay import read, replay
 
 # Workers need not be able to import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

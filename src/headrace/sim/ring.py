@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headrace.control.decisions import Decision
+from headrace.control.network import NodeId
 from headrace.control.observation import Floats, Observation, OperatorLoad, Owners, loads_of
 from headrace.control.ring.messages import (
     Checkpoint,
-    Config,
     Event,
     Left,
     Message,
@@ -33,12 +33,13 @@ from headrace.control.ring.messages import (
     Received,
     Report,
     RequestNode,
+    RingConfig,
     Send,
     Ship,
     TakeOver,
 )
 from headrace.control.ring.protocol import decide
-from headrace.control.ring.view import Arc, NodeId, Peer, RingView
+from headrace.control.ring.view import Arc, Peer, RingView
 from headrace.ids import SLOTS, OperatorId
 from headrace.sim.simulator import Simulator
 from headrace.sim.stage import Stage
@@ -65,7 +66,7 @@ class Change:
 class Ring:
     """The nodes of one operator. Make it, pass it as a listener, and `attach` it to the simulator before it runs."""
 
-    def __init__(self, operator: OperatorId, config: Config, tokens: Sequence[int] | None = None, latency_s: float = 0.001) -> None:
+    def __init__(self, operator: OperatorId, config: RingConfig, tokens: Sequence[int] | None = None, latency_s: float = 0.001) -> None:
         self.operator, self.config, self.latency_s = operator, config, latency_s
         self.nodes: dict[NodeId, Node] = {}
         self.changes: list[Change] = []

@@ -12,10 +12,10 @@ from headrace.control.network import Deployment, Node
 from headrace.control.shedding import plan
 from headrace.control.shedding.fit import FitConfig
 from headrace.control.shedding.groups import plan_by_tables
-from headrace.control.shedding.networks import IMBALANCES, growing_imbalance
 from headrace.control.shedding.program import Program
 from headrace.control.shedding.quadtree import SolverConfig, plan_ahead
-from headrace.control.trees import random_trees
+from headrace.sim.networks import IMBALANCES, growing_imbalance
+from headrace.sim.trees import random_trees
 
 PLACEMENT_S_MAX = 2.0
 LOOKUP_US_MAX = 100.0

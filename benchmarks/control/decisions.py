@@ -12,16 +12,16 @@ from headrace.control import bottleneck, correlation, elastic_manager, load_bala
 from headrace.control.availability import backups, scheduling
 from headrace.control.availability.units import HaUnit
 from headrace.control.decisions import Decision, MoveSlots, Nothing, ScaleIn, ScaleOut
-from headrace.control.network import Node
+from headrace.control.network import Node, NodeId
 from headrace.control.observation import Observation, OperatorLoad
 from headrace.control.ring import protocol as ring
-from headrace.control.ring.messages import Announce, Known, Received, Report
-from headrace.control.ring.messages import Config as RingConfig
+from headrace.control.ring.messages import Announce, Known, Received, Report, RingConfig
 from headrace.control.ring.messages import Node as RingNode
-from headrace.control.ring.view import NodeId, Peer, RingView, even_ring
-from headrace.control.shedding import networks, plan
+from headrace.control.ring.view import Peer, RingView, even_ring
+from headrace.control.shedding import plan
 from headrace.control.shedding.groups import plan_by_tables
 from headrace.ids import SLOTS, OperatorId
+from headrace.sim import networks
 
 SUM = OperatorId("sum")
 
@@ -115,21 +115,23 @@ def cases(instances: int) -> dict[str, Case]:
 
 def _of_queries(world: World) -> dict[str, Case]:
     busy, skewed, idle = world.observed(0.91, 1.0), world.observed(0.3, 1.0), world.observed(0.0, 0.4)
-    over = bottleneck.Memory({SUM: (1,) * world.instances}, 0.0)
-    taken = pool.Memory(tuple((float(i) / 20, 1) for i in range(world.instances)))
+    over = bottleneck.BottleneckMemory({SUM: (1,) * world.instances}, 0.0)
+    taken = pool.PoolMemory(tuple((float(i) / 20, 1) for i in range(world.instances)))
     needs = pool.PoolObservation(50.0, world.instances, 0, taken=1)
     tens, ones = world.chain(10), world.chain(1)
-    looked = tiers.Memory({SUM: tiers.OperatorMemory((0.0, 0.0, 0.0))})
+    looked = tiers.TiersMemory({SUM: tiers.OperatorMemory((0.0, 0.0, 0.0))})
     return {
-        "bottleneck, all are split": Case(lambda: bottleneck.decide(busy, bottleneck.Config(), over)[0], first_is(ScaleOut)),
-        "elastic manager, scale out": Case(lambda: elastic_manager.decide(busy, elastic_manager.Config()), first_is(ScaleOut)),
-        "elastic manager, scale in": Case(lambda: elastic_manager.decide(idle, elastic_manager.Config()), first_is(ScaleIn)),
-        "load balancer": Case(lambda: load_balancer.decide(skewed, load_balancer.Config()), first_is(MoveSlots)),
-        "rates, operators of ten instances": Case(lambda: rates.decide(tens, rates.Config()), first_is(ScaleOut)),
-        "rates, operators of one instance": Case(lambda: rates.decide(ones, rates.Config()), first_is(ScaleOut)),
-        "pool, all executors taken lately": Case(lambda: pool.decide(needs, pool.Config(), taken)[0], first_is(Decision)),
-        "tiers, global": Case(lambda: tiers.decide(busy, tiers.Config(), looked)[0], first_is(ScaleOut)),
-        "tiers, neighbourhood and global": Case(lambda: tiers.decide(skewed, tiers.Config(), looked)[0], first_is(MoveSlots)),
+        "bottleneck, all are split": Case(lambda: bottleneck.decide(busy, bottleneck.BottleneckConfig(), over)[0], first_is(ScaleOut)),
+        "elastic manager, scale out": Case(
+            lambda: elastic_manager.decide(busy, elastic_manager.ElasticManagerConfig()), first_is(ScaleOut)
+        ),
+        "elastic manager, scale in": Case(lambda: elastic_manager.decide(idle, elastic_manager.ElasticManagerConfig()), first_is(ScaleIn)),
+        "load balancer": Case(lambda: load_balancer.decide(skewed, load_balancer.LoadBalancerConfig()), first_is(MoveSlots)),
+        "rates, operators of ten instances": Case(lambda: rates.decide(tens, rates.RatesConfig()), first_is(ScaleOut)),
+        "rates, operators of one instance": Case(lambda: rates.decide(ones, rates.RatesConfig()), first_is(ScaleOut)),
+        "pool, all executors taken lately": Case(lambda: pool.decide(needs, pool.PoolConfig(), taken)[0], first_is(Decision)),
+        "tiers, global": Case(lambda: tiers.decide(busy, tiers.TiersConfig(), looked)[0], first_is(ScaleOut)),
+        "tiers, neighbourhood and global": Case(lambda: tiers.decide(skewed, tiers.TiersConfig(), looked)[0], first_is(MoveSlots)),
     }
 
 

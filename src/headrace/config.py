@@ -11,14 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from headrace.errors import QueryError
+from headrace.errors import QueryError, UnsupportedError
 
 PREFIX = "headrace."
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
 OPERATOR_CHANGES = ("refuse", "accept")
 FETCH_FROM = ("executors", "checkpoint")
 COMBINE = ("auto", "always", "never")
-STRATEGIES = ("operator-set-cloud", "operator-cloud", "query-cloud")
+STRATEGIES = ("operator-set-cloud", "operator-cloud")
+PLANNED_STRATEGIES = ("query-cloud",)
+"""Strategies of StreamCloud that `explain(mode="cost")` compares, but that no query can run yet."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Config:
     instancesOf: str = ""
     """... and where operators differ, by their names: ``aggregate=4,join=2``."""
     strategy: str = "operator-set-cloud"
-    """How the query is cut into subqueries: operator-set-cloud, operator-cloud, query-cloud. The first is right for nearly all queries."""
+    """How the query is cut into subqueries: operator-set-cloud or operator-cloud. The first is right for nearly all queries."""
     idleSeconds: float = 300.0
     """A source without rows for so long, while others have some, no longer holds their watermark back; 0: it does for ever, as in Spark."""
     versionsToKeep: int = 10
@@ -156,6 +158,10 @@ def _check(config: Config) -> None:
         # So that NaN, which is neither less nor more than anything, fails too.
         if not low <= value <= high:
             raise _bad(name, f"a number from {low} to {high}", str(value))
+    if config.strategy in PLANNED_STRATEGIES:
+        hint = "leave the option out, and set headrace.instances for more instances of every operator"
+        found = f"{config.strategy!r}, which is not built yet"
+        raise UnsupportedError(where=f"option '{PREFIX}strategy'", wanted=" or ".join(STRATEGIES), found=found, hint=hint)
     for name, choices in _CHOICES.items():
         if getattr(config, name) not in choices:
             raise _bad(name, " or ".join(choices), repr(getattr(config, name)))

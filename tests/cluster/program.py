@@ -98,7 +98,7 @@ class Story:
         if not short:
             self.shrink_and_grow()
         victim = self.seen["two"][-1]["homes"]["aggregate"][0] if short else self.seen["grown"][-1]["homes"]["aggregate"][0]
-        app = self.query._session.sparkContext.applicationId
+        app = self.query._engine.session.sparkContext.applicationId
         threading.Timer(0.1, lambda: os.kill(pid_of(victim, app), signal.SIGKILL)).start()
         self.seen["victim"] = victim
         killed = self.feed(1)

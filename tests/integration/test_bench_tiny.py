@@ -48,7 +48,7 @@ BASELINES = {
     "call-records": ("spark",),
     "product": ("spark",),
     "process": ("transformWithStateInPandas",),
-    "strategies": ("operator-cloud", "query-cloud"),
+    "strategies": ("operator-cloud",),
     "rescale": ("spark-offline",),
     "handover": ("window recreation", "merge", "buffering"),
     "elastic": ("static",),

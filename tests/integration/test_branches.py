@@ -26,7 +26,7 @@ SCHEMA = "k string, ts timestamp, side string, v array<int>"
 ARROW = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("side", pa.string()), ("v", pa.list_(pa.int32()))])
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WITHIN = "ts between ts_right - interval 20 seconds and ts_right + interval 20 seconds"
-STRATEGIES = ("operator-set-cloud", "operator-cloud", "query-cloud")
+STRATEGIES = ("operator-set-cloud", "operator-cloud")
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Callable[[DataFrame], DataFrame]]] 
     "a join beside an aggregate": (join_beside_an_aggregate, with_counts),
 }
 CHOSEN = {("a join of branches", "operator-set-cloud"), ("a product of branches", "operator-set-cloud")}
-CHOSEN |= {("a join of branches behind explode", "query-cloud"), ("a join of two filters of results", "operator-cloud")}
+CHOSEN |= {("a join of branches behind explode", "operator-cloud"), ("a join of two filters of results", "operator-cloud")}
 CHOSEN |= {("a join beside an aggregate", "operator-set-cloud"), ("a join of two filters of a source", "operator-cloud")}
 CALLS = [pytest.param(n, s, marks=[] if (n, s) in CHOSEN else pytest.mark.extra) for n in CASES for s in STRATEGIES]
 

@@ -77,6 +77,12 @@ class WrongForm(hr.Processor):
     def on_timer(self, key: Any, at: Any, state: Any) -> Any: ...
 
 
+class Merges(TotalsPerKey):
+    """Processors could define this in earlier versions, with two arguments."""
+
+    def merge(self, left: Any) -> Any: ...
+
+
 class NotSent(hr.KeyProcessor):
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -126,4 +132,5 @@ def test_mistakes_are_errors_at_the_line_that_made_them(spark: SparkSession, tmp
         assert said in str(caught.value), str(caught.value)
         assert "process at test_process_mistakes.py:" in str(caught.value)
     emitted = T.StructType.fromDDL("name string")
+    assert by_name.process(Merges(), emitted, "count long, total long").schema == emitted
     assert by_name.process(fine, emitted, T.StructType.fromDDL("n long")).schema == emitted

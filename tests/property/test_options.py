@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.config import Config
-from headrace.errors import QueryError
+from headrace.errors import QueryError, UnsupportedError
 from tests.examples import examples
 
 FIELDS = {field.name: type(field.default) for field in fields(Config)}
@@ -94,6 +94,15 @@ def test_a_value_is_understood_or_refused(name: str, value: Any, case: int) -> N
 def test_a_misspelt_name_is_told_the_name_that_was_meant(given: str, meant: str) -> None:
     with pytest.raises(QueryError, match=f"did you mean {meant}\\?"):
         Config.read({given: "1"})
+
+
+def test_a_strategy_that_is_not_built_yet_is_refused() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        Config.read({"headrace.strategy": "query-cloud"})
+    assert str(caught.value) == (
+        "option 'headrace.strategy': wanted operator-set-cloud or operator-cloud; found 'query-cloud', which is not built yet;"
+        " leave the option out, and set headrace.instances for more instances of every operator"
+    )
 
 
 @pytest.mark.parametrize("pairs", ["aggregate=0", "aggregate=4097", "aggregate", "aggregate=-1", "a=1,a=2", "=3", "a==3"])

@@ -32,21 +32,21 @@ SHARE = st.floats(0.05, 0.95)
 
 
 @st.composite
-def balancers(draw: st.DrawFn) -> load_balancer.Config:
-    return load_balancer.Config(imbalance_max=draw(st.floats(0, 0.4)), gain_min=draw(st.floats(0.01, 0.5)))
+def balancers(draw: st.DrawFn) -> load_balancer.LoadBalancerConfig:
+    return load_balancer.LoadBalancerConfig(imbalance_max=draw(st.floats(0, 0.4)), gain_min=draw(st.floats(0.01, 0.5)))
 
 
 @st.composite
-def managers(draw: st.DrawFn) -> elastic_manager.Config:
+def managers(draw: st.DrawFn) -> elastic_manager.ElasticManagerConfig:
     lower, target, upper = sorted(draw(st.tuples(SHARE, SHARE, SHARE)))
     least, most = sorted(draw(st.tuples(st.integers(1, 60), st.integers(1, 60))))
     way = draw(st.sampled_from(elastic_manager.PROVISIONING))
-    return elastic_manager.Config(lower, upper, target, way, least, most, draw(balancers()))
+    return elastic_manager.ElasticManagerConfig(lower, upper, target, way, least, most, draw(balancers()))
 
 
 @st.composite
-def detectors(draw: st.DrawFn) -> bottleneck.Config:
-    return bottleneck.Config(
+def detectors(draw: st.DrawFn) -> bottleneck.BottleneckConfig:
+    return bottleneck.BottleneckConfig(
         period_s=draw(st.floats(0.1, 20)),
         reports=draw(st.integers(1, 4)),
         threshold=draw(st.floats(0.1, 0.95)),
@@ -56,9 +56,9 @@ def detectors(draw: st.DrawFn) -> bottleneck.Config:
 
 
 @st.composite
-def tierings(draw: st.DrawFn) -> tiers.Config:
+def tierings(draw: st.DrawFn) -> tiers.TiersConfig:
     local, neighbourhood, whole = sorted(draw(st.tuples(*[st.floats(0.5, 30)] * 3)))
-    return tiers.Config(
+    return tiers.TiersConfig(
         local,
         neighbourhood,
         whole,
@@ -72,10 +72,10 @@ def tierings(draw: st.DrawFn) -> tiers.Config:
 
 
 @st.composite
-def rings(draw: st.DrawFn) -> messages.Config:
+def rings(draw: st.DrawFn) -> messages.RingConfig:
     low, merged, high = sorted(draw(st.tuples(st.floats(0.1, 0.75), st.floats(0.1, 0.75), st.floats(0.3, 0.85))))
     gain = draw(st.floats(0.01, 0.1))
-    return messages.Config(cpu_low=low, cpu_merged=min(merged, high), cpu_high=max(high, merged + gain), gain_min=gain, rest_s=8.0)
+    return messages.RingConfig(cpu_low=low, cpu_merged=min(merged, high), cpu_high=max(high, merged + gain), gain_min=gain, rest_s=8.0)
 
 
 def rests(model: Model, policy: Policy, steps_max: int, quiet: int = 12) -> list[Decision]:
@@ -100,8 +100,8 @@ def sizes_of(made: list[Decision], first: int) -> list[int]:
 
 @settings(max_examples=examples(80), deadline=None)
 @given(slot_costs(), st.integers(1, 30), detectors())
-def test_the_bottleneck_detector(cost: Floats, instances: int, config: bottleneck.Config) -> None:
-    memory = bottleneck.Memory()
+def test_the_bottleneck_detector(cost: Floats, instances: int, config: bottleneck.BottleneckConfig) -> None:
+    memory = bottleneck.BottleneckMemory()
 
     def policy(observation: Observation) -> tuple[Decision, ...]:
         nonlocal memory
@@ -116,7 +116,7 @@ def test_the_bottleneck_detector(cost: Floats, instances: int, config: bottlenec
 
 @settings(max_examples=examples(100), deadline=None)
 @given(slot_costs(), st.integers(1, 40), managers())
-def test_the_elastic_manager(cost: Floats, instances: int, config: elastic_manager.Config) -> None:
+def test_the_elastic_manager(cost: Floats, instances: int, config: elastic_manager.ElasticManagerConfig) -> None:
     model = Model(cost, instances)
     made = rests(model, lambda seen: elastic_manager.decide(seen, config), 300)
     assert turns(sizes_of(made, instances)) <= model.hidden
@@ -124,7 +124,7 @@ def test_the_elastic_manager(cost: Floats, instances: int, config: elastic_manag
 
 @settings(max_examples=examples(100), deadline=None)
 @given(slot_costs(), st.integers(1, 40), balancers())
-def test_the_load_balancer(cost: Floats, instances: int, config: load_balancer.Config) -> None:
+def test_the_load_balancer(cost: Floats, instances: int, config: load_balancer.LoadBalancerConfig) -> None:
     model = Model(cost, instances)
     hidden = model.loads().max() > 1
     deviations = []
@@ -141,8 +141,8 @@ def test_the_load_balancer(cost: Floats, instances: int, config: load_balancer.C
 
 @settings(max_examples=examples(40), deadline=None)
 @given(slot_costs(total_max=8.0), st.integers(1, 12), tierings(), st.sampled_from(["x", "xy", "xyz"]))
-def test_the_three_tiers(cost: Floats, instances: int, config: tiers.Config, zones: str) -> None:
-    memory = tiers.Memory()
+def test_the_three_tiers(cost: Floats, instances: int, config: tiers.TiersConfig, zones: str) -> None:
+    memory = tiers.TiersMemory()
     loop = Loop(cost, instances)
     loop.zones = zones
 
@@ -165,7 +165,7 @@ def test_the_three_tiers(cost: Floats, instances: int, config: tiers.Config, zon
 )
 def test_rates(chain: list[tuple[float, float, int]], source: float, target: float, slack: float) -> None:
     """Each operator can do so many rows a second, puts out so many per row, and has so many instances."""
-    config, sizes = rates.Config(target, slack), [size for _, _, size in chain]
+    config, sizes = rates.RatesConfig(target, slack), [size for _, _, size in chain]
     for turn in range(4):
         wanted, loads = source, []
         for at, (rate, selectivity, _) in enumerate(chain):
@@ -190,8 +190,8 @@ def _name(at: int) -> OperatorId:
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 6), max_size=30), st.integers(0, 4), st.integers(4, 20), st.floats(0, 20), st.floats(20, 90))
 def test_the_pool(needs: list[int], for_failures: int, ready_max: int, start_s: float, window_s: float) -> None:
-    config = pool.Config(for_failures, ready_max, start_s, window_s)
-    memory, working, ready, starting, acts = pool.Memory(), 1, 0, [], []
+    config = pool.PoolConfig(for_failures, ready_max, start_s, window_s)
+    memory, working, ready, starting, acts = pool.PoolMemory(), 1, 0, [], []
     for second in range(len(needs) + 240):
         starting, arrived = [at for at in starting if at > second], sum(at <= second for at in starting)
         taken = min(needs[second], ready + arrived) if second < len(needs) else 0
@@ -209,7 +209,7 @@ def test_the_pool(needs: list[int], for_failures: int, ready_max: int, start_s: 
 
 @settings(max_examples=examples(12), deadline=None)
 @given(slot_costs(total_max=5.0), st.integers(1, 8), rings(), st.integers(0, 2**31))
-def test_the_ring(cost: Floats, nodes: int, config: messages.Config, seed: int) -> None:
+def test_the_ring(cost: Floats, nodes: int, config: messages.RingConfig, seed: int) -> None:
     ring = Ring(even_ring("xyz"[i % 3] for i in range(nodes)), cost, config, seed)
     ring.run(360, every_s=2.0)
     before = [(node, ring.nodes[node].me) for node in ring.members()]

@@ -18,9 +18,10 @@ def test_that_spark_has_died_is_an_error_of_ours() -> None:
         raise ConnectionRefusedError(111, "Connection refused")
 
     query = HeadraceQuery.__new__(HeadraceQuery)
-    vars(query)["_loop"] = SimpleNamespace(error=None)
-    vars(query)["_life"] = SimpleNamespace(
-        is_active=lambda: False, is_over=lambda: True, session_is_gone=refused, wait=lambda timeout=None: True
+    vars(query)["_engine"] = SimpleNamespace(
+        gate=SimpleNamespace(error=None),
+        spark=SimpleNamespace(is_active=lambda: False, failure=refused),
+        lifetime=SimpleNamespace(is_over=lambda: True, wait=lambda timeout=None: True),
     )
     with pytest.raises(SessionError, match="Spark has ended under the query"):
         query.awaitTermination()

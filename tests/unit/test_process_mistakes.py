@@ -14,7 +14,6 @@ from headrace.operators.process import Process
 from headrace.operators.processor import Clock, KeyProcessor, Processor
 from tests.unit.processors import (
     SEEN,
-    Merging,
     TimersVectorised,
     at,
     instance,
@@ -92,4 +91,3 @@ def test_a_trial_on_no_rows_finds_wrong_columns() -> None:
     with pytest.raises(ProcessorError, match="wanted the columns k string, n int64"):
         Process(vectorised(lambda rows, state: rows), shape(), False).trial()
     Process(TimersVectorised(), shape(timers=Clock.EVENT), True).trial()
-    Process(Merging(), shape(), False).trial()

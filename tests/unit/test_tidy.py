@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "headrace"
@@ -31,6 +34,18 @@ LAYERS = (
     ("__main__",),
 )
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}
+
+
+def in_package(**modules: str) -> frozenset[str]:
+    """Full names of modules, given per part of the package."""
+    return frozenset(f"headrace.{part}.{name}" for part, names in modules.items() for name in names.split())
+
+
+# Modules that still import each other, some for type checking only. The lists only ever shrink.
+CYCLES = (
+    # A processor and the state that it is given.
+    in_package(operators="arrow_fit instance_state keyed_state processor timers"),
+)
 
 # What only `headrace.spark` may use: py4j, the private handles of PySpark's objects, and JVM classes by their full names.
 PRIVATE_TO_SPARK = re.compile(
@@ -75,21 +90,15 @@ def module_name(path: Path) -> str:
     return ".".join(names[:-1] if names[-1] == "__init__" else names)
 
 
-def nodes_at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes, without the bodies of `if TYPE_CHECKING`: those imports never happen."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            for other in node.orelse:
-                yield other
-                yield from nodes_at_run_time(other)
-            continue
-        yield node
-        yield from nodes_at_run_time(node)
+def package_of(path: Path) -> str:
+    """The package that relative imports of a file start from."""
+    module = module_name(path)
+    return module if path.name == "__init__.py" else module.rpartition(".")[0]
 
 
 def imports_of(source: str, package: str) -> Iterator[tuple[int, str]]:
-    """Line and full name of everything imported, also inside functions. `package` resolves relative imports."""
-    for node in nodes_at_run_time(ast.parse(source)):
+    """Line and full name of every import, also inside functions and `if TYPE_CHECKING`. `package` resolves relative imports."""
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -100,8 +109,11 @@ def imports_of(source: str, package: str) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
-def upward_imports(source: str, module: str, package: str) -> list[str]:
-    """Imports that go against the layers. A name of the package itself that is no part of it comes from the public list."""
+def upward_imports(source: str, module: str, package: str) -> list[tuple[str, int, str]]:
+    """Imports that go against the layers: importing module, line, imported name.
+
+    A name of the package itself that is no part of it comes from the public list.
+    """
     part = part_of(module)
     found = []
     for line, name in imports_of(source, package):
@@ -109,8 +121,37 @@ def upward_imports(source: str, module: str, package: str) -> list[str]:
             continue
         wanted = part_of(name) if part_of(name) in LAYER_OF else ""
         if LAYER_OF[wanted] > LAYER_OF[part]:
-            found.append(f"{module}:{line} imports {name}, which is a layer above {part}")
+            found.append((module, line, name))
     return found
+
+
+def import_graph(sources: Mapping[str, tuple[str, str]]) -> dict[str, set[str]]:
+    """Which modules each module imports. `sources` maps a module to its source text and to the package of its relative imports.
+
+    Importing a module also runs the packages around it, so these count as imported, unless they are around the importing module too.
+    """
+    graph: dict[str, set[str]] = {}
+    for module, (source, package) in sources.items():
+        graph[module] = set()
+        for _, name in imports_of(source, package):
+            target = name if name in sources else name.rpartition(".")[0]
+            while target in sources and "." in target:
+                if not f"{module}.".startswith(f"{target}."):
+                    graph[module].add(target)
+                target = target.rpartition(".")[0]
+    return graph
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[frozenset[str]]:
+    """Groups of modules that import each other, directly or through others: the strongly connected components of the graph."""
+    names = sorted(graph)
+    number = {name: at for at, name in enumerate(names)}
+    pairs = [(number[module], number[each]) for module in names for each in graph[module]]
+    rows, columns = zip(*pairs, strict=True) if pairs else ((), ())
+    matrix = coo_array((np.ones(len(pairs)), (rows, columns)), shape=(len(names), len(names)))
+    _, group = connected_components(matrix, connection="strong")
+    members = [frozenset(name for name, each in zip(names, group, strict=True) if each == one) for one in set(group.tolist())]
+    return sorted((each for each in members if len(each) > 1), key=min)
 
 
 def test_every_part_of_the_package_has_a_layer() -> None:
@@ -124,9 +165,49 @@ def test_imports_go_one_way() -> None:
         module = module_name(path)
         # The public list re-exports from everywhere.
         if module != "headrace" and part_of(module) in LAYER_OF:
-            package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-            found += upward_imports(path.read_text(encoding="utf-8"), module, package)
-    assert not found, "\n".join(found)
+            found += upward_imports(path.read_text(encoding="utf-8"), module, package_of(path))
+    wrong = [f"{module}:{line} imports {name}, which is in a higher layer" for module, line, name in found]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_modules_import_each_other() -> None:
+    found = cycles(import_graph({module_name(path): (path.read_text(encoding="utf-8"), package_of(path)) for path in sources()}))
+    allowed = frozenset().union(*CYCLES)
+    wrong = [
+        f"these modules import each other: {', '.join(sorted(cycle))}; not listed in CYCLES: {', '.join(sorted(cycle - allowed)) or 'none'}"
+        for cycle in found
+        if not any(cycle <= known for known in CYCLES)
+    ]
+    assert not wrong, "\n".join(wrong)
+    gone = allowed - frozenset().union(*found)
+    assert not gone, f"these modules are in no cycle any more; remove them from CYCLES: {sorted(gone)}"
+
+
+@pytest.mark.parametrize(
+    ("others", "cycle"),
+    [
+        ({"headrace.b": "from headrace import a"}, {"a", "b"}),
+        ({"headrace.b": "import headrace.c", "headrace.c": "from headrace.a import name"}, {"a", "b", "c"}),
+        ({"headrace.b": "if TYPE_CHECKING:\n    from headrace.a import name"}, {"a", "b"}),
+        ({"headrace.b": "def late():\n    from . import a"}, {"a", "b"}),
+        # Whoever imports headrace.p.q runs headrace.p first.
+        ({"headrace.b": "import headrace.p.q", "headrace.p": "import headrace.a", "headrace.p.q": ""}, {"a", "b", "p"}),
+    ],
+)
+def test_a_cycle_of_imports_is_found(others: dict[str, str], cycle: set[str]) -> None:
+    graph = import_graph({name: (text, "headrace") for name, text in {"headrace.a": "from headrace import b", **others}.items()})
+    assert cycles(graph) == [frozenset(f"headrace.{name}" for name in cycle)]
+
+
+def test_imports_that_lead_nowhere_back_are_no_cycle() -> None:
+    texts = {
+        "headrace": "from headrace.a import name",
+        "headrace.a": "from headrace.b import name\nimport numpy",
+        "headrace.b": "from headrace.p.q import name",
+        "headrace.p": "from headrace.p.q import name",
+        "headrace.p.q": "import os",
+    }
+    assert cycles(import_graph({name: (text, "headrace") for name, text in texts.items()})) == []
 
 
 @pytest.mark.parametrize(
@@ -138,6 +219,7 @@ def test_imports_go_one_way() -> None:
         "from headrace import runtime",
         "from ..runtime import session",
         "def late():\n    from headrace import runtime",
+        "if TYPE_CHECKING:\n    from headrace.runtime import session",
         "if TYPE_CHECKING:\n    pass\nelse:\n    import headrace.graph",
     ],
 )
@@ -152,7 +234,7 @@ def test_an_import_from_a_higher_layer_is_noticed(source: str) -> None:
         "from headrace import ids",
         "from . import merge",
         "from headrace.control import observe",
-        "if TYPE_CHECKING:\n    from headrace.runtime import session",
+        "if TYPE_CHECKING:\n    from headrace.control import observe",
     ],
 )
 def test_an_import_from_its_own_or_a_lower_layer_is_fine(source: str) -> None:

@@ -117,8 +117,8 @@ def _check_processor(processor: Any, where: str) -> None:
 
 _ORDERED = (T.IntegralType, T.FloatType, T.DoubleType, T.DateType, T.TimestampType, T.TimestampNTZType, T.StringType)
 """Types that rows can be ordered by."""
-_VECTORISED = {"process": ("rows", "state"), "on_timers": ("due", "state"), "merge": ("a", "b")}
-_PER_KEY = {"process": ("key", "rows", "state"), "on_timer": ("key", "at", "state"), "merge": ("a", "b")}
+_VECTORISED = {"process": ("rows", "state"), "on_timers": ("due", "state")}
+_PER_KEY = {"process": ("key", "rows", "state"), "on_timer": ("key", "at", "state")}
 
 
 def _check_signature(name: str, method: str, function: Any, arguments: tuple[str, ...], where: str) -> None:

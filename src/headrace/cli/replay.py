@@ -14,8 +14,8 @@ from headrace.cli.ctl import decision_table
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Outcome
 from headrace.control.observing import Batch
-from headrace.control.replay import Replayed, read, replay
 from headrace.errors import QueryError
+from headrace.sim.replay import Replayed, read, replay
 
 if TYPE_CHECKING:
     from headrace.report.plots import Plot

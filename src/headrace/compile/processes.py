@@ -19,7 +19,7 @@ from headrace.operators.description import describe_part
 from headrace.operators.instance_state import WRITTEN
 from headrace.operators.kernel import MAIN, OutputMode
 from headrace.operators.process import ORDER, TIME, Process
-from headrace.operators.processor import TIMERS, MapShape, Processor, Shape, columns_text, defines
+from headrace.operators.processor import TIMERS, MapShape, Processor, Shape, columns_text
 from headrace.spark import expressions, gateway, plans
 from headrace.state.layout import SUB
 
@@ -205,7 +205,6 @@ def _description(node: ProcessNode, operator: Process, rows: _Input) -> dict[str
         "processor": f"{shape.name}, {'all keys at once' if isinstance(node.processor, Processor) else 'key by key'}",
         "calls": kept,
         "ttl": None if shape.ttl_us is None else f"{shape.ttl_us / 1e6:g} seconds",
-        "mergeable": defines(node.processor, "merge"),
     }
 
 

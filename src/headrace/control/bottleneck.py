@@ -27,7 +27,7 @@ from headrace.state.levelling import running, with_idle
 
 
 @dataclass(frozen=True)
-class Config:
+class BottleneckConfig:
     period_s: float = 5.0
     """r."""
     reports: int = 2
@@ -48,21 +48,21 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Memory:
+class BottleneckMemory:
     """Per operator and instance: how many reports in a row were above the threshold."""
 
     counts: Mapping[OperatorId, tuple[int, ...]] = field(default_factory=dict)
     counted_at_s: float | None = None
 
 
-def decide(observation: Observation, config: Config, memory: Memory) -> tuple[tuple[Decision, ...], Memory]:
+def decide(observation: Observation, config: BottleneckConfig, memory: BottleneckMemory) -> tuple[tuple[Decision, ...], BottleneckMemory]:
     """Split what was too busy for long enough.
 
     >>> busy = OperatorLoad(OperatorId("map"), np.array([0.8, 0.4]), np.arange(SLOTS) * 2 // SLOTS, np.ones(SLOTS))
-    >>> decisions, memory = decide(Observation(0.0, (busy,)), Config(), Memory())
+    >>> decisions, memory = decide(Observation(0.0, (busy,)), BottleneckConfig(), BottleneckMemory())
     >>> decisions[0].why
     'no instance was above 0.7 in 2 reports in a row'
-    >>> (split,), memory = decide(Observation(5.0, (busy,)), Config(), memory)
+    >>> (split,), memory = decide(Observation(5.0, (busy,)), BottleneckConfig(), memory)
     >>> split.instances, split.moves, split.why
     (3, (Move(slots=((1024, 2048),), to=2),), 'CPU above 0.7 in 2 reports in a row: instance 0 (0.80) becomes 2')
     """
@@ -78,7 +78,7 @@ def decide(observation: Observation, config: Config, memory: Memory) -> tuple[tu
         # Counting starts again when the routing changes; nothing else forgets.
         counts[load.operator] = tuple((now * isinstance(decision, Nothing)).tolist())
         decisions.append(decision)
-    return tuple(decisions), Memory(counts, observation.at_s)
+    return tuple(decisions), BottleneckMemory(counts, observation.at_s)
 
 
 def _resized(counts: tuple[int, ...], instances: int) -> Owners:
@@ -87,7 +87,7 @@ def _resized(counts: tuple[int, ...], instances: int) -> Owners:
     return np.pad(known, (0, instances - len(known)))
 
 
-def _decide_one(load: OperatorLoad, config: Config, over: Flags) -> Decision:
+def _decide_one(load: OperatorLoad, config: BottleneckConfig, over: Flags) -> Decision:
     if not over.any():
         return Nothing(operator=load.operator, why=f"no instance was above {config.threshold:g} in {config.reports} reports in a row")
     room = config.instances_max - load.instances
@@ -116,7 +116,7 @@ def _hot(load: OperatorLoad, share: float) -> Flags:
     return alone | (heaviest > share * load.per_instance(weights))
 
 
-def _parts(load: OperatorLoad, config: Config, splittable: Flags, room: int) -> Owners:
+def _parts(load: OperatorLoad, config: BottleneckConfig, splittable: Flags, room: int) -> Owners:
     """How many instances each becomes; the busiest first where there is no room for all."""
     wanted = np.where(splittable, np.maximum(2, np.ceil(load.cpu / config.threshold)), 1).astype(np.int64)
     slots = np.bincount(load.owners, minlength=load.instances)

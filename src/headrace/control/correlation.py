@@ -89,7 +89,7 @@ class CorrelationConfig:
 
 
 @dataclass(frozen=True)
-class Move:
+class OperatorMove:
     operator: OperatorId
     source: NodeId
     target: NodeId
@@ -111,7 +111,7 @@ def place(history: LoadHistory, nodes: Sequence[Node], config: CorrelationConfig
 
 def rebalance(
     history: LoadHistory, nodes: Sequence[Node], placement: Placement, config: CorrelationConfig | None = None
-) -> tuple[Move, ...]:
+) -> tuple[OperatorMove, ...]:
     """What to move now: the fullest node is paired with the emptiest, the second with the last but one, and so on."""
     check_placement(placement, history.operators, nodes)
     config = config or CorrelationConfig()
@@ -137,17 +137,17 @@ def rebalance(
     return _moves(history.operators, nodes, at, after, used)
 
 
-def _moves(operators: Sequence[OperatorId], nodes: Sequence[Node], at: Indices, after: Indices, used: Vector) -> tuple[Move, ...]:
+def _moves(operators: Sequence[OperatorId], nodes: Sequence[Node], at: Indices, after: Indices, used: Vector) -> tuple[OperatorMove, ...]:
     said = [f"{node.name} is used {share:.2f}" for node, share in zip(nodes, used.tolist(), strict=True)]
     found = []
     for each in np.flatnonzero(after != at).tolist():
         source, target = int(at[each]), int(after[each])
         full, empty = (source, target) if used[source] >= used[target] else (target, source)
-        found.append(Move(operators[each], nodes[source].name, nodes[target].name, f"{said[full]}, {said[empty]}"))
+        found.append(OperatorMove(operators[each], nodes[source].name, nodes[target].name, f"{said[full]}, {said[empty]}"))
     return tuple(found)
 
 
-def moved(placement: Placement, moves: Iterable[Move]) -> Placement:
+def moved(placement: Placement, moves: Iterable[OperatorMove]) -> Placement:
     """The placement after these moves."""
     return {**placement, **{move.operator: move.target for move in moves}}
 

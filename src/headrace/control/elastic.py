@@ -130,23 +130,23 @@ def _bounds(settings: Elastic) -> dict[str, Any]:
 
 def _elastic_manager(settings: Elastic) -> Policy:
     given = settings.thresholds
-    balancer = load_balancer.Config(**{name: given.pop(name) for name in BALANCING if name in given})
-    config = elastic_manager.Config(**given, **_bounds(settings), balancer=balancer)
+    balancer = load_balancer.LoadBalancerConfig(**{name: given.pop(name) for name in BALANCING if name in given})
+    config = elastic_manager.ElasticManagerConfig(**given, **_bounds(settings), balancer=balancer)
     return Policy(lambda observation, _: (elastic_manager.decide(observation, config), None))
 
 
 def _bottleneck(settings: Elastic) -> Policy:
-    config = bottleneck.Config(**settings.thresholds, period_s=settings.period_s, instances_max=settings.most(SLOTS))
-    return Policy(lambda observation, memory: bottleneck.decide(observation, config, memory), bottleneck.Memory())
+    config = bottleneck.BottleneckConfig(**settings.thresholds, period_s=settings.period_s, instances_max=settings.most(SLOTS))
+    return Policy(lambda observation, memory: bottleneck.decide(observation, config, memory), bottleneck.BottleneckMemory())
 
 
 def _rates(settings: Elastic) -> Policy:
-    config = rates.Config(**settings.thresholds, **_bounds(settings))
+    config = rates.RatesConfig(**settings.thresholds, **_bounds(settings))
     return Policy(lambda observation, _: (rates.decide(observation, config), None))
 
 
 def _load_balancer(settings: Elastic) -> Policy:
-    config = load_balancer.Config(**settings.thresholds)
+    config = load_balancer.LoadBalancerConfig(**settings.thresholds)
     return Policy(lambda observation, _: (load_balancer.decide(observation, config), None))
 
 

@@ -39,7 +39,7 @@ PROVISIONING = ("load-aware", "individual")
 
 
 @dataclass(frozen=True)
-class Config:
+class ElasticManagerConfig:
     lower: float = 0.5
     """LUT, as in the paper's experiment."""
     upper: float = 0.9
@@ -49,7 +49,7 @@ class Config:
     provisioning: str = "load-aware"
     instances_min: int = 1
     instances_max: int = SLOTS
-    balancer: load_balancer.Config = field(default_factory=load_balancer.Config)
+    balancer: load_balancer.LoadBalancerConfig = field(default_factory=load_balancer.LoadBalancerConfig)
 
     def __post_init__(self) -> None:
         where = "elastic manager"
@@ -64,20 +64,20 @@ class Config:
             raise QueryError(where=where, wanted=f"provisioning of {' or '.join(PROVISIONING)}", found=repr(self.provisioning))
 
 
-def decide(observation: Observation, config: Config) -> tuple[Decision, ...]:
+def decide(observation: Observation, config: ElasticManagerConfig) -> tuple[Decision, ...]:
     """Rescale or balance each operator.
 
     >>> import numpy as np
     >>> from headrace.ids import OperatorId
     >>> busy = OperatorLoad(OperatorId("sum"), np.full(4, 0.95), np.arange(SLOTS) % 4, np.ones(SLOTS))
-    >>> (decision,) = decide(Observation(0.0, (busy,)), Config())
+    >>> (decision,) = decide(Observation(0.0, (busy,)), ElasticManagerConfig())
     >>> decision.instances, decision.why
     (7, 'average CPU 0.950 is above 0.9: 7 instances instead of 4 make it 0.543')
     """
     return tuple(decide_one(load, config) for load in observation.operators)
 
 
-def decide_one(load: OperatorLoad, config: Config) -> Decision:
+def decide_one(load: OperatorLoad, config: ElasticManagerConfig) -> Decision:
     """Fig. 12 for one operator."""
     # Rounded, or the mean of many times 0.9 might be a little above 0.9.
     average = round(float(load.cpu.mean()), 9)
@@ -92,14 +92,14 @@ def decide_one(load: OperatorLoad, config: Config) -> Decision:
     return _rescaled(load, needed, why)
 
 
-def instances_needed(instances: int, average: float, config: Config) -> int:
+def instances_needed(instances: int, average: float, config: ElasticManagerConfig) -> int:
     """ComputeNewConfiguration, for either way of provisioning.
 
-    >>> [instances_needed(10, average, Config()) for average in (0.95, 0.9, 0.5, 0.45, 0.0)]
+    >>> [instances_needed(10, average, ElasticManagerConfig()) for average in (0.95, 0.9, 0.5, 0.45, 0.0)]
     [16, 10, 10, 8, 1]
-    >>> [instances_needed(10, average, Config(provisioning="individual")) for average in (0.95, 0.45)]
+    >>> [instances_needed(10, average, ElasticManagerConfig(provisioning="individual")) for average in (0.95, 0.45)]
     [11, 9]
-    >>> instances_needed(2, 0.455, Config(provisioning="individual"))
+    >>> instances_needed(2, 0.455, ElasticManagerConfig(provisioning="individual"))
     2
     """
     needed = instances
@@ -118,7 +118,7 @@ def _rescaled(load: OperatorLoad, needed: int, why: str) -> Rescale:
     return kind(operator=load.operator, instances=needed, moves=moves, why=why)
 
 
-def _balanced(load: OperatorLoad, config: Config, average: float) -> Decision:
+def _balanced(load: OperatorLoad, config: ElasticManagerConfig, average: float) -> Decision:
     decision = load_balancer.balance(load, config.balancer)
     if isinstance(decision, Nothing):
         return Nothing(operator=load.operator, why=f"average CPU {average:.3f} needs {load.instances} instances as now; {decision.why}")

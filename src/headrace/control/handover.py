@@ -80,13 +80,13 @@ def choose(wanted: str, operator: str, facts: Facts, moving_bytes: int, bytes_pe
     if not moving_bytes:
         return Choice(Protocol.STATE_RECREATION, "no state has to be fetched")
     takes_s = moving_bytes / bytes_per_s
-    told = f"fetching {moving_bytes / 1e6:.1f} MB takes about {takes_s:.1f} s"
+    fetch_text = f"fetching {moving_bytes / 1e6:.1f} MB takes about {takes_s:.1f} s"
     if facts.window is None:
-        return Choice(Protocol.STATE_RECREATION, f"{told}, and there are no windows to recreate")
+        return Choice(Protocol.STATE_RECREATION, f"{fetch_text}, and there are no windows to recreate")
     window_s = facts.window[0] / 1e6
     if takes_s > window_s:
-        return Choice(Protocol.WINDOW_RECREATION, f"{told}, more than a window of {window_s:g} s")
-    return Choice(Protocol.STATE_RECREATION, f"{told}, less than a window of {window_s:g} s")
+        return Choice(Protocol.WINDOW_RECREATION, f"{fetch_text}, more than a window of {window_s:g} s")
+    return Choice(Protocol.STATE_RECREATION, f"{fetch_text}, less than a window of {window_s:g} s")
 
 
 def check_name(where: str, wanted: str) -> None:

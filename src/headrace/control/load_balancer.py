@@ -29,7 +29,7 @@ SWEEPS_MAX = 64
 
 
 @dataclass(frozen=True)
-class Config:
+class LoadBalancerConfig:
     imbalance_max: float = 0.1
     """UIT. The paper gives none. A third of the way from its target (0.6) to its upper threshold (0.9): even an instance three deviations
     above the mean is then just not overloaded."""
@@ -42,20 +42,20 @@ class Config:
         between("load balancer", "gain_min", self.gain_min, 1e-6, 1)
 
 
-def decide(observation: Observation, config: Config) -> tuple[Decision, ...]:
+def decide(observation: Observation, config: LoadBalancerConfig) -> tuple[Decision, ...]:
     """Moves for each operator that is out of balance.
 
     >>> import numpy as np
     >>> from headrace.ids import SLOTS, OperatorId
     >>> skewed = OperatorLoad(OperatorId("sum"), np.array([0.9, 0.3]), np.arange(SLOTS) * 2 // SLOTS, np.ones(SLOTS))
-    >>> (decision,) = decide(Observation(0.0, (skewed,)), Config())
+    >>> (decision,) = decide(Observation(0.0, (skewed,)), LoadBalancerConfig())
     >>> decision.moves, decision.why
     ((Move(slots=((0, 682),), to=1),), 'CPU deviates by 0.300, more than 0.1; 682 slots moved make it 0.000')
     """
     return tuple(balance(load, config) for load in observation.operators)
 
 
-def balance(load: OperatorLoad, config: Config) -> Decision:
+def balance(load: OperatorLoad, config: LoadBalancerConfig) -> Decision:
     """The moves for one operator, or why there are none."""
     before = float(load.cpu.std())
     if before <= config.imbalance_max:

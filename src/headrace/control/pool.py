@@ -39,7 +39,7 @@ class PoolObservation:
 
 
 @dataclass(frozen=True)
-class Config:
+class PoolConfig:
     for_failures: int = 2
     """One or two suffice for failures as they happen, says the paper; the second covers a failure while the first is being replaced."""
     ready_max: int = 16
@@ -60,19 +60,19 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Memory:
+class PoolMemory:
     taken: tuple[tuple[float, int], ...] = ()
     """When how many were taken, oldest first, as far back as the window goes."""
 
 
-def decide(observation: PoolObservation, config: Config, memory: Memory) -> tuple[tuple[Decision, ...], Memory]:
+def decide(observation: PoolObservation, config: PoolConfig, memory: PoolMemory) -> tuple[tuple[Decision, ...], PoolMemory]:
     """Refill or shrink the pool.
 
     >>> growing = PoolObservation(at_s=10.0, working=6, ready=0, taken=4)
-    >>> (decision,), memory = decide(growing, Config(), Memory())
+    >>> (decision,), memory = decide(growing, PoolConfig(), PoolMemory())
     >>> decision
     RequestExecutors(why='6 ready executors wanted, for 4 were taken within 5 s and 2 are for failures; there are 0, and 0 start', total=12)
-    >>> (later,), memory = decide(PoolObservation(at_s=80.0, working=6, ready=6), Config(), memory)
+    >>> (later,), memory = decide(PoolObservation(at_s=80.0, working=6, ready=6), PoolConfig(), memory)
     >>> later
     ReleaseExecutors(why='2 ready executors wanted, for 0 were taken within 5 s and 2 are for failures; there are 6, and 0 start', count=4)
     """
@@ -110,8 +110,8 @@ def burst_max(taken: tuple[tuple[float, int], ...], span_s: float) -> int:
     return most
 
 
-def _remembered(observation: PoolObservation, config: Config, memory: Memory) -> Memory:
+def _remembered(observation: PoolObservation, config: PoolConfig, memory: PoolMemory) -> PoolMemory:
     since_s = observation.at_s - config.window_s
     recent = itertools.dropwhile(lambda each: each[0] <= since_s, memory.taken)
     new = ((observation.at_s, observation.taken),) if observation.taken else ()
-    return Memory((*recent, *new))
+    return PoolMemory((*recent, *new))

@@ -35,7 +35,7 @@ Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Config:
+class RatesConfig:
     target: float = 0.8
     """How busy an instance shall be. At 0.8 a queue is four rows long on average (M/M/1), at 0.9 nine."""
     slack: float = 0.1
@@ -61,7 +61,7 @@ class Capabilities:
     """Rows out per row in; 1 as long as no row came in."""
 
 
-def decide(observation: Observation, config: Config) -> tuple[Decision, ...]:
+def decide(observation: Observation, config: RatesConfig) -> tuple[Decision, ...]:
     """The parallelism of every operator.
 
     A count behind a split into words; a split takes 1 ms a line, a count 0.1 ms a word. Backpressure hides that 1,000 lines a second wait:
@@ -71,7 +71,7 @@ def decide(observation: Observation, config: Config) -> tuple[Decision, ...]:
     >>> split = OperatorLoad(OperatorId("split"), of(0.5), slots, rows_in_per_s=of(500.0), rows_out_per_s=of(10_000.0))
     >>> count = OperatorLoad(OperatorId("count"), of(1.0), slots, rows_in_per_s=of(10_000.0))
     >>> graph = {"split": ("lines",), "count": ("split",)}
-    >>> for decision in decide(Observation(0.0, (split, count), graph, {"lines": 1000.0}), Config()):
+    >>> for decision in decide(Observation(0.0, (split, count), graph, {"lines": 1000.0}), RatesConfig()):
     ...     print(decision.operator, decision.instances, decision.why, sep=": ")
     split: 2: 1000 rows/s wanted, 1000 rows/s per instance at most: 1.25 instances at 0.8 busy
     count: 3: 20000 rows/s wanted, 10000 rows/s per instance at most: 2.50 instances at 0.8 busy
@@ -137,10 +137,10 @@ def _from_the_sources_on(observation: Observation) -> Iterable[OperatorId]:
         raise QueryError(where="rates", wanted="operators without a cycle", found=" -> ".join(error.args[1])) from error
 
 
-def instances_needed(instances: Counts, exact: Floats, config: Config) -> Counts:
+def instances_needed(instances: Counts, exact: Floats, config: RatesConfig) -> Counts:
     """At least as many as needed; fewer than now only if there is slack.
 
-    >>> instances_needed(np.full(5, 4), np.array([4.1, 3.9, 2.9, 2.0, 0.0]), Config()).tolist()
+    >>> instances_needed(np.full(5, 4), np.array([4.1, 3.9, 2.9, 2.0, 0.0]), RatesConfig()).tolist()
     [5, 4, 4, 3, 1]
     """
     # Rounded, since floating point makes a little more than a whole number of what is one.

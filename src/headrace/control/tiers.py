@@ -38,7 +38,7 @@ TIERS = ("local", "neighbourhood", "global")
 
 
 @dataclass(frozen=True)
-class Config:
+class TiersConfig:
     local_s: float = 1.0
     """About a micro-batch or two."""
     neighbourhood_s: float = 5.0
@@ -56,9 +56,9 @@ class Config:
     """Rows that wait before any are dropped."""
     shed_step: float = 0.05
     """A share of rows kept is changed by at least this much, and so does not follow every small change of the load."""
-    balancer: load_balancer.Config = field(default_factory=load_balancer.Config)
+    balancer: load_balancer.LoadBalancerConfig = field(default_factory=load_balancer.LoadBalancerConfig)
     """Of the neighbourhood."""
-    manager: elastic_manager.Config = field(default_factory=elastic_manager.Config)
+    manager: elastic_manager.ElasticManagerConfig = field(default_factory=elastic_manager.ElasticManagerConfig)
     """Of the whole."""
 
     def __post_init__(self) -> None:
@@ -84,18 +84,18 @@ class OperatorMemory:
 
 
 @dataclass(frozen=True)
-class Memory:
+class TiersMemory:
     operators: Mapping[OperatorId, OperatorMemory] = field(default_factory=dict)
 
 
-def decide(observation: Observation, config: Config, memory: Memory) -> tuple[tuple[Decision, ...], Memory]:
+def decide(observation: Observation, config: TiersConfig, memory: TiersMemory) -> tuple[tuple[Decision, ...], TiersMemory]:
     """What the tiers decide, one of them at a time for each operator.
 
     >>> from headrace.ids import SLOTS
     >>> skewed = OperatorLoad(OperatorId("sum"), np.array([0.9, 0.3]), np.arange(SLOTS) * 2 // SLOTS, np.ones(SLOTS))
-    >>> memory = Memory()
+    >>> memory = TiersMemory()
     >>> for at_s in (0.0, 1.0, 2.0):
-    ...     (decision,), memory = decide(Observation(at_s, (skewed,)), Config(), memory)
+    ...     (decision,), memory = decide(Observation(at_s, (skewed,)), TiersConfig(), memory)
     ...     print(type(decision).__name__, decision.why, sep=": ")
     Nothing: local: CPU up to 0.90, and shedding is not allowed
     Nothing: local: CPU up to 0.90, and shedding is not allowed
@@ -108,10 +108,12 @@ def decide(observation: Observation, config: Config, memory: Memory) -> tuple[tu
         made, after = _decide_one(load, observation.at_s, config, memory.operators.get(load.operator, start))
         decisions += made
         remembered[load.operator] = after
-    return tuple(decisions), Memory(remembered)
+    return tuple(decisions), TiersMemory(remembered)
 
 
-def _decide_one(load: OperatorLoad, at_s: float, config: Config, memory: OperatorMemory) -> tuple[tuple[Decision, ...], OperatorMemory]:
+def _decide_one(
+    load: OperatorLoad, at_s: float, config: TiersConfig, memory: OperatorMemory
+) -> tuple[tuple[Decision, ...], OperatorMemory]:
     if at_s < memory.rest_until_s:
         return (Nothing(operator=load.operator, why=f"slots moved less than {config.settle_s:g} s ago"),), memory
     keep = _keep(memory, load.instances)
@@ -129,7 +131,7 @@ def _decide_one(load: OperatorLoad, at_s: float, config: Config, memory: Operato
     return made, _after(made, at_s, config, memory, keep)
 
 
-def _due(at_s: float, config: Config, memory: OperatorMemory, troubled: bool) -> dict[int, bool]:
+def _due(at_s: float, config: TiersConfig, memory: OperatorMemory, troubled: bool) -> dict[int, bool]:
     """The tiers that look now, and whether a narrower one called them."""
     due: dict[int, bool] = {}
     for tier in range(len(TIERS)):
@@ -147,7 +149,7 @@ def _looked(at_s: float, memory: OperatorMemory, due: Mapping[int, bool], troubl
     return replace(memory, looked_s=(local, neighbourhood, whole), troubled=(counts[0], counts[1]))
 
 
-def _propose(tier: int, load: OperatorLoad, unshed: OperatorLoad, keep: Floats, config: Config) -> tuple[Decision, ...]:
+def _propose(tier: int, load: OperatorLoad, unshed: OperatorLoad, keep: Floats, config: TiersConfig) -> tuple[Decision, ...]:
     if tier == 0:
         return _shed(load, keep, config)
     if tier == 1:
@@ -160,7 +162,7 @@ def _named(decisions: tuple[Decision, ...], tier: int, called: bool) -> tuple[De
     return tuple(replace(decision, why=f"{by}: {decision.why}") for decision in decisions)
 
 
-def _after(made: tuple[Decision, ...], at_s: float, config: Config, memory: OperatorMemory, keep: Floats) -> OperatorMemory:
+def _after(made: tuple[Decision, ...], at_s: float, config: TiersConfig, memory: OperatorMemory, keep: Floats) -> OperatorMemory:
     """What is remembered of the decisions: shares kept, and that reports are out of date after slots moved."""
     shares = keep.copy()
     moved = False
@@ -186,7 +188,7 @@ def _without_shedding(load: OperatorLoad, keep: Floats) -> OperatorLoad:
     return load if (keep == 1).all() else replace(load, cpu=load.cpu / keep)
 
 
-def _shed(load: OperatorLoad, keep: Floats, config: Config) -> tuple[Decision, ...]:
+def _shed(load: OperatorLoad, keep: Floats, config: TiersConfig) -> tuple[Decision, ...]:
     """Keep of each overloaded instance's rows what it can process; keep more again as soon as it can."""
     if not config.shed:
         allowed = f"CPU up to {load.cpu.max():.2f}" + (", and shedding is not allowed" if load.cpu.max() >= config.overload else "")
@@ -212,7 +214,7 @@ def _shed(load: OperatorLoad, keep: Floats, config: Config) -> tuple[Decision, .
 # Neighbourhood.
 
 
-def balanced_within_zones(load: OperatorLoad, config: load_balancer.Config) -> Decision:
+def balanced_within_zones(load: OperatorLoad, config: load_balancer.LoadBalancerConfig) -> Decision:
     """The load balancer in each zone on its own: no slot leaves its zone."""
     names, zone_of = np.unique(np.array(load.zones), return_inverse=True)
     owners, slot_cpu = load.owners.copy(), load.slot_cpu()

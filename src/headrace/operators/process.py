@@ -14,16 +14,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.arrow_fit import fitted, python_column
+from headrace.operators.arrow_fit import fitted
 from headrace.operators.buffer import NEVER
 from headrace.operators.instance_state import WRITTEN, Clocks, InstanceState, Part, distinct_keys, due_rows
 from headrace.operators.kernel import MAIN, Applied, ClosesRowByRow, Moment, OutputMode, Store, View, Views
 from headrace.operators.keyed_state import KeyedState
-from headrace.operators.per_key import KeyCalls, as_list, as_tuple, collector_paused, emitted, row_class
-from headrace.operators.processor import TIMERS, AnyProcessor, Clock, KeyProcessor, Processor, Shape, defines, user_code
+from headrace.operators.per_key import KeyCalls, as_list, collector_paused, emitted, row_class
+from headrace.operators.processor import TIMERS, AnyProcessor, Clock, KeyProcessor, Processor, Shape, user_code
 from headrace.state.keys import as_ranks
-from headrace.state.layout import HASH, Indices, Layout, Policy
-from headrace.state.merge import merge_rows
+from headrace.state.layout import HASH, Indices, Layout
 from headrace.state.run import RunReader
 from headrace.state.segments import hash_order, int_order, segment_order
 
@@ -94,46 +93,6 @@ class Process(ClosesRowByRow):
             self._process_all(self.processor, self.shape.rows.empty_table(), state)
             if self.shape.timers is not None:
                 self._on_timers(self.processor, self.shape.due.empty_table(), state)
-            if defines(self.processor, "merge"):
-                self._merge_all(self.processor, *[self.shape.values.empty_table()] * 2)
-
-    def merge(self, a: pa.RecordBatch, b: pa.RecordBatch) -> pa.RecordBatch:
-        """Two sorted batches of partial states as one: keys that are in both are merged by the processor."""
-        layout = Layout(self.layout.keys, (*self.layout.values, ("origin", pa.int8())), policy=Policy.KEEP)
-        both = merge_rows(
-            [rows.append_column("origin", pa.array(np.full(rows.num_rows, i, np.int8))) for i, rows in enumerate((a, b))],
-            layout,
-            lambda columns, starts: columns,
-        )
-        _, starts = segment_order(both, self.layout, presorted=True)
-        twice = starts[np.diff(np.append(starts, both.num_rows)) == 2]
-        first, second = both.take(pa.array(twice)), both.take(pa.array(twice + 1))
-        values = self._merged_values(self._user_values(first), self._user_values(second))
-        if self.shape.ttl_us is not None:
-            values.append(pa.array(np.maximum(first.column(WRITTEN).to_numpy(), second.column(WRITTEN).to_numpy())))
-        names = [HASH, *self.layout.key_names]
-        merged = pa.RecordBatch.from_arrays([*first.select(names).columns, *values], schema=self.layout.schema)
-        alone = np.setdiff1d(np.arange(both.num_rows), np.concatenate([twice, twice + 1]))
-        return merge_rows([merged, both.take(pa.array(alone)).select(self.layout.schema.names)], self.layout, lambda columns, _: columns)
-
-    def _merged_values(self, a: pa.Table, b: pa.Table) -> list[pa.Array]:
-        if isinstance(self.processor, Processor):
-            return self._merge_all(self.processor, a, b)
-        make = row_class("Values", self.shape.values)._make
-        sides = [[make(row) for row in zip(*(as_list(c.combine_chunks()) for c in side.columns), strict=True)] for side in (a, b)]
-        with user_code(self.shape, "merge"):
-            rows = [self.processor.merge(x, y) for x, y in zip(*sides, strict=True)]
-        tuples = [as_tuple(row, self.shape.values.names, self.shape, "a merged state") for row in rows]
-        columns = [[row[i] for row in tuples] for i in range(len(self.shape.values))]
-        return [python_column(c, f, self.shape, "a merged state") for c, f in zip(columns, self.shape.values, strict=True)]
-
-    def _merge_all(self, processor: Processor, a: pa.Table, b: pa.Table) -> list[pa.Array]:
-        with user_code(self.shape, "merge"):
-            merged = processor.merge(a, b)
-        return fitted(merged, self.shape.values, self.shape, "what merge gives")
-
-    def _user_values(self, rows: pa.RecordBatch) -> pa.Table:
-        return pa.Table.from_arrays([rows.column(f"p{i}") for i in range(len(self.shape.values))], schema=self.shape.values)
 
     def _in_time(self, rows: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
         if not self.timed or not rows.num_rows:

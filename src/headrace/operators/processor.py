@@ -43,10 +43,6 @@ class Processor:
         """Timers that fell due: the key columns and ``at``, one row a key (the next timer of a key comes in another call)."""
         raise NotImplementedError
 
-    def merge(self, a: pa.Table, b: pa.Table) -> pa.Table:
-        """Two partial states of the same keys, row by row, as one. To define it says that partial states can be merged."""
-        raise NotImplementedError
-
 
 class KeyProcessor:
     """Base of processors that are called once for each key and batch. Define ``process``; the other methods are optional."""
@@ -57,10 +53,6 @@ class KeyProcessor:
 
     def on_timer(self, key: Any, at: Any, state: Any) -> Any:
         """A timer of this key fell due."""
-        raise NotImplementedError
-
-    def merge(self, a: Any, b: Any) -> Any:
-        """Two partial states of a key as one, each with its values as attributes; gives a tuple or a dict of the values."""
         raise NotImplementedError
 
 

@@ -1,6 +1,6 @@
 """The policies of `headrace.control` as the simulator asks them: each keeps the memory that its `decide` gives back, and nothing else.
 
-    Simulator(plan, [stepper(bottleneck.decide, bottleneck.Config(threshold=0.6), bottleneck.Memory())], ...)
+    Simulator(plan, [stepper(bottleneck.decide, bottleneck.BottleneckConfig(threshold=0.6), bottleneck.BottleneckMemory())], ...)
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ Policy = Callable[[Observation], tuple[Decision, ...]]
 PoolPolicy = Callable[[pool.PoolObservation], tuple[Decision, ...]]
 
 Seen = TypeVar("Seen")
-Config = TypeVar("Config")
-Memory = TypeVar("Memory")
+PolicyConfig = TypeVar("PolicyConfig")
+PolicyMemory = TypeVar("PolicyMemory")
 
 
 def stepper(
-    decide: Callable[[Seen, Config, Memory], tuple[tuple[Decision, ...], Memory]], config: Config, memory: Memory
+    decide: Callable[[Seen, PolicyConfig, PolicyMemory], tuple[tuple[Decision, ...], PolicyMemory]],
+    config: PolicyConfig,
+    memory: PolicyMemory,
 ) -> Callable[[Seen], tuple[Decision, ...]]:
     """A policy that remembers."""
     remembered = memory
@@ -34,30 +36,30 @@ def stepper(
     return step
 
 
-def seep(config: bottleneck.Config | None = None) -> Policy:
-    return stepper(bottleneck.decide, config or bottleneck.Config(), bottleneck.Memory())
+def seep(config: bottleneck.BottleneckConfig | None = None) -> Policy:
+    return stepper(bottleneck.decide, config or bottleneck.BottleneckConfig(), bottleneck.BottleneckMemory())
 
 
-def streamcloud(config: elastic_manager.Config | None = None) -> Policy:
-    return lambda observation: elastic_manager.decide(observation, config or elastic_manager.Config())
+def streamcloud(config: elastic_manager.ElasticManagerConfig | None = None) -> Policy:
+    return lambda observation: elastic_manager.decide(observation, config or elastic_manager.ElasticManagerConfig())
 
 
-def balancer(config: load_balancer.Config | None = None) -> Policy:
-    return lambda observation: load_balancer.decide(observation, config or load_balancer.Config())
+def balancer(config: load_balancer.LoadBalancerConfig | None = None) -> Policy:
+    return lambda observation: load_balancer.decide(observation, config or load_balancer.LoadBalancerConfig())
 
 
-def rate_based(config: rates.Config | None = None) -> Policy:
-    return lambda observation: rates.decide(observation, config or rates.Config())
+def rate_based(config: rates.RatesConfig | None = None) -> Policy:
+    return lambda observation: rates.decide(observation, config or rates.RatesConfig())
 
 
-def three_tiers(config: tiers.Config | None = None) -> Policy:
-    return stepper(tiers.decide, config or tiers.Config(), tiers.Memory())
+def three_tiers(config: tiers.TiersConfig | None = None) -> Policy:
+    return stepper(tiers.decide, config or tiers.TiersConfig(), tiers.TiersMemory())
 
 
-def pool_of(config: pool.Config | None = None) -> PoolPolicy:
-    return stepper(pool.decide, config or pool.Config(), pool.Memory())
+def pool_of(config: pool.PoolConfig | None = None) -> PoolPolicy:
+    return stepper(pool.decide, config or pool.PoolConfig(), pool.PoolMemory())
 
 
 def constant_pool(size: int, start_s: float) -> PoolPolicy:
     """SEEP's experiments keep the size p constant (5.2)."""
-    return pool_of(pool.Config(for_failures=size, ready_max=size, start_s=start_s, window_s=max(60.0, start_s)))
+    return pool_of(pool.PoolConfig(for_failures=size, ready_max=size, start_s=start_s, window_s=max(60.0, start_s)))

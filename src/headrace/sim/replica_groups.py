@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,10 +23,8 @@ from headrace.control.observation import Floats, Observation, Owners
 from headrace.control.replicas.model import Change, Drop, HandOver, Host, Hosts, KeyRange, RangeId, ReplicaConfig, Ship
 from headrace.control.replicas.together import rearrange
 from headrace.ids import OperatorId
-
-if TYPE_CHECKING:
-    from headrace.sim.simulator import Simulator
-    from headrace.sim.stage import Stage
+from headrace.sim.simulator import Simulator
+from headrace.sim.stage import Stage
 
 
 @dataclass(frozen=True)

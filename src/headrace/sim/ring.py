@@ -17,15 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headrace.control.decisions import Decision
+from headrace.control.network import NodeId
 from headrace.control.observation import Floats, Observation, OperatorLoad, Owners, loads_of
 from headrace.control.ring.messages import (
     Checkpoint,
-    Config,
     Event,
     Left,
     Message,
@@ -34,17 +33,17 @@ from headrace.control.ring.messages import (
     Received,
     Report,
     RequestNode,
+    RingConfig,
     Send,
     Ship,
     TakeOver,
 )
 from headrace.control.ring.protocol import decide
-from headrace.control.ring.view import Arc, NodeId, Peer, RingView
+from headrace.control.ring.view import Arc, Peer, RingView
 from headrace.ids import SLOTS, OperatorId
-
-if TYPE_CHECKING:
-    from headrace.sim.simulator import Simulator
-    from headrace.sim.stage import Stage
+from headrace.sim.simulator import Simulator
+from headrace.sim.stage import Stage
+from headrace.sim.world import World
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Change:
 class Ring:
     """The nodes of one operator. Make it, pass it as a listener, and `attach` it to the simulator before it runs."""
 
-    def __init__(self, operator: OperatorId, config: Config, tokens: Sequence[int] | None = None, latency_s: float = 0.001) -> None:
+    def __init__(self, operator: OperatorId, config: RingConfig, tokens: Sequence[int] | None = None, latency_s: float = 0.001) -> None:
         self.operator, self.config, self.latency_s = operator, config, latency_s
         self.nodes: dict[NodeId, Node] = {}
         self.changes: list[Change] = []
@@ -110,8 +109,8 @@ class Ring:
             if name in self.nodes:
                 self._happen(sim, name, self._report(sim, name, at, load))
 
-    def check(self, sim: Simulator) -> None:
-        """A checker: no slot has two owners that live, and routing follows the ring."""
+    def check(self, world: World) -> None:
+        """A checker: no slot has two living owners."""
         if not self._unchecked:
             return
         self._unchecked = False
@@ -120,7 +119,7 @@ class Ring:
         following = [lo for lo, _ in arcs[1:]] + [lo + SLOTS for lo, _ in arcs[:1]]
         doubled = sum(max(0, lo + size - after) for (lo, size), after in zip(arcs, following, strict=True))
         if doubled:
-            sim.violate("ring", f"{doubled} slots have two owners")
+            world.violate("ring", f"{doubled} slots have two owners")
 
     def whole(self) -> bool:
         """Whether every slot has an owner, and as many copies as there shall be."""

@@ -12,7 +12,6 @@
 | keys           | what                                                                                  |
 | -------------- | ------------------------------------------------------------------------------------- |
 | `even`         | every slot the same                                                                    |
-| `zipf`         | few keys with much, at seeded slots                                                    |
 | `normal`       | a normal distribution over the slots                                                   |
 | `shifting`     | a normal one whose mean and deviation change over time (StreamCloud, Fig. 20)          |
 """
@@ -106,14 +105,6 @@ EVEN = np.full(SLOTS, 1.0 / SLOTS)
 
 def even(at_s: float) -> Floats:
     return EVEN
-
-
-def zipf(exponent: float, keys: int, seed: int) -> Keys:
-    """Keys of Zipf's law, each at a random slot."""
-    rng = np.random.default_rng(seed)
-    weights = np.bincount(rng.integers(0, SLOTS, keys), weights=np.arange(1, keys + 1) ** -exponent, minlength=SLOTS)
-    weights = weights / weights.sum()
-    return lambda at_s: weights
 
 
 def normal(mean: float, deviation: float) -> Keys:

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from headrace.control.decisions import Decision
+from headrace.control.network import NodeId
 from headrace.control.observation import Floats
 from headrace.control.ring.messages import (
     Checkpoint,
-    Config,
     Event,
     Left,
     Message,
@@ -21,19 +21,20 @@ from headrace.control.ring.messages import (
     Received,
     Report,
     RequestNode,
+    RingConfig,
     Send,
     Ship,
     TakeOver,
 )
 from headrace.control.ring.protocol import decide
-from headrace.control.ring.view import NodeId, Peer, RingView
+from headrace.control.ring.view import Peer, RingView
 from headrace.ids import SLOTS
 
 QUEUE_ROWS_OVERLOADED = 5000.0
 
 
 class Ring:
-    def __init__(self, view: RingView, slot_cost: Floats, config: Config, seed: int = 0, zones: str = "xyz") -> None:
+    def __init__(self, view: RingView, slot_cost: Floats, config: RingConfig, seed: int = 0, zones: str = "xyz") -> None:
         self.config, self.slot_cost, self.zones = config, slot_cost, zones
         self.rng = np.random.default_rng(seed)
         self.nodes = {peer.node: Node(peer, view) for peer in view.peers}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.control.bottleneck import Config, Memory, decide
+from headrace.control.bottleneck import BottleneckConfig, BottleneckMemory, decide
 from headrace.control.decisions import Decision, Nothing, ScaleOut, moved
 from headrace.control.observation import loads_of
 from headrace.errors import QueryError
@@ -16,10 +16,10 @@ from tests.examples import examples
 from tests.unit.control.model import Model, even, load, observed, slot_costs
 
 
-def reports(*cpus: list[float], config: Config | None = None, every_s: float = 5.0) -> list[Decision]:
-    memory, found = Memory(), []
+def reports(*cpus: list[float], config: BottleneckConfig | None = None, every_s: float = 5.0) -> list[Decision]:
+    memory, found = BottleneckMemory(), []
     for number, cpu in enumerate(cpus):
-        (decision,), memory = decide(observed(load(cpu), at_s=number * every_s), config or Config(), memory)
+        (decision,), memory = decide(observed(load(cpu), at_s=number * every_s), config or BottleneckConfig(), memory)
         found.append(decision)
     return found
 
@@ -43,10 +43,10 @@ def test_reports_that_come_too_often_do_not_count() -> None:
 
 
 def test_after_a_split_counting_starts_again() -> None:
-    memory = Memory()
+    memory = BottleneckMemory()
     sizes = []
     for number in range(6):
-        (decision,), memory = decide(observed(load([0.9]), at_s=number * 5.0), Config(), memory)
+        (decision,), memory = decide(observed(load([0.9]), at_s=number * 5.0), BottleneckConfig(), memory)
         sizes.append(isinstance(decision, ScaleOut))
     assert sizes == [False, True] * 3
 
@@ -56,16 +56,16 @@ def test_every_bottleneck_is_split_the_busiest_first_when_there_is_no_room_for_a
     (_, decision) = reports(busy, busy)
     assert isinstance(decision, ScaleOut)
     assert decision.instances == 6
-    (_, decision) = reports(busy, busy, config=Config(instances_max=4))
+    (_, decision) = reports(busy, busy, config=BottleneckConfig(instances_max=4))
     assert isinstance(decision, ScaleOut)
     assert decision.instances == 4
     assert "instance 1 (0.95) becomes 2" in decision.why
-    (_, decision) = reports(busy, busy, config=Config(instances_max=3))
+    (_, decision) = reports(busy, busy, config=BottleneckConfig(instances_max=3))
     assert "the most allowed" in decision.why
 
 
 def test_a_low_threshold_makes_more_parts_at_once() -> None:
-    (decision,) = reports([0.9], config=Config(threshold=0.3, reports=1))
+    (decision,) = reports([0.9], config=BottleneckConfig(threshold=0.3, reports=1))
     assert isinstance(decision, ScaleOut)
     assert decision.instances == 3
 
@@ -73,14 +73,14 @@ def test_a_low_threshold_makes_more_parts_at_once() -> None:
 def test_one_hot_slot_is_not_given_a_machine_for_nothing() -> None:
     rows = np.ones(SLOTS)
     rows[5] = 100 * SLOTS
-    (decision,), _ = decide(observed(load([0.95], rows=rows)), Config(reports=1), Memory())
+    (decision,), _ = decide(observed(load([0.95], rows=rows)), BottleneckConfig(reports=1), BottleneckMemory())
     assert isinstance(decision, Nothing)
     assert "one slot makes over 90% of their load" in decision.why
 
 
 def test_an_instance_of_one_slot_is_never_split_whatever_the_settings() -> None:
     owners = np.where(np.arange(SLOTS) == 9, 1, 0)
-    (decision,), _ = decide(observed(load([0.2, 0.95], owners)), Config(reports=1, hot_slot_share=1.0), Memory())
+    (decision,), _ = decide(observed(load([0.2, 0.95], owners)), BottleneckConfig(reports=1, hot_slot_share=1.0), BottleneckMemory())
     assert isinstance(decision, Nothing)
 
 
@@ -88,7 +88,7 @@ def test_a_skewed_instance_is_cut_by_load_and_not_by_slots() -> None:
     rows = np.ones(SLOTS)
     rows[:100] = 100
     before = load([0.95], rows=rows)
-    (decision,), _ = decide(observed(before), Config(reports=1), Memory())
+    (decision,), _ = decide(observed(before), BottleneckConfig(reports=1), BottleneckMemory())
     assert isinstance(decision, ScaleOut)
     assert loads_of(moved(before.owners, decision.moves), before.slot_cpu(), 2) == pytest.approx([0.475, 0.475], abs=0.01)
 
@@ -96,11 +96,11 @@ def test_a_skewed_instance_is_cut_by_load_and_not_by_slots() -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(slot_costs(), st.integers(1, 10))
 def test_a_steady_load_comes_to_rest(cost: np.ndarray, instances: int) -> None:
-    model, memory = Model(cost, instances), Memory()
+    model, memory = Model(cost, instances), BottleneckMemory()
     quiet = 0
     for _ in range(100):
         before = model.instances
-        decisions, memory = decide(model.observe(), Config(), memory)
+        decisions, memory = decide(model.observe(), BottleneckConfig(), memory)
         quiet = 0 if model.perform(decisions) else quiet + 1
         assert model.instances >= before
         if quiet > 4:
@@ -115,9 +115,9 @@ def test_a_steady_load_comes_to_rest(cost: np.ndarray, instances: int) -> None:
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7, 0.9])
 def test_fig_9_a_higher_threshold_takes_fewer_machines(threshold: float) -> None:
     def machines(threshold: float) -> int:
-        model, memory = Model(np.full(SLOTS, 8.0 / SLOTS), 1), Memory()
+        model, memory = Model(np.full(SLOTS, 8.0 / SLOTS), 1), BottleneckMemory()
         for _ in range(40):
-            decisions, memory = decide(model.observe(), Config(threshold=threshold), memory)
+            decisions, memory = decide(model.observe(), BottleneckConfig(threshold=threshold), memory)
             model.perform(decisions)
         assert model.loads().max() <= threshold
         return model.instances
@@ -128,4 +128,4 @@ def test_fig_9_a_higher_threshold_takes_fewer_machines(threshold: float) -> None
 @pytest.mark.parametrize("wrong", [{"threshold": 70}, {"reports": 0}, {"period_s": -1}])
 def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(QueryError, match="bottleneck detector: wanted"):
-        Config(**wrong)  # type: ignore[arg-type]
+        BottleneckConfig(**wrong)  # type: ignore[arg-type]

@@ -155,7 +155,7 @@ def test_pairs_that_are_handled_together_do_what_each_would_do_alone(seed: int, 
     together = C.rebalance(history, nodes, placement, config)
     used = C.node_series(history, nodes, placement).mean(axis=1) / np.array([node.capacity for node in nodes])
     order = np.argsort(-used, kind="stable").tolist()
-    alone: list[C.Move] = []
+    alone: list[C.OperatorMove] = []
     for full, empty in zip(order[: count // 2], order[::-1], strict=False):
         pair = [nodes[at] for at in sorted((full, empty))]
         rows = [at for at, name in enumerate(history.operators) if placement[name] in (pair[0].name, pair[1].name)]

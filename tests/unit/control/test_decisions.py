@@ -23,7 +23,7 @@ from tests.unit.control.model import NAME, load, observed
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_a_decision_leads_to_a_routing_with_one_owner_for_every_slot(cpu: list[float]) -> None:
     before = Routing.even(len(cpu))
-    for decision in elastic_manager.decide(observed(load(cpu, before.table())), elastic_manager.Config()):
+    for decision in elastic_manager.decide(observed(load(cpu, before.table())), elastic_manager.ElasticManagerConfig()):
         if isinstance(decision, Rescale | MoveSlots):
             after = routed(before, decision)
             assert (after.table() == moved(before.table(), decision.moves)).all()

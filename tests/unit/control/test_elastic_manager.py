@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.control.decisions import MoveSlots, Nothing, ScaleIn, ScaleOut, moved
-from headrace.control.elastic_manager import Config, decide
+from headrace.control.elastic_manager import ElasticManagerConfig, decide
 from headrace.control.observation import loads_of
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
@@ -33,7 +33,7 @@ from tests.unit.control.model import Model, load, observed, slot_costs
 )
 def test_load_aware_provisioning_reaches_the_target_in_one_step(instances: int, average: float, load_aware: int, individual: int) -> None:
     for provisioning, expected in (("load-aware", load_aware), ("individual", individual)):
-        (decision,) = decide(observed(load([average] * instances)), Config(provisioning=provisioning))
+        (decision,) = decide(observed(load([average] * instances)), ElasticManagerConfig(provisioning=provisioning))
         found = decision.instances if isinstance(decision, ScaleOut | ScaleIn) else instances
         assert found == expected
 
@@ -43,7 +43,7 @@ def steps_to_grow(provisioning: str, until: float = 15 * 0.6) -> list[tuple[int,
     model, seen = Model(np.full(SLOTS, 0.5 / SLOTS), 1), []
     while model.slot_cost.sum() < until:
         model.slot_cost = model.slot_cost + 0.02 / SLOTS
-        if model.perform(decide(model.observe(), Config(provisioning=provisioning))):
+        if model.perform(decide(model.observe(), ElasticManagerConfig(provisioning=provisioning))):
             seen.append((model.instances, float(model.loads().mean())))
     return seen
 
@@ -66,7 +66,7 @@ def test_fig_21_individual_provisioning_stays_close_to_the_upper_threshold() -> 
 
 
 def test_unneeded_instances_are_offloaded_before_they_go() -> None:
-    (decision,) = decide(observed(load([0.3, 0.4, 0.2, 0.3])), Config())
+    (decision,) = decide(observed(load([0.3, 0.4, 0.2, 0.3])), ElasticManagerConfig())
     assert isinstance(decision, ScaleIn)
     assert decision.instances == 2
     owners = moved(load([0.0] * 4).owners, decision.moves)
@@ -76,19 +76,19 @@ def test_unneeded_instances_are_offloaded_before_they_go() -> None:
 
 
 def test_an_imbalance_within_the_range_moves_slots_instead_of_buying_machines() -> None:
-    (decision,) = decide(observed(load([1.0, 0.5, 0.4])), Config())
+    (decision,) = decide(observed(load([1.0, 0.5, 0.4])), ElasticManagerConfig())
     assert isinstance(decision, MoveSlots)
 
 
 def test_all_is_well() -> None:
-    (decision,) = decide(observed(load([0.6, 0.7])), Config())
+    (decision,) = decide(observed(load([0.6, 0.7])), ElasticManagerConfig())
     assert isinstance(decision, Nothing)
     assert decision.why == "average CPU 0.650 needs 2 instances as now; CPU deviates by 0.050, not more than 0.1"
 
 
 def test_limits_hold_even_against_the_load() -> None:
-    assert isinstance(decide(observed(load([1.0, 1.0])), Config(instances_max=2))[0], Nothing)
-    (grown,) = decide(observed(load([0.7, 0.7])), Config(instances_min=3))
+    assert isinstance(decide(observed(load([1.0, 1.0])), ElasticManagerConfig(instances_max=2))[0], Nothing)
+    (grown,) = decide(observed(load([0.7, 0.7])), ElasticManagerConfig(instances_min=3))
     assert isinstance(grown, ScaleOut)
     assert "limited to 3 to 4096" in grown.why
 
@@ -96,14 +96,14 @@ def test_limits_hold_even_against_the_load() -> None:
 def test_each_operator_is_decided_on_its_own() -> None:
     quiet, busy = load([0.7]), load([0.95])
     object.__setattr__(busy, "operator", "join")
-    decisions = decide(observed(quiet, busy), Config())
+    decisions = decide(observed(quiet, busy), ElasticManagerConfig())
     assert [type(decision) for decision in decisions] == [Nothing, ScaleOut]
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(slot_costs(), st.integers(1, 30), st.sampled_from(["load-aware", "individual"]))
 def test_a_steady_load_comes_to_rest(cost: np.ndarray, instances: int, provisioning: str) -> None:
-    model, config = Model(cost, instances), Config(provisioning=provisioning)
+    model, config = Model(cost, instances), ElasticManagerConfig(provisioning=provisioning)
     for _ in range(120):
         if not model.perform(decide(model.observe(), config)):
             break
@@ -119,7 +119,7 @@ def test_a_steady_load_measured_with_noise_does_not_swing(total: float, instance
     rng, sizes, model = np.random.default_rng(seed), [instances], Model(np.full(SLOTS, total / SLOTS), instances)
     for _ in range(40):
         model.slot_cost = np.full(SLOTS, total * rng.uniform(0.97, 1.03) / SLOTS)
-        model.perform(decide(model.observe(), Config()))
+        model.perform(decide(model.observe(), ElasticManagerConfig()))
         sizes.append(model.instances)
     changes = [b - a for a, b in itertools.pairwise(sizes) if a != b]
     turns = sum(a * b < 0 for a, b in itertools.pairwise(changes))
@@ -130,7 +130,7 @@ def test_a_steady_load_measured_with_noise_does_not_swing(total: float, instance
 @given(st.floats(0.05, 20), st.integers(1, 40))
 def test_an_even_load_ends_within_the_thresholds(total: float, instances: int) -> None:
     model = Model(np.full(SLOTS, total / SLOTS), instances)
-    while model.perform(decide(model.observe(), Config())):
+    while model.perform(decide(model.observe(), ElasticManagerConfig())):
         assert len(model.changes) < 20
     assert model.loads().max() <= 0.91
     assert model.instances == 1 or model.loads().mean() * model.instances / (model.instances - 1) > 0.5, "no instance too many"
@@ -139,4 +139,4 @@ def test_an_even_load_ends_within_the_thresholds(total: float, instances: int) -
 @pytest.mark.parametrize("wrong", [{"lower": 0.7}, {"upper": 1.5}, {"provisioning": "guess"}, {"instances_min": 9, "instances_max": 8}])
 def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(QueryError, match="elastic manager: wanted"):
-        Config(**wrong)  # type: ignore[arg-type]
+        ElasticManagerConfig(**wrong)  # type: ignore[arg-type]

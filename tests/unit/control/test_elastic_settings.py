@@ -50,16 +50,16 @@ def test_every_policy_can_be_had_by_its_name_alone(policy: str) -> None:
 
 
 def test_defaults_are_those_of_the_papers() -> None:
-    manager, detector = elastic_manager.Config(), bottleneck.Config()
+    manager, detector = elastic_manager.ElasticManagerConfig(), bottleneck.BottleneckConfig()
     assert (manager.lower, manager.upper, manager.target) == (0.5, 0.9, 0.6)
     assert (detector.period_s, detector.reports, detector.threshold) == (Elastic().period_s, 2, 0.7)
 
 
 def test_thresholds_named_here_are_those_that_policies_have() -> None:
-    balancing = set(load_balancer.Config.__dataclass_fields__)
+    balancing = set(load_balancer.LoadBalancerConfig.__dataclass_fields__)
     assert set(POLICIES["load-balancer"].thresholds) == balancing
     bounds = {"instances_min", "instances_max"}
-    manager = set(elastic_manager.Config.__dataclass_fields__) - bounds - {"balancer"}
+    manager = set(elastic_manager.ElasticManagerConfig.__dataclass_fields__) - bounds - {"balancer"}
     assert set(POLICIES["elastic-manager"].thresholds) == manager | balancing
-    assert set(POLICIES["bottleneck"].thresholds) == set(bottleneck.Config.__dataclass_fields__) - bounds - {"period_s"}
-    assert set(POLICIES["rates"].thresholds) == set(rates.Config.__dataclass_fields__) - bounds
+    assert set(POLICIES["bottleneck"].thresholds) == set(bottleneck.BottleneckConfig.__dataclass_fields__) - bounds - {"period_s"}
+    assert set(POLICIES["rates"].thresholds) == set(rates.RatesConfig.__dataclass_fields__) - bounds

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.control.decisions import Nothing, ReleaseExecutors, RequestExecutors
-from headrace.control.pool import Config, Memory, PoolObservation, decide
+from headrace.control.pool import PoolConfig, PoolMemory, PoolObservation, decide
 from headrace.errors import InvariantError, QueryError
 
 
 class Pool:
     """Executors that take time to start, and a policy that keeps some ready."""
 
-    def __init__(self, config: Config) -> None:
-        self.config, self.memory = config, Memory()
+    def __init__(self, config: PoolConfig) -> None:
+        self.config, self.memory = config, PoolMemory()
         self.now_s, self.working, self.ready, self.taken = 0.0, 1, 0, 0
         self.starting: list[float] = []
         self.refused = 0
@@ -46,7 +46,7 @@ class Pool:
 
 
 def test_two_are_kept_ready_for_failures() -> None:
-    pool = Pool(Config())
+    pool = Pool(PoolConfig())
     pool.steady(20)
     assert pool.ready == 2
     pool.second(need=1)
@@ -54,7 +54,7 @@ def test_two_are_kept_ready_for_failures() -> None:
 
 
 def test_the_pool_grows_while_the_query_scales_out_fast_and_shrinks_after() -> None:
-    pool = Pool(Config())
+    pool = Pool(PoolConfig())
     pool.steady(20)
     for _ in range(30):
         pool.second(need=1)
@@ -68,24 +68,24 @@ def test_the_pool_grows_while_the_query_scales_out_fast_and_shrinks_after() -> N
 
 
 def test_what_starts_already_is_not_asked_for_again() -> None:
-    (decision,), _ = decide(PoolObservation(0.0, working=3, ready=0, starting=2), Config(), Memory())
+    (decision,), _ = decide(PoolObservation(0.0, working=3, ready=0, starting=2), PoolConfig(), PoolMemory())
     assert isinstance(decision, Nothing)
 
 
 def test_a_full_cluster_keeps_nothing_ready() -> None:
-    (decision,), _ = decide(PoolObservation(0.0, working=10, ready=0), Config(total_max=10), Memory())
+    (decision,), _ = decide(PoolObservation(0.0, working=10, ready=0), PoolConfig(total_max=10), PoolMemory())
     assert isinstance(decision, Nothing)
 
 
 def test_the_total_is_never_above_the_most_allowed() -> None:
-    (decision,), _ = decide(PoolObservation(0.0, working=9, ready=0, taken=9), Config(total_max=10), Memory())
+    (decision,), _ = decide(PoolObservation(0.0, working=9, ready=0, taken=9), PoolConfig(total_max=10), PoolMemory())
     assert isinstance(decision, RequestExecutors)
     assert decision.total == 10
 
 
 @given(st.lists(st.integers(0, 6), max_size=40), st.integers(0, 4))
 def test_whatever_happened_a_steady_load_comes_to_rest(needs: list[int], for_failures: int) -> None:
-    pool = Pool(Config(for_failures=for_failures))
+    pool = Pool(PoolConfig(for_failures=for_failures))
     for need in needs:
         pool.second(need)
     pool.steady(70)
@@ -97,19 +97,19 @@ def test_whatever_happened_a_steady_load_comes_to_rest(needs: list[int], for_fai
 
 def test_impossible_settings_and_observations_are_refused() -> None:
     with pytest.raises(QueryError, match="for_failures <= ready_max"):
-        Config(for_failures=5, ready_max=2)
+        PoolConfig(for_failures=5, ready_max=2)
     with pytest.raises(InvariantError):
         PoolObservation(0.0, working=-1, ready=0)
 
 
 def test_what_is_waited_for_comes_on_top_of_what_shall_be_ready() -> None:
     # A pool of size 0 starts executors on demand; without being told it would never start any.
-    on_demand = Config(for_failures=0, ready_max=0)
-    (decision,), _ = decide(PoolObservation(0.0, working=3, ready=0, waiting=2), on_demand, Memory())
+    on_demand = PoolConfig(for_failures=0, ready_max=0)
+    (decision,), _ = decide(PoolObservation(0.0, working=3, ready=0, waiting=2), on_demand, PoolMemory())
     assert isinstance(decision, RequestExecutors)
     assert decision.total == 5
-    (decision,), _ = decide(PoolObservation(0.0, working=3, ready=0, starting=2, waiting=2), on_demand, Memory())
+    (decision,), _ = decide(PoolObservation(0.0, working=3, ready=0, starting=2, waiting=2), on_demand, PoolMemory())
     assert isinstance(decision, Nothing)
-    (decision,), _ = decide(PoolObservation(0.0, working=3, ready=1, waiting=2), Config(for_failures=1, ready_max=4), Memory())
+    (decision,), _ = decide(PoolObservation(0.0, working=3, ready=1, waiting=2), PoolConfig(for_failures=1, ready_max=4), PoolMemory())
     assert isinstance(decision, RequestExecutors)
     assert decision.total == 6

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.control.decisions import Nothing, ScaleIn, ScaleOut
 from headrace.control.observation import Observation, OperatorLoad
-from headrace.control.rates import Config, decide
+from headrace.control.rates import RatesConfig, decide
 from headrace.errors import InvariantError, QueryError
 from headrace.ids import SLOTS, OperatorId
 
@@ -49,7 +49,7 @@ class Dataflow:
         graph = {name(i): tuple(map(name, inputs)) or (OperatorId("source"),) for i, inputs in enumerate(self.inputs)}
         return Observation(0.0, tuple(loads), graph, {OperatorId("source"): self.source})
 
-    def step(self, config: Config) -> bool:
+    def step(self, config: RatesConfig) -> bool:
         acted = False
         for i, decision in enumerate(decide(self.observe(), config)):
             if isinstance(decision, ScaleOut | ScaleIn):
@@ -76,7 +76,7 @@ def dataflows(draw: st.DrawFn) -> Dataflow:
 @settings(deadline=None)
 @given(dataflows())
 def test_one_step_is_enough_for_the_whole_query_and_the_next_changes_nothing(flow: Dataflow) -> None:
-    config = Config()
+    config = RatesConfig()
     flow.step(config)
     for size, rate, rows in zip(flow.sizes, flow.rates, flow.wanted(), strict=True):
         assert size * rate * config.target >= rows * (1 - 1e-6), "nobody is busier than wanted"
@@ -90,7 +90,7 @@ def test_a_steady_load_measured_with_noise_does_not_swing(flow: Dataflow, seed: 
     rng, source, seen = np.random.default_rng(seed), flow.source, []
     for _ in range(20):
         flow.source = source * rng.uniform(0.97, 1.03)
-        flow.step(Config())
+        flow.step(RatesConfig())
         seen.append(list(flow.sizes))
     for sizes in zip(*seen[1:], strict=True):
         changes = [(b > a) - (b < a) for a, b in itertools.pairwise(sizes) if a != b]
@@ -101,22 +101,22 @@ def test_the_order_in_which_operators_are_listed_does_not_matter() -> None:
     flow = Dataflow([100.0, 10.0, 50.0], [1.0, 2.0, 1.0], [[], [0], [1]], source=200.0, sizes=[1, 1, 1])
     seen = flow.observe()
     turned = Observation(0.0, seen.operators[::-1], seen.inputs, seen.source_rows_per_s)
-    assert decide(turned, Config()) == decide(seen, Config())[::-1]
+    assert decide(turned, RatesConfig()) == decide(seen, RatesConfig())[::-1]
 
 
 def test_a_slow_operator_hides_nothing_of_the_fast_ones_before_it() -> None:
     flow = Dataflow([1000.0, 10.0, 500.0], [1.0, 1.0, 4.0], [[], [0], [1]], source=2000.0, sizes=[1, 1, 1])
-    flow.step(Config(target=1.0))
+    flow.step(RatesConfig(target=1.0))
     assert flow.sizes == [2, 200, 4]
 
 
 def test_an_operator_that_saw_no_rows_yet_is_left_alone_one_that_gets_none_shrinks() -> None:
     idle = OperatorLoad(name(0), np.zeros(2), np.arange(SLOTS) % 2)
     graph, source = {name(0): (OperatorId("source"),)}, OperatorId("source")
-    (waiting,) = decide(Observation(0.0, (idle,), graph, {source: 5.0}), Config())
+    (waiting,) = decide(Observation(0.0, (idle,), graph, {source: 5.0}), RatesConfig())
     assert isinstance(waiting, Nothing)
     assert waiting.why == "5 rows/s wanted, but none seen yet to know the rate of an instance by"
-    (useless,) = decide(Observation(0.0, (idle,), graph, {source: 0.0}), Config())
+    (useless,) = decide(Observation(0.0, (idle,), graph, {source: 0.0}), RatesConfig())
     assert isinstance(useless, ScaleIn)
     assert useless.instances == 1
 
@@ -124,15 +124,15 @@ def test_an_operator_that_saw_no_rows_yet_is_left_alone_one_that_gets_none_shrin
 def test_a_source_of_unknown_rate_is_no_reason_to_shrink() -> None:
     idle = OperatorLoad(name(0), np.zeros(2), np.arange(SLOTS) % 2)
     with pytest.raises(InvariantError, match="a source with a rate"):
-        decide(Observation(0.0, (idle,), {name(0): (OperatorId("source"),)}), Config())
+        decide(Observation(0.0, (idle,), {name(0): (OperatorId("source"),)}), RatesConfig())
 
 
 def test_a_cycle_is_refused() -> None:
     a, b = (OperatorLoad(name(i), np.ones(1), np.zeros(SLOTS, dtype=np.int64)) for i in range(2))
     with pytest.raises(QueryError, match="without a cycle"):
-        decide(Observation(0.0, (a, b), {name(0): (name(1),), name(1): (name(0),)}), Config())
+        decide(Observation(0.0, (a, b), {name(0): (name(1),), name(1): (name(0),)}), RatesConfig())
 
 
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(QueryError, match="rates: wanted target in"):
-        Config(target=80)
+        RatesConfig(target=80)

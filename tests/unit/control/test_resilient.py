@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from headrace.control import baselines, correlation
 from headrace.control import resilient as R
 from headrace.control.network import Deployment, Node, Operator, Placement, Query
-from headrace.control.trees import random_trees
 from headrace.errors import QueryError
+from headrace.sim.trees import random_trees
 from tests.examples import examples
 
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.control.decisions import Nothing
+from headrace.control.network import NodeId
 from headrace.control.ring.messages import (
     Alive,
     Announce,
     Checkpoint,
-    Config,
     Deal,
     Help,
     Known,
@@ -23,11 +23,12 @@ from headrace.control.ring.messages import (
     Refuse,
     Report,
     RequestNode,
+    RingConfig,
     Send,
     TakeOver,
 )
 from headrace.control.ring.protocol import decide
-from headrace.control.ring.view import NodeId, Peer, RingView, even_ring
+from headrace.control.ring.view import Peer, RingView, even_ring
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from tests.examples import examples
@@ -41,9 +42,9 @@ def costs(*cpus: float) -> np.ndarray:
     return np.concatenate([part * cpu / len(part) for part, cpu in zip(parts, cpus, strict=True)])
 
 
-def ring_of(*cpus: float, zones: str = "xyz", config: Config | None = None, seed: int = 0) -> Ring:
+def ring_of(*cpus: float, zones: str = "xyz", config: RingConfig | None = None, seed: int = 0) -> Ring:
     view = even_ring([zones[i % len(zones)] for i in range(len(cpus))])
-    return Ring(view, costs(*cpus), config or Config(), seed, zones)
+    return Ring(view, costs(*cpus), config or RingConfig(), seed, zones)
 
 
 def test_fig_10_the_next_node_takes_half_of_the_interval_of_one_that_is_overloaded() -> None:
@@ -98,7 +99,7 @@ def test_fig_12_a_node_with_little_to_do_leaves_it_to_a_neighbour_with_little_to
 
 
 def test_a_ring_full_of_idle_nodes_shrinks_to_what_the_copies_need() -> None:
-    ring = ring_of(*[0.01] * 12, config=Config(replicas=2))
+    ring = ring_of(*[0.01] * 12, config=RingConfig(replicas=2))
     ring.run(400)
     assert_settled(ring)
     assert len(ring.members()) == 3
@@ -134,11 +135,11 @@ def test_a_failed_node_is_taken_over_by_the_next_one_that_holds_its_copy() -> No
 def test_rows_that_waited_for_a_take_over_are_no_reason_to_ask_for_help_at_once() -> None:
     view = even_ring("xyz")
     node = Node(view.peers[1], view, heard_s={NodeId("n0"): 0.0}, probing_since_s=6.0)
-    said, node = decide(Report(7.0, 5000.0, 1.0), Config(), node)
+    said, node = decide(Report(7.0, 5000.0, 1.0), RingConfig(), node)
     assert any(isinstance(each, TakeOver) for each in said)
     for at_s in (8.0, 16.0, 18.0):
         alive = Checkpoint(NodeId("n2"), at_s, node.view.digest)
-        said, node = decide(Report(at_s, 5000.0, 1.0, checkpoints=(alive,)), Config(), node)
+        said, node = decide(Report(at_s, 5000.0, 1.0, checkpoints=(alive,)), RingConfig(), node)
         asks = any(isinstance(each, Send) and isinstance(each.message, Help) for each in said)
         assert asks == (at_s > 17.0)
 
@@ -146,7 +147,7 @@ def test_rows_that_waited_for_a_take_over_are_no_reason_to_ask_for_help_at_once(
 @pytest.mark.parametrize("replicas", [1, 2, pytest.param(3, marks=pytest.mark.extra)])
 def test_as_many_neighbours_as_there_are_replicas_may_fail_at_once(replicas: int) -> None:
     for first in range(8):
-        ring = ring_of(*[0.55] * 8, config=Config(replicas=replicas))
+        ring = ring_of(*[0.55] * 8, config=RingConfig(replicas=replicas))
         ring.run(10)
         ring.kill(*(NodeId(f"n{(first + i) % 8}") for i in range(replicas)))
         ring.run(60)
@@ -160,7 +161,7 @@ def test_as_many_neighbours_as_there_are_replicas_may_fail_at_once(replicas: int
 
 @pytest.mark.parametrize(("nodes", "replicas"), [(12, 1), (12, 2), (12, 3)])
 def test_in_the_best_case_n_r_by_r_plus_1_nodes_may_fail_at_once(nodes: int, replicas: int) -> None:
-    ring = ring_of(*[0.51] * nodes, config=Config(replicas=replicas))
+    ring = ring_of(*[0.51] * nodes, config=RingConfig(replicas=replicas))
     ring.run(10)
     dead = [NodeId(f"n{i}") for i in range(nodes) if (i + 1) % (replicas + 1)]
     assert len(dead) == nodes * replicas // (replicas + 1)
@@ -202,10 +203,10 @@ def test_a_node_taken_for_dead_is_told_so_when_its_checkpoints_come_again() -> N
     whole = even_ring("xyz")
     view = whole.merged(gone=[NodeId("n0")])
     zombie = Checkpoint(NodeId("n0"), 8.5, whole.digest)
-    said, _ = decide(Report(9.0, 0.0, 0.6, checkpoints=(zombie,)), Config(), Node(view.peers[0], view))
-    told = [each.message for each in said if isinstance(each, Send) and each.to == "n0"]
-    assert told == [Announce(view.peers[0], (NodeId("n0"),))]
-    _, gone = decide(Received(9.1, view.peers[0].node, told[0]), Config(), Node(whole.peers[0], whole))
+    said, _ = decide(Report(9.0, 0.0, 0.6, checkpoints=(zombie,)), RingConfig(), Node(view.peers[0], view))
+    sent = [each.message for each in said if isinstance(each, Send) and each.to == "n0"]
+    assert sent == [Announce(view.peers[0], (NodeId("n0"),))]
+    _, gone = decide(Received(9.1, view.peers[0].node, sent[0]), RingConfig(), Node(whole.peers[0], whole))
     assert not gone.joined
 
 
@@ -214,9 +215,9 @@ def test_who_missed_an_announcement_learns_it_by_its_next_checkpoint() -> None:
     new = old.merged([Peer(NodeId("n1"), 700, "y", version=1)])
     ahead, behind = Node(new.peers[0], new, learnt_s=0.0), Node(old.peers[2], old)
     late = Checkpoint(NodeId("n2"), 2.0, old.digest)
-    said, _ = decide(Report(2.5, 0.0, 0.6, checkpoints=(late,)), Config(), ahead)
+    said, _ = decide(Report(2.5, 0.0, 0.6, checkpoints=(late,)), RingConfig(), ahead)
     (known,) = [each.message for each in said if isinstance(each, Send) and isinstance(each.message, Known)]
-    _, behind = decide(Received(2.6, NodeId("n0"), known), Config(), behind)
+    _, behind = decide(Received(2.6, NodeId("n0"), known), RingConfig(), behind)
     assert behind.view == new
 
 
@@ -235,21 +236,21 @@ def test_two_who_know_different_rings_and_hear_no_checkpoints_of_each_other_lear
     whole = even_ring("xyxy")
     one, other = whole.merged(gone=[NodeId("n1")]), whole.merged(gone=[NodeId("n3")])
     n0, n2 = Node(whole.peers[0], other), Node(whole.peers[2], one)
-    said, _ = decide(Received(9.0, n2.me.node, Probe(one.digest)), Config(), n0)
+    said, _ = decide(Received(9.0, n2.me.node, Probe(one.digest)), RingConfig(), n0)
     answers = [each.message for each in said if isinstance(each, Send)]
     assert answers[:2] == [Alive(), Known(other)]
-    _, n2 = decide(Received(9.1, n0.me.node, Known(other)), Config(), n2)
+    _, n2 = decide(Received(9.1, n0.me.node, Known(other)), RingConfig(), n2)
     assert [peer.node for peer in n2.view.peers] == ["n0", "n2"]
 
 
 def test_one_who_leaves_asks_others_when_its_taker_says_nothing() -> None:
     view = even_ring("xyzx")
     leaving = Node(view.peers[0], view, deal=Deal("ceded", 0.0, NodeId("n1"), token=0, leaving=True))
-    told = set()
+    sent = set()
     for at_s in (11.0, 21.0, 31.0):
-        said, leaving = decide(Report(at_s, 0.0, 0.0), Config(), leaving)
-        told |= {each.to for each in said if isinstance(each, Send) and isinstance(each.message, Known)}
-    assert told == {"n1", "n2", "n3"}
+        said, leaving = decide(Report(at_s, 0.0, 0.0), RingConfig(), leaving)
+        sent |= {each.to for each in said if isinstance(each, Send) and isinstance(each.message, Known)}
+    assert sent == {"n1", "n2", "n3"}
 
 
 def test_a_quiet_ring_says_nothing() -> None:
@@ -277,7 +278,7 @@ def test_views_that_know_the_same_have_the_same_digest_however_they_came_to_it(e
 def test_a_node_asks_only_when_both_queue_and_cpu_are_high() -> None:
     view = even_ring("xyz")
     for queue, cpu, asks in [(5000, 0.5, False), (10, 0.95, False), (1000, 0.8, True)]:
-        said, _ = decide(Report(0.0, queue, cpu), Config(), Node(view.peers[0], view))
+        said, _ = decide(Report(0.0, queue, cpu), RingConfig(), Node(view.peers[0], view))
         assert any(isinstance(each, Send) and isinstance(each.message, Help) for each in said) == asks
 
 
@@ -285,7 +286,7 @@ def test_a_node_asks_only_when_both_queue_and_cpu_are_high() -> None:
 @given(slot_costs(total_max=6.0), st.integers(1, 10), st.integers(1, 3), st.integers(0, 2**31))
 def test_a_steady_load_comes_to_rest_and_no_slot_ever_has_two_owners(cost: np.ndarray, nodes: int, replicas: int, seed: int) -> None:
     """Messages are delayed, reordered and doubled."""
-    ring = Ring(even_ring("xyz"[i % 3] for i in range(nodes)), cost, Config(replicas=replicas), seed)
+    ring = Ring(even_ring("xyz"[i % 3] for i in range(nodes)), cost, RingConfig(replicas=replicas), seed)
     ring.doubled_share, ring.strict = 0.1, True
     ring.run(300, every_s=2.0)
     before = [(node, ring.nodes[node].me) for node in ring.members()]
@@ -304,7 +305,7 @@ def test_whatever_is_lost_and_whoever_dies_the_arcs_are_a_partition_in_the_end(
     nodes: int, replicas: int, seed: int, data: st.DataObject
 ) -> None:
     rng = np.random.default_rng(seed)
-    ring = Ring(even_ring("xyz"[i % 3] for i in range(nodes)), rng.random(SLOTS) / SLOTS * nodes, Config(replicas=replicas), seed)
+    ring = Ring(even_ring("xyz"[i % 3] for i in range(nodes)), rng.random(SLOTS) / SLOTS * nodes, RingConfig(replicas=replicas), seed)
     ring.lost_share, ring.doubled_share = 0.05, 0.05
     for _ in range(data.draw(st.integers(1, 5))):
         ring.run(data.draw(st.integers(1, 30)))
@@ -321,7 +322,7 @@ def test_whatever_is_lost_and_whoever_dies_the_arcs_are_a_partition_in_the_end(
 @settings(max_examples=examples(10), deadline=None)
 @given(slot_costs(total_max=6.0), st.integers(4, 10), st.integers(1, 3), st.integers(0, 2**31))
 def test_wherever_the_moves_led_r_neighbours_may_fail_and_nothing_is_lost(cost: np.ndarray, nodes: int, replicas: int, seed: int) -> None:
-    ring = Ring(even_ring("xyz"[i % 3] for i in range(nodes)), cost, Config(replicas=replicas), seed)
+    ring = Ring(even_ring("xyz"[i % 3] for i in range(nodes)), cost, RingConfig(replicas=replicas), seed)
     ring.run(200, every_s=2.0)
     order = [peer.node for peer in ring.nodes[ring.members()[0]].view.peers]
     first = seed % len(order)
@@ -338,22 +339,22 @@ def test_wherever_the_moves_led_r_neighbours_may_fail_and_nothing_is_lost(cost: 
 
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(QueryError, match="ring: wanted cpu_merged"):
-        Config(cpu_merged=0.78)
+        RingConfig(cpu_merged=0.78)
     with pytest.raises(QueryError, match="replicas"):
-        Config(replicas=0)
+        RingConfig(replicas=0)
 
 
 def test_a_busy_node_refuses_without_saying_that_the_ring_is_full() -> None:
     view = even_ring("xyz")
     node = Node(view.peers[1], view, rest_until_s=100.0)
-    said, _ = decide(Received(5.0, NodeId("n0"), Help((NodeId("n0"),), 0.95, 0.4, 5.0)), Config(), node)
+    said, _ = decide(Received(5.0, NodeId("n0"), Help((NodeId("n0"),), 0.95, 0.4, 5.0)), RingConfig(), node)
     assert Send(NodeId("n0"), Refuse(False, 5.0)) in said
 
 
 def test_a_late_answer_is_not_taken_for_the_answer_to_another_question() -> None:
     view = even_ring("xyz")
-    _, node = decide(Report(50.0, 5000, 0.95), Config(), Node(view.peers[0], view))
-    said, node = decide(Received(50.1, NodeId("n1"), Refuse(True, 20.0)), Config(), node)
+    _, node = decide(Report(50.0, 5000, 0.95), RingConfig(), Node(view.peers[0], view))
+    said, node = decide(Received(50.1, NodeId("n1"), Refuse(True, 20.0)), RingConfig(), node)
     assert not any(isinstance(each, RequestNode) for each in said)
-    said, node = decide(Received(50.2, NodeId("n1"), Refuse(True, 50.0)), Config(), node)
+    said, node = decide(Received(50.2, NodeId("n1"), Refuse(True, 50.0)), RingConfig(), node)
     assert any(isinstance(each, RequestNode) for each in said)

@@ -15,10 +15,10 @@ from headrace.control.shedding import plan as P
 from headrace.control.shedding.fit import FeasibleInputs, FitConfig
 from headrace.control.shedding.gossip import plan_by_messages
 from headrace.control.shedding.groups import groups_of, plan_by_tables
-from headrace.control.shedding.networks import growing_imbalance, table_1
 from headrace.control.shedding.program import Program
 from headrace.control.shedding.quadtree import SolverConfig, plan_ahead
 from headrace.errors import QueryError
+from headrace.sim.networks import growing_imbalance, table_1
 from tests.examples import examples
 from tests.unit.control.test_shedding_solver import F, check, exact, lookup_s, lost, random_network
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from headrace.control.network import Arc, Deployment, Node, Operator, Query
 from headrace.control.shedding import plan as P
-from headrace.control.shedding.networks import IMBALANCES, growing_imbalance, table_1
 from headrace.control.shedding.program import Program
 from headrace.control.shedding.quadtree import SolverConfig, Workload, plan_ahead
 from headrace.errors import QueryError
+from headrace.sim.networks import IMBALANCES, fair_share, growing_imbalance, table_1
 from tests.examples import examples
 
 
@@ -45,8 +45,8 @@ def test_table_1(row: str) -> None:
     arriving = P.flows(deployment.query, (1.0, 1.0), keep)
     costs = {node: [each.cost for each in deployment.query.operators if each.name.startswith(node)] for node in ("node0", "node1")}
     at_a = [arriving[Arc(f"in{path}", f"node0.path{path}")] for path in range(2)]
-    served = P.fair_share(at_a, costs["node0"], 1.0)
-    results = P.fair_share(served, costs["node1"], 1.0)
+    served = fair_share(at_a, costs["node0"], 1.0)
+    results = fair_share(served, costs["node1"], 1.0)
     assert exact(at_a) == list(reduced)
     assert exact([P.loads_of(deployment, arriving)["node0"]]) == [a_load]
     assert exact(list(served)) == list(a_throughput)

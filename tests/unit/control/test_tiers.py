@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 
 from headrace.control import elastic_manager
 from headrace.control.decisions import Decision, MoveSlots, Nothing, ScaleOut, Shed, moved
-from headrace.control.tiers import Config, Memory, decide
+from headrace.control.tiers import TiersConfig, TiersMemory, decide
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from tests.examples import examples
 from tests.unit.control.model import NAME, Loop, even, load, observed, slot_costs
 
-CALM = Config(manager=elastic_manager.Config(lower=0.0))
+CALM = TiersConfig(manager=elastic_manager.ElasticManagerConfig(lower=0.0))
 
 
-def drive(loop: Loop, config: Config, seconds: int, memory: Memory | None = None) -> tuple[list[tuple[float, Decision]], Memory]:
-    memory, acts = memory or Memory(), []
+def drive(
+    loop: Loop, config: TiersConfig, seconds: int, memory: TiersMemory | None = None
+) -> tuple[list[tuple[float, Decision]], TiersMemory]:
+    memory, acts = memory or TiersMemory(), []
     for _ in range(seconds):
         decisions, memory = decide(loop.observe(), config, memory)
         loop.perform(decisions)
@@ -28,9 +30,9 @@ def drive(loop: Loop, config: Config, seconds: int, memory: Memory | None = None
 
 
 def test_each_tier_looks_in_its_own_period() -> None:
-    memory, looks = Memory(), []
+    memory, looks = TiersMemory(), []
     for second in range(61):
-        _, memory = decide(observed(load([0.6, 0.6]), at_s=float(second)), Config(), memory)
+        _, memory = decide(observed(load([0.6, 0.6]), at_s=float(second)), TiersConfig(), memory)
         looks.append(memory.operators[NAME].looked_s)
     assert {int(local) for local, _, _ in looks} == set(range(61))
     assert {int(neighbourhood) for _, neighbourhood, _ in looks} == set(range(0, 61, 5))
@@ -54,12 +56,12 @@ def test_no_slot_leaves_its_zone_by_the_neighbourhood() -> None:
     assert (owners[even(4) == 1] == 1).all(), "the other zone is balanced enough"
 
 
-def _due_now(neighbourhood: bool = False, whole: bool = False) -> Memory:
+def _due_now(neighbourhood: bool = False, whole: bool = False) -> TiersMemory:
     far = float("-inf")
-    _, memory = decide(observed(load([0.5] * 4), at_s=-1.0), CALM, Memory())
+    _, memory = decide(observed(load([0.5] * 4), at_s=-1.0), CALM, TiersMemory())
     state = memory.operators[NAME]
     looked = (state.looked_s[0], far if neighbourhood else state.looked_s[1], far if whole else state.looked_s[2])
-    return Memory({NAME: type(state)(looked)})
+    return TiersMemory({NAME: type(state)(looked)})
 
 
 def test_when_two_would_act_the_wider_one_does() -> None:
@@ -73,7 +75,7 @@ def test_when_two_would_act_the_wider_one_does() -> None:
 
 def test_an_overload_that_stays_calls_the_next_tier_before_its_time() -> None:
     loop = Loop(np.full(SLOTS, 3.0 / SLOTS), 2)
-    acts, _ = drive(loop, Config(), 60)
+    acts, _ = drive(loop, TiersConfig(), 60)
     first_s, first = acts[0]
     assert isinstance(first, ScaleOut)
     assert first_s < 15, "not after half a minute"
@@ -86,7 +88,7 @@ def test_after_a_move_nobody_acts_until_the_reports_are_new() -> None:
     memory = _due_now(whole=True)
     acts = []
     for second in range(6):
-        (decision,), memory = decide(observed(busy, at_s=float(second)), Config(), memory)
+        (decision,), memory = decide(observed(busy, at_s=float(second)), TiersConfig(), memory)
         acts.append(type(decision).__name__)
     assert acts[:5] == ["ScaleOut", "Nothing", "Nothing", "Nothing", "Nothing"]
 
@@ -94,7 +96,7 @@ def test_after_a_move_nobody_acts_until_the_reports_are_new() -> None:
 def test_rows_are_shed_only_where_that_is_allowed_and_only_until_the_query_has_grown() -> None:
     for allowed in (False, True):
         loop = Loop(np.full(SLOTS, 4.0 / SLOTS), 2)
-        acts, _ = drive(loop, Config(shed=allowed), 90)
+        acts, _ = drive(loop, TiersConfig(shed=allowed), 90)
         shed = [act for _, act in acts if isinstance(act, Shed)]
         assert bool(shed) == allowed
         assert (loop.keep == 1).all()
@@ -106,7 +108,7 @@ def test_rows_are_shed_only_where_that_is_allowed_and_only_until_the_query_has_g
 
 def test_what_is_shed_does_not_hide_the_load_from_the_wider_tiers() -> None:
     loop = Loop(np.full(SLOTS, 4.0 / SLOTS), 2)
-    drive(loop, Config(shed=True), 90)
+    drive(loop, TiersConfig(shed=True), 90)
     assert loop.instances >= 5
 
 
@@ -115,7 +117,7 @@ def test_what_is_shed_does_not_hide_the_load_from_the_wider_tiers() -> None:
 def test_a_steady_load_comes_to_rest(cost: np.ndarray, instances: int, shed: bool, zones: str) -> None:
     loop = Loop(cost, instances)
     loop.zones = zones
-    config = Config(shed=shed)
+    config = TiersConfig(shed=shed)
     _, memory = drive(loop, config, 300)
     acts, _ = drive(loop, config, 120, memory)
     assert acts == []
@@ -123,4 +125,4 @@ def test_a_steady_load_comes_to_rest(cost: np.ndarray, instances: int, shed: boo
 
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(QueryError, match="local_s <= neighbourhood_s <= global_s"):
-        Config(neighbourhood_s=60.0)
+        TiersConfig(neighbourhood_s=60.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.control.ring.messages import Config
+from headrace.control.ring.messages import RingConfig
 from headrace.sim import model, workload
 from headrace.sim.scenarios import floe_balance, floe_failures, floe_hour
 from headrace.sim.scenarios.floe_balance import WORDS_PER_S, simulate
@@ -25,7 +25,7 @@ def test_fig_6_balances_around_the_ring_scales_out_and_replays_less_with_frequen
 
 def test_fig_6b_the_ring_shrinks_again_when_the_rate_falls() -> None:
     rate = workload.steps((0.0, 3_000.0), (5.0, 7_000.0), (25.0, 1_500.0))
-    found = simulate(rate, 100.0, 3, Config(nodes_min=2), seed=1, spare=6, tick_s=0.1)
+    found = simulate(rate, 100.0, 3, RingConfig(nodes_min=2), seed=1, spare=6, tick_s=0.1)
     kinds = [change.kind for change in found.ring.changes]
     assert "scale out" in kinds
     assert "scale in" in kinds
@@ -72,7 +72,7 @@ def test_a_failed_node_costs_only_what_came_since_its_last_checkpoint() -> None:
     fault = (model.Fault(20.0, machines=(1,)),)
     rows = {}
     for checkpoint_s in (1.0, 4.0):
-        config = Config(nodes_min=4, silence_s=2.5 * checkpoint_s)
+        config = RingConfig(nodes_min=4, silence_s=2.5 * checkpoint_s)
         found = simulate(workload.constant(WORDS_PER_S), 50.0, 4, config, 1, checkpoint_s=checkpoint_s, faults=fault, tick_s=0.1)
         (taken,) = [change for change in found.ring.changes if change.kind == "take-over"]
         rows[checkpoint_s] = taken.rows_replayed

@@ -10,11 +10,11 @@ import itertools
 from dataclasses import replace
 
 from headrace.control.decisions import Nothing
+from headrace.control.network import NodeId
 from headrace.control.ring import handing
 from headrace.control.ring.cuts import cut, is_light, is_overloaded
 from headrace.control.ring.messages import Accept, Deal, Help, Leave, Refuse, RequestNode
 from headrace.control.ring.turn import Turn
-from headrace.control.ring.view import NodeId
 
 
 def consider(turn: Turn) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 
+from headrace.control.network import NodeId
 from headrace.control.ring.messages import Alive, Announce, Holding, Known, Probe, Ship, Shipment, TakeOver
 from headrace.control.ring.turn import Turn
-from headrace.control.ring.view import Arc, NodeId, Peer, RingView
+from headrace.control.ring.view import Arc, Peer, RingView
 
 
 def hear_checkpoints(turn: Turn) -> None:
@@ -28,7 +29,7 @@ def hear_checkpoints(turn: Turn) -> None:
     for each in node.load.checkpoints:
         # One that came just after this node learnt something was sent before its sender could learn it too.
         if each.digest != node.view.digest and each.at_s > node.learnt_s + turn.config.answer_s:
-            tell(turn, each.sender)
+            send_view(turn, each.sender)
 
 
 def _watched(turn: Turn) -> tuple[Peer, ...]:
@@ -36,7 +37,7 @@ def _watched(turn: Turn) -> tuple[Peer, ...]:
     return turn.node.view.before(turn.id, turn.config.replicas)
 
 
-def tell(turn: Turn, to: NodeId) -> None:
+def send_view(turn: Turn, to: NodeId) -> None:
     """What this node knows; only that it is gone, to one who was taken for dead and does not know it."""
     view = turn.node.view
     turn.send(to, Announce(turn.node.me, (to,)) if to in view.gone else Known(view))
@@ -45,7 +46,7 @@ def tell(turn: Turn, to: NodeId) -> None:
 def on_known(turn: Turn, sender: NodeId, message: Known) -> None:
     turn.adopt(turn.node.view.merged(message.view.peers, message.view.gone))
     if turn.node.joined and turn.node.view.digest != message.view.digest:
-        tell(turn, sender)
+        send_view(turn, sender)
 
 
 def repair(turn: Turn) -> None:
@@ -129,7 +130,7 @@ def hear(turn: Turn, sender: NodeId) -> None:
 def on_probe(turn: Turn, sender: NodeId, message: Probe) -> None:
     turn.send(sender, Alive())
     if message.digest != turn.node.view.digest:
-        tell(turn, sender)
+        send_view(turn, sender)
 
 
 def watch(turn: Turn) -> None:

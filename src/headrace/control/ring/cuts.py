@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.control.observation import Floats
-from headrace.control.ring.messages import Config, Report
+from headrace.control.ring.messages import Report, RingConfig
 from headrace.control.ring.view import Arc
 from headrace.ids import SLOTS
 
@@ -13,11 +13,11 @@ USEFUL = (0.1, 0.9)
 """Half of an interval is moved if it carries such a part of the load."""
 
 
-def is_overloaded(load: Report, config: Config) -> bool:
+def is_overloaded(load: Report, config: RingConfig) -> bool:
     return load.queue_rows >= config.queue_high and load.cpu >= config.cpu_high
 
 
-def is_light(load: Report, config: Config) -> bool:
+def is_light(load: Report, config: RingConfig) -> bool:
     return load.queue_rows <= config.queue_low and load.cpu <= config.cpu_low
 
 

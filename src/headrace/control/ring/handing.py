@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headrace.control.network import NodeId
 from headrace.control.ring import copies
 from headrace.control.ring.cuts import cut
 from headrace.control.ring.messages import Announce, Deal, Grant, Return
 from headrace.control.ring.turn import Turn
-from headrace.control.ring.view import Arc, NodeId, RingView
+from headrace.control.ring.view import Arc, RingView
 
 
 def hand_over(turn: Turn, deal: Deal) -> None:

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 
 from headrace.control.checks import ascending, between
 from headrace.control.decisions import Decision
+from headrace.control.network import NodeId
 from headrace.control.observation import Floats
-from headrace.control.ring.view import Arc, NodeId, Peer, RingView
+from headrace.control.ring.view import Arc, Peer, RingView
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 
 
 @dataclass(frozen=True)
-class Config:
+class RingConfig:
     """Thresholds have no values in the paper, but the eviction's; these are ours, with the reason."""
 
     queue_high: float = 1000.0

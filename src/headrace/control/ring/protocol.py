@@ -34,13 +34,13 @@ Where this departs from the paper:
 from __future__ import annotations
 
 from headrace.control.decisions import Decision
+from headrace.control.network import NodeId
 from headrace.control.ring import asking, copies, handing
 from headrace.control.ring.cuts import is_light, is_overloaded
 from headrace.control.ring.messages import (
     Accept,
     Alive,
     Announce,
-    Config,
     Event,
     Grant,
     Help,
@@ -54,19 +54,19 @@ from headrace.control.ring.messages import (
     Refuse,
     Report,
     Return,
+    RingConfig,
     Send,
     Ship,
 )
 from headrace.control.ring.turn import Turn, changed
-from headrace.control.ring.view import NodeId
 
 
-def decide(event: Event, config: Config, node: Node) -> tuple[tuple[Send | Decision, ...], Node]:
+def decide(event: Event, config: RingConfig, node: Node) -> tuple[tuple[Send | Decision, ...], Node]:
     """What a node says and does when something happens.
 
     >>> from headrace.control.ring.view import even_ring
     >>> view = even_ring(["x", "y"])
-    >>> said, node = decide(Report(3.0, queue_rows=5000, cpu=0.95), Config(), Node(view.peers[0], view))
+    >>> said, node = decide(Report(3.0, queue_rows=5000, cpu=0.95), RingConfig(), Node(view.peers[0], view))
     >>> [(each.to, each.message) for each in said if isinstance(each, Send) and isinstance(each.message, Help)]
     [('n1', Help(path=('n0',), cpu=0.95, moved_cpu=0.475, asked_s=3.0))]
     """
@@ -96,7 +96,7 @@ def _on_report(turn: Turn, report: Report) -> None:
     asking.consider(turn)
 
 
-def _is_calm(node: Node, load: Report, config: Config) -> bool:
+def _is_calm(node: Node, load: Report, config: RingConfig) -> bool:
     """Whether nothing is under way, everybody it watches speaks and knows the same ring, and the load asks for nothing.
 
     Most reports are such, and all that follows would find nothing to do; an hour of a thousand nodes has nearly two million of them.
@@ -131,7 +131,7 @@ def _expire(turn: Turn) -> None:
         elif waited_s > config.patience_s:
             # Its taker may be dead and the announcement of that lost; somebody else will know. One after the other is asked.
             others = list(node.view.clockwise(turn.id))
-            copies.tell(turn, others[int(waited_s // config.patience_s) % len(others)].node)
+            copies.send_view(turn, others[int(waited_s // config.patience_s) % len(others)].node)
     elif waited_s > (config.patience_s if deal.stage == "asking" else config.provision_s):
         turn.drop()
 

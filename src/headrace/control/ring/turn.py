@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.control.decisions import Decision
-from headrace.control.ring.messages import Accept, Announce, Config, Deal, Left, Message, Node, Refuse, Send
-from headrace.control.ring.view import NodeId, Peer, RingView
+from headrace.control.network import NodeId
+from headrace.control.ring.messages import Accept, Announce, Deal, Left, Message, Node, Refuse, RingConfig, Send
+from headrace.control.ring.view import Peer, RingView
 
 
 def changed(node: Node, fields: Mapping[str, Any]) -> Node:
@@ -22,7 +23,7 @@ def changed(node: Node, fields: Mapping[str, Any]) -> Node:
 
 
 class Turn:
-    def __init__(self, node: Node, config: Config, at_s: float) -> None:
+    def __init__(self, node: Node, config: RingConfig, at_s: float) -> None:
         self.node, self.config, self.at_s = node, config, at_s
         self.out: list[Send | Decision] = []
 

@@ -13,16 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import NewType
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from headrace.control.network import NodeId
 from headrace.control.observation import Owners
 from headrace.errors import require
 from headrace.ids import SLOTS
-
-NodeId = NewType("NodeId", str)
 
 
 @dataclass(frozen=True)

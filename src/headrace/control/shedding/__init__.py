@@ -5,5 +5,4 @@ program.py    the linear program: the best plan for given rates
 quadtree.py   Solver and Solver-W: plans in advance for a space of rates, within an error bound
 fit.py        FIT: feasible input tables, merged upstream, by one coordinator
 gossip.py     the same tables by messages between the nodes
-networks.py   the networks of the paper's Table 1 and Fig. 8
 """

@@ -198,7 +198,7 @@ def _best_rows(table: Table) -> Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PartTable:
     """The finished table of one part of the network, ready for look-up."""
 
     query: Query
@@ -253,13 +253,13 @@ class FeasibleInputs:
     """All finished tables: plans in advance for every combination of rates."""
 
     deployment: Deployment
-    parts: tuple[Part, ...]
+    parts: tuple[PartTable, ...]
 
     @classmethod
     def of(cls, deployment: Deployment, tables: Iterable[Table]) -> FeasibleInputs:
         ordered = sorted(tables, key=lambda each: each.arcs)
         first_ids = itertools.accumulate((len(each.flows) for each in ordered), initial=0)
-        parts = tuple(Part(deployment.query, table, first) for table, first in zip(ordered, first_ids, strict=False))
+        parts = tuple(PartTable(deployment.query, table, first) for table, first in zip(ordered, first_ids, strict=False))
         for part in parts:
             # Built here, in advance, not at the first overload.
             require(part.cells.size > 0, "a table can be looked up")

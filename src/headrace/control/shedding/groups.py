@@ -43,9 +43,10 @@ class Group:
 def groups_of(deployment: Deployment) -> tuple[Group, ...]:
     """Each after those that feed it.
 
-    >>> from headrace.control.shedding.networks import table_1
-    >>> [(group.name, group.depth) for group in groups_of(table_1())]
-    [('node0', 0), ('node1', 1)]
+    >>> from headrace.control.network import Node, Query
+    >>> query = Query(("a",), (Operator("f", ("a",)), Operator("g", ("f",))))
+    >>> [(group.name, group.depth) for group in groups_of(Deployment(query, (Node("m"), Node("n")), {"f": "m", "g": "n"}))]
+    [('m', 0), ('n', 1)]
     """
     names = [node.name for node in deployment.nodes]
     feeds = np.zeros((len(names), len(names)), dtype=np.int8)
@@ -81,11 +82,11 @@ def _depths(members: Mapping[int, Sequence[Operator]]) -> dict[int, int]:
 def plan_by_tables(deployment: Deployment, top: Sequence[float], config: FitConfig | None = None) -> FeasibleInputs:
     """All tables, built by a coordinator. `top` are the highest rates of the sources that are worth a row.
 
-    >>> from headrace.control.shedding.networks import table_1
-    >>> tables = plan_by_tables(table_1(), (1.0, 1.0), FitConfig(epsilon=0.2))
-    >>> decision = tables.choose((1.0, 1.0))
-    >>> [round(decision.inputs[arc], 12) for arc in sorted(decision.inputs)]
-    [0.2, 0.4]
+    >>> from headrace.control.network import Node, Query
+    >>> query = Query(("a",), (Operator("f", ("a",), cost=2),))
+    >>> tables = plan_by_tables(Deployment(query, (Node("n"),), {"f": "n"}), (1.0,), FitConfig(epsilon=0.1))
+    >>> [round(share, 12) for share in tables.choose((1.0,)).inputs.values()]
+    [0.5]
     """
     groups = groups_of(deployment)
     workshop = Workshop(deployment.nodes, deployment.placement, config or FitConfig())

@@ -54,9 +54,11 @@ class Program:
     def solve(self, rates: Sequence[float], plan: PlanId = ANY) -> Plan:
         """The best plan for these rates of the sources.
 
-        >>> from headrace.control.shedding.networks import table_1
-        >>> round(Program(table_1()).solve((1.0, 1.0)).quality, 6)
-        0.6
+        >>> from headrace.control.network import Node, Operator, Query
+        >>> query = Query(("a",), (Operator("f", ("a",), cost=2),))
+        >>> plan = Program(Deployment(query, (Node("n"),), {"f": "n"})).solve((1.0,))
+        >>> plan.keep, plan.quality
+        ({Arc(stream='a', operator='f'): 0.5}, 0.5)
         """
         query = self.deployment.query
         expect(len(rates) == len(query.sources), "Program", f"{len(query.sources)} rates", tuple(rates))

@@ -110,10 +110,11 @@ def plan_ahead(
 ) -> PlanTree:
     """Solver, or Solver-W where a workload is given.
 
-    >>> from headrace.control.shedding.networks import table_1
-    >>> tree = plan_ahead(table_1(), (1.0, 1.0))
-    >>> decision = tree.choose((0.9, 0.8))
-    >>> tree.plan(decision.plans[0]).quality >= 0.6 * 0.9
+    >>> from headrace.control.network import Node, Operator, Query
+    >>> query = Query(("a",), (Operator("f", ("a",), cost=2),))
+    >>> tree = plan_ahead(Deployment(query, (Node("n"),), {"f": "n"}), top=(2.0,))
+    >>> decision = tree.choose((1.5,))
+    >>> tree.plan(decision.plans[0]).quality >= 0.5 * 0.9
     True
     """
     config = config or SolverConfig()

@@ -1,29 +1,25 @@
-"""No row is lost: at every operator, what arrived was processed, waits, or was discarded on purpose; and what one puts out, others get."""
+"""No row is lost: rows that arrived were processed, wait, or were discarded on purpose; and rows that were sent arrived."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headrace.ids import OperatorId
-
-if TYPE_CHECKING:
-    from headrace.sim.simulator import Simulator
+from headrace.sim.world import World
 
 TOLERANCE = 1e-6
-"""Of all rows: sums of many floating point numbers."""
+"""As a share of all rows. Sums of many floating point numbers are not exact."""
 
 
-def tuples(sim: Simulator) -> None:
-    for name, stage in sim.stages.items():
+def tuples(world: World) -> None:
+    for name, stage in world.stages.items():
         waiting = float(stage.queues.waiting.sum())
         there = stage.rows_done + waiting + stage.rows_discarded
         if abs(stage.rows_arrived - there) > TOLERANCE * max(stage.rows_arrived, 1.0):
             there_is = f"{stage.rows_done:.1f} were processed, {waiting:.1f} wait, {stage.rows_discarded:.1f} were discarded"
-            sim.violate("tuples", f"{name}: of {stage.rows_arrived:.1f} rows {there_is}")
-        sent = sum(_sent(sim, source) * part for source, part in stage.operator.inputs.items())
+            world.violate("tuples", f"{name}: of {stage.rows_arrived:.1f} rows {there_is}")
+        sent = sum(_sent(world, source) * part for source, part in stage.operator.inputs.items())
         if abs(sent - stage.rows_arrived) > TOLERANCE * max(sent, 1.0):
-            sim.violate("tuples", f"{name}: {sent:.1f} rows were sent, {stage.rows_arrived:.1f} arrived")
+            world.violate("tuples", f"{name}: {sent:.1f} rows were sent, {stage.rows_arrived:.1f} arrived")
 
 
-def _sent(sim: Simulator, name: str) -> float:
-    return sim.rows_offered[name] if name in sim.rows_offered else sim.stages[OperatorId(name)].rows_out
+def _sent(world: World, name: str) -> float:
+    return world.rows_offered[name] if name in world.rows_offered else world.stages[OperatorId(name)].rows_out

@@ -1,18 +1,15 @@
-"""Backups of a slot lie in zones other than its owner's and each other's; else one failure takes them all (Floe VII)."""
+"""An instance and its backups lie in distinct zones, so that one failure cannot take all copies (Floe VII)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from headrace.sim.simulator import Simulator
+from headrace.sim.world import World
 
 
-def zones(sim: Simulator) -> None:
-    zone = sim.machines.zone
-    for name, stage in sim.stages.items():
+def zones(world: World) -> None:
+    zone = world.machines.zone
+    for name, stage in world.stages.items():
         if stage.operator.state is None or not stage.holders.shape[1]:
             continue
         copies = np.where(stage.holders >= 0, zone[stage.holders], -1 - np.arange(stage.holders.shape[1]))
@@ -21,4 +18,4 @@ def zones(sim: Simulator) -> None:
         if len(doubled):
             at = int(doubled[0])
             machines = [int(stage.hosts[at]), *stage.holders[at].tolist()]
-            sim.violate("zones", f"{name}: {len(doubled)} instances have copies in one zone, such as {at} on machines {machines}")
+            world.violate("zones", f"{name}: {len(doubled)} instances have copies in one zone, such as {at} on machines {machines}")

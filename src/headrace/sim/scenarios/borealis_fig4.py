@@ -14,11 +14,11 @@ import numpy as np
 from headrace.control import baselines, correlation
 from headrace.control.correlation import LoadHistory, mean_variance, node_series
 from headrace.control.network import Node, NodeId, Placement, Query
-from headrace.control.trees import random_trees
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, workload
 from headrace.sim.placed import Sources, floats, history, latencies_s
 from headrace.sim.scenario import ROWS_AND_OWNERS_HELD, Claim, Options, Result, Scenario, number
+from headrace.sim.trees import random_trees
 
 OURS, RANDOM, LARGEST = "correlation", "random", "largest first"
 SMALL_NODES, SMALL_SOURCES, SMALL_EACH = 2, 3, 3

@@ -14,11 +14,11 @@ import numpy as np
 
 from headrace.control import baselines, correlation, resilient
 from headrace.control.network import Deployment, Node, NodeId, Placement, Query
-from headrace.control.trees import random_trees
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, workload
 from headrace.sim.placed import Sources, floats, history, latencies_s
 from headrace.sim.scenario import ROWS_AND_OWNERS_HELD, Claim, Options, Result, Scenario, number
+from headrace.sim.trees import random_trees
 
 ROD, PAPERS, CORRELATION, LARGEST, RANDOM = "ROD", "ROD, class II by plane distance", "correlation", "largest first", "random"
 

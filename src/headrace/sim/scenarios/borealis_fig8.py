@@ -18,10 +18,10 @@ from headrace.control.network import Deployment
 from headrace.control.shedding import plan
 from headrace.control.shedding.fit import FitConfig
 from headrace.control.shedding.groups import plan_by_tables
-from headrace.control.shedding.networks import IMBALANCES, growing_imbalance
 from headrace.control.shedding.program import Program
 from headrace.control.shedding.quadtree import SolverConfig, Workload, plan_ahead
 from headrace.report.plots import Plot, Series
+from headrace.sim.networks import IMBALANCES, growing_imbalance
 from headrace.sim.scenario import Claim, Options, Result, Scenario, number
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.control.observation import Observation
-from headrace.control.ring.messages import Config
+from headrace.control.ring.messages import RingConfig
 from headrace.ids import OperatorId
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, workload
@@ -70,7 +70,7 @@ def simulate(
     rate: workload.Rate,
     duration_s: float,
     nodes: int,
-    config: Config,
+    config: RingConfig,
     seed: int,
     *,
     keys: workload.Keys = workload.even,
@@ -121,14 +121,14 @@ def balance(options: Options, seed: int, checkpoint_s: float = 2.0) -> Run:
     keys = hot_words(20, hot / (base + hot), shift_s, seed)
     duration_s = shift_s + number(options, "after_s")
     return simulate(
-        rate, duration_s, 3, Config(), seed, keys=keys, tokens=TOKENS, checkpoint_s=checkpoint_s, tick_s=number(options, "tick_s")
+        rate, duration_s, 3, RingConfig(), seed, keys=keys, tokens=TOKENS, checkpoint_s=checkpoint_s, tick_s=number(options, "tick_s")
     )
 
 
 def grow(options: Options, seed: int) -> Run:
     """Fig. 6b: more and more words a second, and machines that wait."""
     rate = workload.ramp(3_000.0, number(options, "words_per_s_max"), number(options, "ramp_s"))
-    return simulate(rate, number(options, "ramp_s") + 60.0, 3, Config(), seed, spare=40, tick_s=number(options, "tick_s"))
+    return simulate(rate, number(options, "ramp_s") + 60.0, 3, RingConfig(), seed, spare=40, tick_s=number(options, "tick_s"))
 
 
 def run(options: Options, seed: int) -> Result:

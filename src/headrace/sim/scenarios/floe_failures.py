@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.control.ring.messages import Config
+from headrace.control.ring.messages import RingConfig
 from headrace.ids import SLOTS
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, workload
@@ -74,7 +74,7 @@ def fail(places: tuple[int, ...], nodes: int, replicas: int, busy: float, option
     rate = number(options, "words_per_s") * nodes / 12
     at_s = FAILS_S + float(rng.uniform(0, 2.0))
     # Nodes stay as many as there are, but for those that fail: it is recovery that is looked at.
-    config = Config(replicas=replicas, nodes_min=nodes)
+    config = RingConfig(replicas=replicas, nodes_min=nodes)
     found = simulate(
         workload.constant(rate),
         at_s + number(options, "after_s"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.control.ring.messages import Config
+from headrace.control.ring.messages import RingConfig
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, workload
 from headrace.sim.scenario import Claim, Options, Result, Scenario, number, violations_of
@@ -26,7 +26,7 @@ def run(options: Options, seed: int) -> Result:
         workload.constant(nodes * WORDS_PER_S * number(options, "busy")),
         duration_s,
         nodes,
-        Config(nodes_min=nodes // 2),
+        RingConfig(nodes_min=nodes // 2),
         seed,
         report_s=2.0,
         tick_s=number(options, "tick_s"),

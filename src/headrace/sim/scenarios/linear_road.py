@@ -88,5 +88,5 @@ def machines_of(trace: Trace) -> Floats:
 def dynamic(expressways: int, duration_s: float, tick_s: float, threshold: float, pool: int, seed: int) -> Trace:
     """One machine per operator at first, the bottleneck detector, and a pool of constant size."""
     made = plan(expressways, duration_s, tick_s, spare=pool)
-    policy = seep(bottleneck.Config(threshold=threshold))
+    policy = seep(bottleneck.BottleneckConfig(threshold=threshold))
     return Simulator(made, [policy], constant_pool(pool, made.machines.start_s), seed).run()

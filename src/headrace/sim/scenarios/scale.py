@@ -33,7 +33,7 @@ def run(options: Options, seed: int) -> Result:
         spare=4,
     )
     begun = time.process_time()
-    limit = bottleneck.Config(instances_max=max(1, nodes))
+    limit = bottleneck.BottleneckConfig(instances_max=max(1, nodes))
     trace = Simulator(plan, [seep(limit)], pool_of(), seed).run()
     took_s = time.process_time() - begun
     per_hour_s = took_s * (3600 / duration_s) * (1000 / nodes)

@@ -88,7 +88,7 @@ def simulate(shapes: tuple[Shape, ...], options: Options, balanced: bool, seed: 
         instances={COUNT: instances},
         settings=model.Settings(report_s=number(options, "report_s"), handover="pause"),
     )
-    config = load_balancer.Config(imbalance_max=number(options, "imbalance_max"))
+    config = load_balancer.LoadBalancerConfig(imbalance_max=number(options, "imbalance_max"))
     watch = Watch()
     trace = Simulator(plan, [policies.balancer(config)] if balanced else [], seed=seed, listeners=[watch]).run()
     return trace, watch

@@ -25,7 +25,7 @@ ROWS_PER_INSTANCE = 64_506 / 11 / 0.81
 
 
 @dataclass(frozen=True)
-class Step:
+class SizeChange:
     """A change of size, and what came of it."""
 
     at_s: float
@@ -48,10 +48,10 @@ class Watch:
         self.cpu.append(float(load.cpu.mean()))
         self.sizes.append(load.instances)
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[SizeChange]:
         changes = [at for at in range(1, len(self.sizes)) if self.sizes[at] != self.sizes[at - 1]]
         return [
-            Step(self.at_s[at], self.sizes[at - 1], self.sizes[at], self.cpu[at - 1], self.cpu[min(at + 1, len(self.cpu) - 1)])
+            SizeChange(self.at_s[at], self.sizes[at - 1], self.sizes[at], self.cpu[at - 1], self.cpu[min(at + 1, len(self.cpu) - 1)])
             for at in changes
         ]
 
@@ -72,7 +72,7 @@ def simulate(rate: workload.Rate, duration_s: float, first: int, provisioning: s
         settings=model.Settings(report_s=number(options, "report_s"), handover="pause", deploy_s=0.01),
         spare=most,
     )
-    config = elastic_manager.Config(LOWER, UPPER, TARGET, provisioning, instances_max=most)
+    config = elastic_manager.ElasticManagerConfig(LOWER, UPPER, TARGET, provisioning, instances_max=most)
     watch = Watch()
     trace = Simulator(plan, [policies.streamcloud(config)], seed=seed, listeners=[watch]).run()
     return trace, watch

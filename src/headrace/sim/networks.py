@@ -47,3 +47,21 @@ def growing_imbalance(paths: int = 2, nodes: int = 3) -> tuple[Deployment, ...]:
 def _spread(paths: int, ratio: float) -> list[float]:
     raw = [1 + (ratio - 1) * path / (paths - 1) for path in range(paths)]
     return [cost / sum(raw) for cost in raw]
+
+
+def fair_share(rates: Sequence[float], costs: Sequence[float], capacity: float) -> tuple[float, ...]:
+    """What an overloaded node serves when nobody sheds: round-robin, a tuple of each subquery in turn, as far as its capacity goes.
+
+    >>> fair_share([1.0, 1.0], [1.0, 3.0], 1.0)
+    (0.25, 0.25)
+    >>> fair_share([1.0, 0.125], [1.0, 4.0], 1.0)
+    (0.5, 0.125)
+    """
+    expect(len(rates) == len(costs), "fair_share", "a cost for every rate", (tuple(rates), tuple(costs)))
+    left, served = capacity, list(rates)
+    by_rate = sorted(range(len(rates)), key=lambda at: rates[at])
+    for turn, at in enumerate(by_rate):
+        level = left / max(sum(costs[other] for other in by_rate[turn:]), 1e-300)
+        served[at] = min(rates[at], level)
+        left -= costs[at] * served[at]
+    return tuple(served)

@@ -10,8 +10,8 @@ import pytest
 
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Outcome
-from headrace.control.replay import moments, read, replay
 from headrace.errors import QueryError
+from headrace.sim.replay import moments, read, replay
 from headrace.state.routing import Routing
 from tests.unit.control.engine import NAME, Engine, Scaled
 

@@ -21,6 +21,7 @@ from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.backlog import FileBacklog
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.control_server import ControlServer
+from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.endpoint import _sent
 from headrace.runtime.inspection import lease
@@ -108,13 +109,15 @@ def test_what_is_not_to_be_suppressed_is_raised_and_not_logged(caplog: pytest.Lo
 
 def test_a_policy_that_fails_is_logged_with_its_query(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     checkpoint = Checkpoint(str(tmp_path))
-    live = LiveRouting(checkpoint, {"sum": Routing.even(1)}, threading.Lock())
-    scaler = Autoscaler(Elastic(period_s=1), live)
+    elastic = Elastic(period_s=1)
+    decisions = DecisionLog(elastic)
+    live = LiveRouting(checkpoint, {"sum": Routing.even(1)}, threading.Lock(), decisions=decisions)
+    scaler = Autoscaler(elastic, live, decisions, lambda: True)
     # A batch that is none: whatever a policy stumbles over, its thread goes on.
     scaler.inbox.append(None)  # type: ignore[arg-type]
     scaler.woken.set()
     scaler.start()
-    while not scaler.log:
+    while not decisions.entries:
         pass
     scaler.stop()
     (record,) = caplog.records

@@ -11,6 +11,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import (
+    BatchFailedError,
+    CheckpointError,
+    CheckpointMismatchError,
+    CorruptStateError,
+    FencedError,
+    HeadraceError,
+    InvariantError,
+    MissingError,
+    ProcessorError,
+    QueryError,
+    SessionError,
+    SinkError,
+    SourceError,
+    StateSchemaError,
+    StorageError,
+    UnsupportedError,
+    VersionNotFoundError,
+)
+
 if TYPE_CHECKING:
     from headrace.api.grouped import GroupedStream
     from headrace.api.measure import measure
@@ -20,21 +40,36 @@ if TYPE_CHECKING:
     from headrace.api.windows import count_window
     from headrace.api.writer import start
     from headrace.control.elastic import Elastic
-    from headrace.errors import HeadraceError
     from headrace.operators.keyed_state import KeyedState
     from headrace.operators.processor import KeyProcessor, Processor
     from headrace.runtime.session import session
 
 __all__ = [
+    "BatchFailedError",
+    "CheckpointError",
+    "CheckpointMismatchError",
+    "CorruptStateError",
     "Elastic",
+    "FencedError",
     "GroupedStream",
     "HeadraceError",
     "HeadraceQuery",
+    "InvariantError",
     "KeyProcessor",
     "KeyedState",
+    "MissingError",
     "Processor",
+    "ProcessorError",
+    "QueryError",
+    "SessionError",
+    "SinkError",
+    "SourceError",
     "State",
+    "StateSchemaError",
+    "StorageError",
     "Stream",
+    "UnsupportedError",
+    "VersionNotFoundError",
     "count_window",
     "measure",
     "session",
@@ -46,7 +81,6 @@ __version__ = "0.1.0"
 _HOMES = {
     "Elastic": "headrace.control.elastic",
     "GroupedStream": "headrace.api.grouped",
-    "HeadraceError": "headrace.errors",
     "HeadraceQuery": "headrace.api.query",
     "KeyProcessor": "headrace.operators.processor",
     "KeyedState": "headrace.operators.keyed_state",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from headrace.errors import QueryError, UnsupportedError
+from headrace.logs import LEVELS as LOG_LEVELS
 
 PREFIX = "headrace."
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
@@ -65,6 +66,9 @@ class Config:
     operatorChanges: str = "refuse"
     """What happens if a checkpoint has no state of an operator of the query, or has state of one that the query no longer has: refuse, or
     accept (the first starts with empty state, without the rows before now; the state of the second is dropped)."""
+    logLevel: str = ""
+    """What Headrace prints to stderr, in the driver and in Spark's Python workers: debug, info, warning or error. Empty: nothing. It holds
+    for the whole process: of several queries, the last one that sets it wins."""
     hashBits: int = 64
     """Bits of the key hash that are used; fewer make different keys collide, for tests."""
 
@@ -149,7 +153,14 @@ _BOUNDS: dict[str, tuple[float, float]] = {
 }
 """Of every option that is a number."""
 
-_CHOICES = {"operatorChanges": OPERATOR_CHANGES, "strategy": STRATEGIES, "handover": HANDOVERS, "fetchFrom": FETCH_FROM, "combine": COMBINE}
+_CHOICES = {
+    "operatorChanges": OPERATOR_CHANGES,
+    "strategy": STRATEGIES,
+    "handover": HANDOVERS,
+    "fetchFrom": FETCH_FROM,
+    "combine": COMBINE,
+    "logLevel": ("", *LOG_LEVELS),
+}
 
 
 def _check(config: Config) -> None:
@@ -164,7 +175,7 @@ def _check(config: Config) -> None:
         raise UnsupportedError(where=f"option '{PREFIX}strategy'", wanted=" or ".join(STRATEGIES), found=found, hint=hint)
     for name, choices in _CHOICES.items():
         if getattr(config, name) not in choices:
-            raise _bad(name, " or ".join(choices), repr(getattr(config, name)))
+            raise _bad(name, " or ".join(filter(None, choices)), repr(getattr(config, name)))
     directory = config.workingDirectory
     if not directory.strip() or "\0" in directory or ".." in directory.split("/"):
         raise _bad("workingDirectory", "a folder's name, a path without '..', or none", repr(directory))

@@ -1,15 +1,22 @@
-"""The one error tree of Headrace.
+"""All errors that Headrace raises on purpose. The ones that a user's program may want to catch are also names of ``headrace``.
 
-A message says where the trouble is, what was wanted, what was found, and what to do next:
+    HeadraceError
+      QueryError                 UnsupportedError, MissingError, ProcessorError
+      BatchFailedError
+      SessionError, SourceError, SinkError
+      CheckpointError            CheckpointMismatchError, StateSchemaError, CorruptStateError, StorageError, FencedError,
+                                 VersionNotFoundError
+      ClusterError, PlaceLostError, InvariantError
+
+A message says where the problem is, what was wanted, what was found, and what to do next:
 
 >>> raise QueryError(where="groupBy", wanted="a column of the stream", found="'user'", hint="use one of src, dst, ts")
 Traceback (most recent call last):
 ...
 headrace.errors.QueryError: groupBy: wanted a column of the stream; found 'user'; use one of src, dst, ts
 
-Where that form does not fit, a sentence comes first: `SessionError("Spark Connect is not supported", hint="...")`.
-The parts stay readable as fields. Errors cross process boundaries (a task on an executor, the driver, the user), so
-every one of them survives pickling with all its fields.
+Where that form does not fit, a sentence comes first: ``SessionError("Spark Connect is not supported", hint="...")``. The parts are
+fields of the error. Errors travel from tasks on executors to the driver, so all of them can be pickled with their fields.
 """
 
 from __future__ import annotations
@@ -19,7 +26,7 @@ from typing import Any
 
 
 class HeadraceError(Exception):
-    """Base of everything Headrace raises on purpose."""
+    """Base class of all errors of Headrace."""
 
     def __init__(self, message: str = "", *, where: str = "", wanted: str = "", found: str = "", hint: str = "") -> None:
         super().__init__(message)
@@ -36,7 +43,7 @@ class HeadraceError(Exception):
         return f"{self.where}: {text}" if self.where else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default calls the class with `args`, which subclasses with required fields would refuse.
+        # By default, unpickling calls the class with `args`. Subclasses with required fields would refuse that.
         return _rebuild, (type(self), self.args, self.__dict__.copy())
 
 
@@ -48,11 +55,11 @@ def _rebuild(kind: type[HeadraceError], args: tuple[Any, ...], fields: dict[str,
 
 
 class QueryError(HeadraceError):
-    """A mistake in how the query is built: an unknown column, a wrong type, an operator in the wrong place."""
+    """The query is built or used wrongly: an unknown column, a wrong type, an operator in the wrong place."""
 
 
 class UnsupportedError(QueryError):
-    """Headrace does not do what the query asks for. `supported` lists what it does instead."""
+    """The query asks for something that Headrace does not support. ``supported`` lists what it supports instead."""
 
     def __init__(
         self, message: str = "", *, supported: Iterable[str] = (), where: str = "", wanted: str = "", found: str = "", hint: str = ""
@@ -66,11 +73,11 @@ class UnsupportedError(QueryError):
 
 
 class MissingError(QueryError, AttributeError):
-    """Something was asked for that the object does not have; an AttributeError too, as Python's own tools expect."""
+    """The object has no such attribute. Also an AttributeError, which ``hasattr`` and ``copy`` rely on."""
 
 
 class BatchFailedError(HeadraceError):
-    """A batch failed by something outside Headrace: a user's function, a file, a sink. `details` has the whole text."""
+    """A batch failed because of something outside Headrace: a user's function, a file, a sink. ``details`` has the full stack trace."""
 
     def __init__(self, message: str = "", *, where: str = "", wanted: str = "", found: str = "", hint: str = "", details: str = "") -> None:
         super().__init__(message, where=where, wanted=wanted, found=found, hint=hint)
@@ -78,15 +85,15 @@ class BatchFailedError(HeadraceError):
 
 
 class ProcessorError(QueryError):
-    """A user's own operator raised an exception, or gave back something that does not fit its schema."""
+    """A user's processor raised an exception, or returned something that does not fit its schema."""
 
 
 class SessionError(HeadraceError):
-    """The Spark session cannot carry a Headrace query: Spark Connect, no Java, settings that do not fit."""
+    """The Spark session cannot run a Headrace query: Spark Connect, no Java, a Spark that differs, workers without Headrace."""
 
 
 class SourceError(HeadraceError):
-    """A source cannot be read, or is not a streaming DataFrame."""
+    """A source is not a streaming DataFrame, or cannot be replayed."""
 
 
 class SinkError(HeadraceError):
@@ -94,11 +101,11 @@ class SinkError(HeadraceError):
 
 
 class CheckpointError(HeadraceError):
-    """A checkpoint cannot be used as it is."""
+    """The checkpoint cannot be used as it is."""
 
 
 class CheckpointMismatchError(CheckpointError):
-    """The checkpoint was written by another query."""
+    """The checkpoint belongs to another query, or its parts do not belong together."""
 
 
 class StateSchemaError(CheckpointError):
@@ -106,7 +113,7 @@ class StateSchemaError(CheckpointError):
 
 
 class CorruptStateError(CheckpointError):
-    """A state file is truncated or its checksum is wrong. `path` names the file; its content is never guessed."""
+    """A file of the checkpoint is missing or damaged. ``path`` names it. Headrace never guesses its content."""
 
     def __init__(self, message: str = "", *, path: str, where: str = "", wanted: str = "", found: str = "", hint: str = "") -> None:
         super().__init__(message, where=where or path, wanted=wanted, found=found, hint=hint)
@@ -114,7 +121,7 @@ class CorruptStateError(CheckpointError):
 
 
 class StorageError(CheckpointError):
-    """A disk refuses what a query needs of it: it is full or read-only, or permission is missing. `path` names the place."""
+    """The disk refuses a read or write: it is full or read-only, or permission is missing. ``path`` names the place."""
 
     def __init__(self, message: str = "", *, path: str, where: str = "", wanted: str = "", found: str = "", hint: str = "") -> None:
         super().__init__(message, where=where or path, wanted=wanted, found=found, hint=hint)
@@ -122,23 +129,23 @@ class StorageError(CheckpointError):
 
 
 class FencedError(CheckpointError):
-    """Another query has taken over the checkpoint; this one may neither commit, deliver nor remove anything any more."""
+    """Another query has taken over the checkpoint. This one must not commit, deliver or remove anything any more."""
 
 
 class VersionNotFoundError(CheckpointError):
-    """The version asked for was never committed, or is no longer kept."""
+    """The requested version was never committed, or is no longer kept."""
 
 
 class ClusterError(HeadraceError):
-    """A cluster on this machine cannot be started, or is not there."""
+    """``headrace cluster`` cannot start a cluster on this machine, or finds none."""
 
 
 class PlaceLostError(HeadraceError):
-    """A place that holds state, or what was to be there, is gone; what lies elsewhere is untouched."""
+    """A place (see ``state/places.py``), or state that should be there, is gone. Other places are not affected."""
 
 
 class InvariantError(HeadraceError):
-    """An invariant of Headrace is broken: a bug in Headrace, never a mistake of the user."""
+    """An invariant does not hold. This is a bug in Headrace, not a mistake of the user."""
 
     def __init__(self, message: str = "", *, where: str = "", wanted: str = "", found: str = "", hint: str = "") -> None:
         hint = hint or "this is a bug in Headrace, please report it with this message"
@@ -146,7 +153,7 @@ class InvariantError(HeadraceError):
 
 
 def require(condition: bool, message: str) -> None:
-    """Check an invariant, in production too; `message` says what must hold.
+    """Raise InvariantError unless the condition is true. ``message`` says what must hold.
 
     >>> require(2 > 1, "versions grow")
     >>> require(1 > 2, "versions grow")

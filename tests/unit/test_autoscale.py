@@ -24,6 +24,8 @@ from tests.unit.control.engine import NAME, Engine
 class NoCheckpoint:
     """All that a change of the routing asks of one."""
 
+    location = "checkpoint"
+
     def latest(self) -> None:
         return None
 

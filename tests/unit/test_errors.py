@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace import errors
 from headrace.errors import (
     CheckpointError,
@@ -68,3 +72,17 @@ def test_a_broken_invariant_is_reported_as_a_bug() -> None:
     require(True, "fine")
     with pytest.raises(InvariantError, match="runs are sorted; this is a bug in Headrace"):
         require(False, "runs are sorted")
+
+
+def test_errors_that_a_query_can_raise_are_public_and_need_no_spark() -> None:
+    internal = {"ClusterError", "PlaceLostError"}
+    names = {kind.__name__ for kind in KINDS} - internal
+    assert {name for name in headrace.__all__ if name.endswith("Error")} == names
+    assert all(getattr(headrace, name) is getattr(errors, name) for name in names)
+    program = "import headrace, sys; headrace.FencedError; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
+
+
+def test_every_public_error_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+    assert not [name for name in headrace.__all__ if name.endswith("Error") and f"`{name}`" not in text and f".{name}`" not in text]

@@ -6,7 +6,7 @@ an empty DataFrame of the same columns (so that a mistake is reported at the use
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -27,10 +27,13 @@ from headrace.config import Config
 from headrace.errors import MissingError, QueryError, UnsupportedError
 from headrace.graph.nodes import DedupNode, Rows, SharedNode, StatefulNode, UnionNode
 from headrace.graph.steps import Call, Method
+from headrace.logs import logger, suppressed
 from headrace.operators.kernel import OutputMode
 from headrace.spark.expressions import quoted
 from headrace.spark.gateway import checked
 from headrace.spark.plans import empty_frame
+
+_log = logger(__name__)
 
 ColumnOrName = Column | str
 
@@ -48,7 +51,8 @@ class Stream(missing.Helpful):
     def _advice(self, name: str) -> str:
         if name in self._instead:
             return self._instead[name]
-        with contextlib.suppress(Exception):  # Spark may be gone, and an AttributeError is all that may come out of here.
+        # Spark may be gone, and nothing but an AttributeError may come out of here.
+        with suppressed(_log, "the columns are not known", Exception, level=logging.DEBUG):
             if name in self.columns:
                 return f"for a column write F.col({name!r})"
         if hasattr(DataFrame, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import queue
 import signal
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.bench.model import Batch, Lane, Verdict
+from headrace.logs import logger, suppressed
+
+_log = logger(__name__)
 
 SILENCE_S_MAX = 900
 """A lane that says nothing for so long has failed."""
@@ -87,7 +91,7 @@ class LaneProcess:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with contextlib.suppress(OSError):
+                with suppressed(_log, "a pipe of a lane cannot be closed", OSError, level=logging.DEBUG):
                     pipe.close()
 
     def cpu_s(self) -> float:
@@ -120,7 +124,7 @@ class LaneProcess:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with contextlib.suppress(ValueError):
+        with suppressed(_log, "the output of a lane cannot be read any more", ValueError):
             for line in self._process.stdout:
                 self._events.put(json.loads(line))
         self._events.put(None)
@@ -154,7 +158,7 @@ class CpuMeter:
 
     def read(self) -> float:
         for pid in (self.pid, *descendants(self.pid)):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
                 self.ticks[pid] = int(user) + int(system)
         return sum(self.ticks.values()) / os.sysconf("SC_CLK_TCK")
@@ -180,7 +184,7 @@ def _parents() -> list[tuple[int, int]]:
         return [(int(pid), int(parent)) for pid, parent in (line.split() for line in listed.splitlines())]
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             # The command's name is in parentheses and may hold anything; the parent is the second field behind it.
             found.append((int(stat.parent.name), int(stat.read_text().rpartition(")")[2].split()[1])))
     return found

@@ -43,7 +43,7 @@ def _processor() -> str:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
-    except OSError:
+    except FileNotFoundError:
         pass
     return platform.processor() or platform.machine()
 

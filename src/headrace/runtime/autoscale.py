@@ -25,10 +25,13 @@ from headrace.control.governor import Entry, Outcome, entry_of
 from headrace.control.observing import Batch, observe
 from headrace.errors import HeadraceError, QueryError
 from headrace.ids import OperatorId
+from headrace.logs import logger
 from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.progress import BatchProgress
 from headrace.state.routing import Routing
+
+_log = logger(__name__)
 
 RANGES_MAX = 16
 """Ranges of slots that an instance may have by a policy's moves."""
@@ -78,7 +81,8 @@ class Autoscaler:
             try:
                 self.look(time.time())
             except Exception as error:
-                # Whatever it is, the query goes on as it is.
+                # The query goes on with the instances that it has.
+                _log.warning("the policy failed", exc_info=True, query=self.live.checkpoint.location)
                 self.decisions.note(Entry(time.time(), None, "look", Outcome.FAILED, f"{type(error).__name__}: {error}", 0, 0))
 
     def look(self, at_s: float) -> None:
@@ -139,6 +143,7 @@ class Autoscaler:
         try:
             changed = self.live.perform(name, f"{self.settings.policy}: {decision.why}", change)
         except HeadraceError as refused:
+            _log.warning("a decision was refused: %s", refused, query=self.live.checkpoint.location, operator=name)
             return Outcome.FAILED, str(refused)
         if changed:
             return Outcome.PERFORMED, ""

@@ -6,7 +6,6 @@ the newest offset and where a batch ends (``runtime/offsets.py``). Where neither
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
@@ -18,6 +17,7 @@ from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame
 
+from headrace.logs import logger, suppressed
 from headrace.runtime.offsets import OffsetBacklog
 from headrace.spark.gateway import class_name
 from headrace.spark.plans import analyzed
@@ -27,6 +27,9 @@ from headrace.spark.trees import walk
 COMPACT = ".compact"
 """Ends the names of log entries that have all entries before them as well."""
 READ_BYTES = 1 << 16
+UNREADABLE = (OSError, ValueError, KeyError)
+"""Errors of an entry in Spark's log. Spark itself reports them; here the entry is only not counted."""
+_log = logger(__name__)
 
 
 @dataclass
@@ -54,8 +57,7 @@ class FileBacklog:
         whole = max((at for at, (_, name) in enumerate(entries) if name.endswith(COMPACT)), default=0)
         there = set(_names(self.folder))
         for number, name in entries[whole:]:
-            # Spark itself judges its log; an entry that cannot be read is only not counted here.
-            with contextlib.suppress(OSError, ValueError, KeyError), open(self.log / name) as lines:
+            with suppressed(_log, f"{self.log / name} is not counted in the backlog", *UNREADABLE), open(self.log / name) as lines:
                 next(lines, None)
                 self.taken |= there.intersection(_file_of(line) for line in lines)
             self.known_to = number
@@ -78,7 +80,8 @@ class FileBacklog:
                         now.add(entry.name)
                         changed = entry.stat().st_mtime
                         oldest = changed if oldest is None else min(oldest, changed)
-        except OSError:
+        except OSError as refused:
+            _log.debug("the backlog of %s is not known: %s", self.folder, refused)
             now, oldest = set(), None
         self.taken = there
         self.left, self.waited = len(self.waited & now), now
@@ -91,8 +94,8 @@ class FileBacklog:
                 return [_file_of(line) for line in _last_lines(self.log / name) if json.loads(line)["batchId"] == number]
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, KeyError):
-                # Spark itself judges its log; what cannot be read is only not counted here.
+            except UNREADABLE as broken:
+                _log.warning("%s is not counted in the backlog: %s: %s", self.log / name, type(broken).__name__, broken)
                 return []
         return None
 
@@ -118,7 +121,10 @@ def _last_lines(path: Path) -> Iterator[str]:
 def _names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
-    except OSError:
+    except FileNotFoundError:
+        return []
+    except OSError as refused:
+        _log.warning("%s cannot be listed, and is not counted in the backlog: %s", folder, refused)
         return []
 
 

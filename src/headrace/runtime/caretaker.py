@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import math
 import threading
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pyspark.errors import PySparkException
 
 from headrace.errors import HeadraceError
+from headrace.logs import logger, suppressed
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.placement import Placement
 from headrace.runtime.pool import Need, Pool
@@ -17,6 +18,7 @@ from headrace.spark.executors import Executor
 from headrace.spark.gateway import GONE
 
 PERIOD_S = 0.5
+_log = logger(__name__)
 
 
 @dataclass
@@ -39,18 +41,26 @@ class Caretaker:
             return
         self.ended.set()
         if self.ready >= 0:
-            with contextlib.suppress(PySparkException, *GONE):
+            with suppressed(_log, "executors were not given back", PySparkException, *GONE, level=logging.INFO, query=self.query):
                 Pool.of(self.placement.executors).tend(self.query, None)
 
     def _run(self) -> None:
+        logged = ""
         while not self.ended.wait(PERIOD_S):
-            # Spark may be on its way out; whoever waits for the query will hear of it.
-            with contextlib.suppress(PySparkException, *GONE, HeadraceError):
+            try:
                 self.look()
+                logged = ""
+            except (PySparkException, *GONE, HeadraceError) as failed:
+                # Spark may be shutting down; then the query itself reports why.
+                text = f"{type(failed).__name__}: {failed}"
+                if text != logged:
+                    _log.warning("executors cannot be watched; trying again: %s", text, exc_info=True, query=self.query)
+                logged = text
 
     def look(self) -> None:
         live = self.placement.executors.live()
         if live != self.seen:
+            _log.info("live executors: %s", ", ".join(each.id for each in live) or "none", query=self.query)
             self.seen = live
             self.elastic.rehome()
         if self.ready >= 0:

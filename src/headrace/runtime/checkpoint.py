@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError, StorageError
+from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
 from headrace.runtime.leases import leased_versions, take_lease
 from headrace.runtime.noted_routing import NotedRouting, body_crc
@@ -25,6 +26,7 @@ FOLDER = "headrace"
 IDENTITY_FORMAT = 3
 """Of query.json. 3: it says which operator is which, and has a checksum."""
 ROUTING = "routing.json"
+_log = logger(__name__)
 _PARTS = {"identities": dict, "sources": list, "retired": list}
 
 
@@ -142,6 +144,7 @@ class Checkpoint:
     def claim(self) -> None:
         """Be the only query on this checkpoint, until released or until another one takes over."""
         self.fence.claim()
+        _log.info("this query has fencing token %s", self.fence.token, query=self.location)
 
     def release(self) -> None:
         """Let another query have the checkpoint; any thread may call it, any number of times."""
@@ -175,7 +178,9 @@ class Checkpoint:
         self.fence.check(f"committing version {manifest.version}")
         if self._wanted and not self._kept:
             self.keep_identity()
-        return self.manifests.commit(manifest, sync=sync)
+        committed = self.manifests.commit(manifest, sync=sync)
+        _log.debug("committed", query=self.location, version=manifest.version)
+        return committed
 
     def identity(self) -> dict[str, Any]:
         path = self.directory / "query.json"
@@ -273,6 +278,8 @@ class Checkpoint:
             for path in self.manifests.directory.glob(".*.tmp"):
                 if token_of(f"-e{path.name.rpartition('-')[2]}") <= mine:
                     path.unlink(missing_ok=True)
+        if removed:
+            _log.info("removed %d files that no version names", removed, query=self.location)
         return removed
 
     def lease(self, version: int) -> Path:

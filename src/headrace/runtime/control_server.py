@@ -17,6 +17,7 @@ import hmac
 import http.client
 import io
 import json
+import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from http import HTTPStatus
 from typing import Any
 
 from headrace.errors import HeadraceError
+from headrace.logs import logger, suppressed
 
 LOOPBACK = "127.0.0.1"
 CONNECTIONS_MAX = 32
@@ -37,6 +39,7 @@ HEADER_BYTES_MAX = 16_384
 REQUEST_BYTES_MAX = 100_000
 
 Answer = dict[str, Any]
+_log = logger(__name__)
 
 
 class _Refused(Exception):
@@ -87,15 +90,19 @@ class ControlServer:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def _accept(self) -> None:
+        waiting = False
         while True:
             try:
                 connection, _ = await self._loop.sock_accept(self._socket)
-            except OSError:
+            except OSError as refused:
                 # No descriptor is left in the whole process; others may give some back.
+                _log.log(logging.DEBUG if waiting else logging.WARNING, "no connection can be accepted for now: %s", refused)
+                waiting = True
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
+            waiting = False
             if len(self._open) >= CONNECTIONS_MAX:
-                with connection, contextlib.suppress(OSError):
+                with connection, suppressed(_log, "a refused client has gone", OSError, level=logging.DEBUG):
                     connection.send(_message(HTTPStatus.SERVICE_UNAVAILABLE, {"error": f"{CONNECTIONS_MAX} connections are open already"}))
                 continue
             task = asyncio.create_task(self._connected(connection))
@@ -111,8 +118,9 @@ class ControlServer:
                 writer.close()
                 async with asyncio.timeout(READ_SECONDS_MAX):
                     await writer.wait_closed()
-            except (OSError, EOFError, TimeoutError):
-                pass  # Whoever asked has gone, or does not read the answer.
+            except (OSError, EOFError, TimeoutError) as gone:
+                # The client has gone, or does not read the answer.
+                _log.debug("an answer was not read: %s: %s", type(gone).__name__, gone)
             finally:
                 writer.transport.abort()
 
@@ -178,6 +186,7 @@ class ControlServer:
             except HeadraceError as refused:
                 error = refused
             except Exception as failed:
+                _log.warning("a control request failed: %s", request.get("do"), exc_info=True)
                 error = HeadraceError(where="control endpoint", found=f"{type(failed).__name__}: {failed}")
             with contextlib.suppress(RuntimeError):  # The loop has ended.
                 self._loop.call_soon_threadsafe(settle, answer, error)

@@ -22,6 +22,7 @@ from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name,
 from headrace.control.hot import levelled
 from headrace.errors import QueryError
 from headrace.ids import SLOTS, snapped
+from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.reports import InstanceReport
@@ -45,6 +46,8 @@ INSTANCES_MAX = 4096
 
 LEARN_BYTES_MIN = 1_000_000
 """Less than this says more of how long a job takes to start than of how quickly state is fetched."""
+
+_log = logger(__name__)
 
 Slots = int | range | SlotRange | list[int | range | SlotRange]
 
@@ -145,6 +148,12 @@ class LiveRouting:
         """The changes since the last call."""
         return tuple(self.news.popleft() for _ in range(len(self.news)))
 
+    def _report(self, change: Change) -> None:
+        """Log a change, and queue it for the progress of the next batch."""
+        counts = f"{change.instances_before} -> {change.instances} instances, {change.slots_moved} slots moved"
+        _log.info("%s; %s", counts, change.why, query=self.checkpoint.location, operator=change.operator)
+        self.news.append(change)
+
     def rescale(self, operator: str | None, instances: int, protocol: str | None = None) -> None:
         if isinstance(instances, bool) or not isinstance(instances, int) or not 1 <= instances <= INSTANCES_MAX:
             raise QueryError(where="rescale", wanted=f"a number of instances from 1 to {INSTANCES_MAX}", found=repr(instances))
@@ -215,7 +224,7 @@ class LiveRouting:
                 moved = sum(a != b for a, b in zip(before, after, strict=False))
                 if moved:
                     n, why = routing.instances, "executors came or went"
-                    self.news.append(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
+                    self._report(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
 
     def perform(self, operator: str, why: str, change: Callable[[Routing], Routing]) -> bool:
         """Do what a policy has decided; says whether anything changed. ``change`` is asked again if somebody else was quicker."""
@@ -259,7 +268,7 @@ class LiveRouting:
                 counts = before.instances, after.instances, after.moved_from(before)
                 reason = f"{why}; {way.protocol}: {way.why}"
                 took = held_brought if name in held else brought
-                self.news.append(Change(name, after.epoch, *counts, str(way.protocol), reason, waited_ms, rehomed, **asdict(took)))
+                self._report(Change(name, after.epoch, *counts, str(way.protocol), reason, waited_ms, rehomed, **asdict(took)))
             self.checkpoint.note_routing(self.routing)
         later = {name: self.routing[name] for name in moving if ways[name].protocol is Protocol.MERGE}
         if later and self.placement is not None:
@@ -271,11 +280,13 @@ class LiveRouting:
         try:
             _, brought = self._ahead(routing)
         except Exception:
-            # An errand in a thread of its own: Spark may be on its way out, and what is not there is fetched when it is needed.
+            # Spark may be shutting down. State that is not there yet is fetched when a batch needs it.
+            names = ", ".join(routing)
+            _log.warning("old state was not fetched ahead after a merge", exc_info=True, query=self.checkpoint.location, operator=names)
             return
         for name, each in routing.items():
             counts, why = (each.instances, each.instances, 0), "the old state has arrived"
-            self.news.append(Change(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, **asdict(brought)))
+            self._report(Change(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, **asdict(brought)))
 
     def _way(self, wanted: str, name: str, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
         """How an operator's state is to change hands."""
@@ -307,7 +318,7 @@ class LiveRouting:
                 self.routing[name] = after = routing.without(over)
                 counts = routing.instances, routing.instances, 0
                 why = "the last window of the old owners has closed"
-                self.news.append(Change(name, after.epoch, *counts, str(Protocol.WINDOW_RECREATION), why, 0.0))
+                self._report(Change(name, after.epoch, *counts, str(Protocol.WINDOW_RECREATION), why, 0.0))
                 self.checkpoint.note_routing(self.routing)
 
     def _ahead(self, routing: dict[str, Routing]) -> tuple[dict[str, Homes], Brought]:

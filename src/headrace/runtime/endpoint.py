@@ -8,7 +8,6 @@ program.
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import QueryError
+from headrace.logs import logger, suppressed
 from headrace.runtime.autoscale import Autoscaler, of_query, to_json
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.control_server import LOOPBACK, ControlServer
@@ -32,6 +32,7 @@ ANSWER_SECONDS_MAX = 600
 BUSY_SECONDS_MAX = 15
 """How long a request is sent again while the endpoint has all the connections that it takes."""
 BUSY_PAUSE_S = 0.1
+_log = logger(__name__)
 
 
 class Endpoint:
@@ -45,7 +46,7 @@ class Endpoint:
         autoscaler: Autoscaler | None = None,
     ) -> None:
         self.elastic, self.progress, self.autoscaler = elastic, progress, autoscaler
-        self.path = checkpoint.directory / FILE
+        self.query, self.path = str(checkpoint.location), checkpoint.directory / FILE
         self.token = secrets.token_urlsafe(32)
         self._server: ControlServer | None = None
         self._closing = threading.Lock()
@@ -65,7 +66,7 @@ class Endpoint:
             if server is None:
                 return
             # A file that cannot be removed stays; the next query on this checkpoint replaces it.
-            with contextlib.suppress(OSError):
+            with suppressed(_log, f"{self.path} cannot be removed", OSError, query=self.query):
                 self.path.unlink(missing_ok=True)
         server.close()
 

@@ -159,4 +159,4 @@ def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: 
     def shares(op: str, routing: Routing) -> list[tuple[Share, ...]]:
         return shares_of(checkpoint.latest(), flow.by_id[op], routing)
 
-    return Placement(executors, session, checkpoint.runs, shares, config.fetchFrom == "executors", working)
+    return Placement(executors, session, checkpoint.runs, shares, config.fetchFrom == "executors", working, config.logLevel)

@@ -12,7 +12,6 @@ Files carry the number of their writer in their names, so that a query that is l
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import re
 import threading
@@ -20,13 +19,14 @@ import uuid
 from pathlib import Path
 
 from headrace.errors import CheckpointError, FencedError, require
+from headrace.logs import logger
 from headrace.runtime.failpoints import is_set
 from headrace.state.disk import disk_errors, sync_file
 
 NO_LOCKS = "no-locks"
 """A fail point: the disk refuses locks, as some network disks do."""
 
-_log = logging.getLogger("headrace")
+_log = logger(__name__)
 _EPOCH = re.compile(r"-e(\d+)x[0-9a-f]{8}(?=[-.])")
 
 

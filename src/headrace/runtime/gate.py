@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from headrace.errors import HeadraceError
+from headrace.logs import log_fields
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failures import Stopping, of_batch
 from headrace.runtime.spark_query import SparkQuery
@@ -52,7 +53,8 @@ class BatchGate:
                 self.running_in = threading.get_ident()
                 self.connection = callback_connection(batch)
                 try:
-                    self._run_or_fail(batch, version)
+                    with log_fields(query=self.checkpoint.location, version=version):
+                        self._run_or_fail(batch, version)
                 finally:
                     self.running_in = None
         if not begins:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.errors import CheckpointError, StorageError, VersionNotFoundError
 from headrace.ids import SLOTS
+from headrace.logs import logger, suppressed
 from headrace.operators.description import from_description
 from headrace.operators.kernel import View
 from headrace.runtime.checkpoint import Checkpoint
@@ -18,6 +19,7 @@ from headrace.state.manifest import Manifest
 from headrace.state.run import RunReader
 
 _TRIES = 5
+_log = logger(__name__)
 
 
 @contextlib.contextmanager
@@ -46,14 +48,15 @@ def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manif
 def lease(checkpoint: Checkpoint, version: int) -> Iterator[None]:
     try:
         held = checkpoint.lease(version)
-    except (OSError, StorageError):
-        # A copy that may only be read; nobody who runs on it could remove anything either.
+    except (OSError, StorageError) as refused:
+        # A read-only copy of a checkpoint. No query can run on it, so nothing removes its files either.
+        _log.info("the version is read without a lease: %s", refused, query=checkpoint.location, version=version)
         yield
         return
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
+        with suppressed(_log, f"{held} cannot be removed", OSError, query=checkpoint.location, version=version):
             held.unlink(missing_ok=True)
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.logs import logger
 from headrace.state.disk import disk_errors
 
 LEASE_SECONDS_MAX = 3600
 
-_log = logging.getLogger("headrace")
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,11 @@ def leased_versions(folder: Path) -> set[int]:
     for path in folder.glob("*.json"):
         try:
             lease = Lease.read(path)
-        except OSError:
+        except FileNotFoundError:
+            # Its reader has released it since the folder was listed.
+            continue
+        except OSError as refused:
+            _log.warning("%s: ignored, the lease cannot be read: %s", path, refused)
             continue
         except (ValueError, KeyError, TypeError, OverflowError) as broken:
             _log.warning("%s: ignored, it is no lease (%s: %s); remove the file", path, type(broken).__name__, broken)

@@ -9,7 +9,6 @@ The durable tier is read by nobody but those whose lender is gone. There is no s
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from pyspark.sql import functions as F
 from headrace.compile.homes import INSTANCE, PARTITIONS_MIN, anchor, at_home
 from headrace.errors import CorruptStateError
 from headrace.ids import SLOTS
+from headrace.logs import logger, set_level, suppressed
 from headrace.runtime.whereabouts import working_folder
 from headrace.spark.executors import Executor
 from headrace.state.layout import Layout
@@ -30,6 +30,8 @@ from headrace.state.working import Working
 
 ROUND_BYTES = 64_000_000
 """About what a borrower is lent in one job: a task has it in memory all at once."""
+
+_log = logger(__name__)
 
 _RUN = [("file", pa.string()), ("bytes", pa.int64()), ("crc", pa.int64())]
 _LENT = pa.schema([(INSTANCE, pa.int32()), *_RUN, ("first", pa.int32()), ("data", pa.binary())])
@@ -73,8 +75,10 @@ class Files:
 
     runs: str
     working: str
+    log_level: str = ""
 
     def here(self) -> Working:
+        set_level(self.log_level)
         return Working(working_folder(self.working))
 
 
@@ -151,7 +155,7 @@ class Lend:
                 for loan in self.loans[at] if at < len(self.loans) else ():
                     reader = RunReader(Path(self.files.runs), loan.layout, self.files.here())
                     # What cannot be lent, because the file is gone or damaged, is the borrower's to look for.
-                    with contextlib.suppress(CorruptStateError):
+                    with suppressed(_log, f"{loan.ref.file} cannot be lent", CorruptStateError):
                         for first, data in reader.lend(loan.ref):
                             columns = [[loan.to], [loan.ref.file], [loan.ref.bytes], [loan.ref.crc], [first], [data]]
                             yield pa.RecordBatch.from_arrays(
@@ -178,7 +182,7 @@ class Errand:
             reader = RunReader(Path(self.files.runs), share.layout, working)
             for ref in share.refs:
                 # A file that is gone was merged away meanwhile; one that is damaged will be named by whoever needs it.
-                with contextlib.suppress(CorruptStateError):
+                with suppressed(_log, f"{ref.file} was not fetched ahead", CorruptStateError):
                     reader.open(ref)
 
 
@@ -195,7 +199,7 @@ class Borrow:
             plain = [batch.column(name).to_pylist() for name in ("file", "bytes", "crc", "first")]
             for file, length, crc, first, data in zip(*plain, batch.column("data"), strict=True):
                 # Blocks of a file that is gone, or that were damaged on the way, do not count; those that matter are fetched below.
-                with contextlib.suppress(CorruptStateError):
+                with suppressed(_log, f"lent blocks of {file} were refused", CorruptStateError):
                     lent += working.accept(Path(self.files.runs) / file, length, crc, first, data.as_buffer())
         Errand(self.files, self.shares).open(instance, working)
         return pa.Table.from_pylist([{"fetched": working.fetched_bytes, "lent": lent}], schema=_FETCHED)

@@ -8,6 +8,7 @@ Waiting is done in Python, on an event, not in a call into the JVM: an interrupt
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 
+from headrace.logs import logger, suppressed
 from headrace.runtime.gate import BatchGate
 from headrace.runtime.spark_query import SparkQuery
 from headrace.spark.gateway import GONE, is_spark_interrupt_handler
@@ -26,6 +28,7 @@ LOOK_S = 1.0
 COMMIT_LOOK_S = 0.005
 END_SECONDS_MAX = 60
 _running: set[Lifetime] = set()
+_log = logger(__name__)
 
 
 class Lifetime:
@@ -113,7 +116,7 @@ class Lifetime:
 
     def _watch(self) -> None:
         # Why it ended is for those who ask; here also a JVM that is gone is just an end.
-        with contextlib.suppress(StreamingQueryException, *GONE):
+        with self._end_logged():
             while not self.spark.ends_within(LOOK_S):
                 if self.spark.session_is_gone():
                     # Spark's query would look for new data for ever, and fail when there is some.
@@ -125,8 +128,13 @@ class Lifetime:
 
     def _await_end(self) -> None:
         """Until Spark's own thread of the query has ended; it has been told to."""
-        with contextlib.suppress(StreamingQueryException, *GONE):
+        with self._end_logged():
             self.spark.ends_within(END_SECONDS_MAX)
+
+    def _end_logged(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, a failure of the query, or a JVM that is gone, is logged and suppressed: ``exception()`` reports it to the user."""
+        query = self.gate.checkpoint.location
+        return suppressed(_log, "the query has ended", StreamingQueryException, *GONE, level=logging.INFO, query=query)
 
     def finish(self) -> None:
         """Free the checkpoint. Any thread may call it, any number of times, when no batch runs."""

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import Dataflow
 from headrace.config import Config
+from headrace.logs import logger
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.deliver import Delivery
@@ -28,6 +29,8 @@ from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
 from headrace.runtime.task import Phase
 from headrace.runtime.version import VersionMaker
 from headrace.state.manifest import Manifest
+
+_log = logger(__name__)
 
 
 @dataclass
@@ -115,3 +118,5 @@ class BatchLoop:
             homes=self.routing.homes(),
         )
         self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
+        begin, end, _ = progress.times_s
+        _log.debug("the batch took %.0f ms for %d rows", (end - begin) * 1000, progress.rows)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 import zlib
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import InvariantError
+from headrace.logs import logger
 from headrace.state.disk import disk_errors
 from headrace.state.routing import Routing
 
-_log = logging.getLogger("headrace")
+_log = logger(__name__)
 
 
 class NotedRouting:

@@ -17,12 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.compile.dataflow import Op
 from headrace.compile.homes import anchor
 from headrace.control.homes import assigned
+from headrace.logs import logger
 from headrace.operators.kernel import store_id
 from headrace.runtime.lending import Fetched, Files, Loan, Share, have_ready, loans
 from headrace.spark.executors import Executor, Executors
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
 from headrace.state.slots import clip
+
+_log = logger(__name__)
 
 Homes = tuple[Executor, ...]
 """Per instance of an operator."""
@@ -43,6 +46,8 @@ class Placement:
     """Whether state comes from executors that have it; from the durable tier only, if not."""
     working: str | None
     """See ``working_folder``; None: instances read the runs where they are."""
+    log_level: str = ""
+    """Of tasks on executors; see ``Config.logLevel``."""
     homes: dict[str, Homes] = field(default_factory=dict)
     """By operator; changed under the loop's lock only."""
     anchors: dict[str, tuple[Homes, DataFrame]] = field(default_factory=dict)
@@ -99,8 +104,9 @@ class Placement:
         if not wanted or self.working is None:
             return Fetched()
         try:
-            return have_ready(self.session, Files(str(self.runs), self.working), wanted, lent)
+            return have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent)
         except PySparkException:
+            _log.warning("state was not fetched ahead; batches fetch it when they need it", exc_info=True, query=self.runs.parents[1])
             return Fetched()
 
 

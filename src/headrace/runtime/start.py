@@ -16,6 +16,7 @@ from headrace.config import Config
 from headrace.control.elastic import Elastic
 from headrace.errors import CheckpointError, QueryError
 from headrace.graph.nodes import Rows
+from headrace.logs import set_level
 from headrace.operators.kernel import OutputMode, store_id
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.engine import Engine, assemble
@@ -72,6 +73,7 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
     session = outputs[0].rows.session
     check_session(session)
     config = Config.read(_session_options(session), options)
+    set_level(config.logLevel)
     flow = compile_flow([(o.rows, o.mode, o.where) for o in outputs], config)
     for output, port in zip(outputs, flow.outlets, strict=True):
         for branch in port:

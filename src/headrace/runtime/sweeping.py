@@ -11,13 +11,16 @@ version has another number, and a replay of a committed version only delivers.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from headrace.logs import logger, suppressed
 from headrace.runtime.checkpoint import Checkpoint
+
+_log = logger(__name__)
 
 EVERY = 64
 """Versions between two looks through the folders: their length is what a look costs."""
@@ -51,7 +54,7 @@ def _is_of(file: str, first: int, last: int, epoch: str) -> bool:
 
 def _remove(path: Path) -> bool:
     """A file that cannot be removed now is found again by the next sweep, or by that of the next start."""
-    with contextlib.suppress(OSError):
+    with suppressed(_log, f"{path} cannot be removed yet", OSError, level=logging.INFO):
         path.unlink()
         return True
     return False

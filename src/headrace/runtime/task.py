@@ -10,6 +10,7 @@ import resource
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, require
 from headrace.ids import SLOTS
+from headrace.logs import log_fields, logger, set_level
 from headrace.operators.aggregate import ROWS
 from headrace.operators.kernel import MAIN, Applied, Expiring, Moment, Operator, OutputMode, View, Views
 from headrace.operators.windowed import WindowedAggregate
@@ -40,6 +42,8 @@ from headrace.state.routing import Routing
 from headrace.state.run import RunReader, RunRef, Step, run_seq, write_run
 from headrace.state.slots import SlotRanges, clip, join
 from headrace.state.working import Working
+
+_log = logger(__name__)
 
 REPORT = "report"
 REPORTS = f"{REPORT} string"
@@ -74,6 +78,14 @@ class TaskSpec:
     until_ms: int | None = None
     """Set for the flush: close what falls due up to this watermark. Rows come only from other operators' flush."""
 
+    log_level: str = ""
+    """What a worker prints to its stderr; see ``Config.logLevel``."""
+
+    def log_fields(self, instance: int) -> AbstractContextManager[None]:
+        """Inside, log messages say which instance of which operator they are about."""
+        query = Path(self.directory).parent
+        return log_fields(query=query, version=self.version, operator=self.operator_id, instance=instance)
+
     @property
     def step(self) -> Step:
         return Step.PROCESS if self.until_ms is None else Step.FLUSH
@@ -99,10 +111,14 @@ class InstanceTask:
         return pa.Table.from_batches(self.run_instance(instance, iter(rows.to_batches())), schema)
 
     def run_instance(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if instance < len(self.spec.routing.parts):
+            set_level(self.spec.log_level)
+            with self.spec.log_fields(instance):
+                yield from self._attempted(instance, batches)
+
+    def _attempted(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        if instance >= len(self.spec.routing.parts):
-            return
         freeze_modules()
         context = TaskContext.get()
         assert context is not None
@@ -126,8 +142,9 @@ class InstanceTask:
     def run_here(self, instance: int, attempt: int) -> InstanceReport:
         """A flush whose results are staged, in the driver."""
         here = Attempt(self.spec, instance, attempt)
-        here.process(iter(()))
-        return here.finish()
+        with self.spec.log_fields(instance):
+            here.process(iter(()))
+            return here.finish()
 
 
 class Attempt:
@@ -213,6 +230,7 @@ class Attempt:
         self._remove_superseded()
         if self.working is not None and spec.version % SWEEP_EVERY == 0:
             self.working.sweep(self._is_stale)
+        _log.debug("%d rows, %d results, %d rows compacted, %.0f ms", report.rows, report.rows_out, compacted, report.wall_s * 1000)
         return report
 
     def _computed(self) -> Iterator[pa.RecordBatch]:

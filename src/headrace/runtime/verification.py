@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.errors import HeadraceError, VersionNotFoundError
+from headrace.logs import logger
 from headrace.runtime.checkpoint import ROUTING, Checkpoint
 from headrace.runtime.fencing import version_of
 from headrace.runtime.inspection import lease
@@ -21,6 +22,7 @@ from headrace.state.blocks import Blocks
 from headrace.state.manifest import Manifest, check_follows
 
 TRIES = 5
+_log = logger(__name__)
 
 
 @dataclass
@@ -109,8 +111,8 @@ def _check_newest(checkpoint: Checkpoint, checked: Checked) -> None:
         versions = checkpoint.manifests.versions()
         try:
             newest = checkpoint.manifests.read(versions[-1]) if versions else None
-        except HeadraceError:
-            # Found already.
+        except HeadraceError as broken:
+            _log.debug("reported already: %s", broken, query=checkpoint.location)
             return
         try:
             check_together(checkpoint.spark_log, newest)

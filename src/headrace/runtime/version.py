@@ -215,6 +215,7 @@ class VersionMaker:
             compact_factor=config.compactFactor,
             working=None if placement is None else placement.working,
             passes_on=not staged,
+            log_level=config.logLevel,
         )
 
     def _live_states(self, states: States, reached_ms: int) -> dict[str, OperatorState]:

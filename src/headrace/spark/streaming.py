@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import socket
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.logs import logger, suppressed
 from headrace.spark.gateway import class_name, iterated, java_context, jvm_of, singleton
 
+_log = logger(__name__)
 _PACKAGE = "org.apache.spark.sql.execution.streaming"
 FILE_MANAGER = f"{_PACKAGE}.checkpointing.FileSystemBasedCheckpointFileManager"
 """Spark's checkpoint file manager that commits a file by renaming it."""
@@ -118,7 +120,7 @@ def hang_up(connection: Any) -> None:
     """Close a callback connection. The thread that listens to it ends."""
     open_socket = getattr(connection, "socket", None)
     if open_socket is not None:
-        with suppress(OSError):
+        with suppressed(_log, "a callback connection was closed already", OSError, level=logging.DEBUG):
             open_socket.shutdown(socket.SHUT_RDWR)
 
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.errors import StorageError
+from headrace.logs import logger, suppressed
+
+_log = logger(__name__)
 
 RESTART = "then start the query again: no committed version is lost, and it goes on with this batch"
 
@@ -92,6 +96,6 @@ def removed_on_failure(path: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with contextlib.suppress(OSError):
+        with suppressed(_log, f"{path}, which was not written completely, cannot be removed", OSError, level=logging.INFO):
             path.unlink(missing_ok=True)
         raise

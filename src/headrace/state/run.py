@@ -9,8 +9,8 @@ Because rows are sorted by hash, the rows of any slot range are one contiguous s
 
 from __future__ import annotations
 
-import contextlib
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from headrace.errors import CorruptStateError
 from headrace.ids import SLOTS, slot_bounds
+from headrace.logs import logger, suppressed
 from headrace.state.blocks import BLOCK_BYTES, Blocks, Recorded, need_rows, pieces, write_arrow
 from headrace.state.disk import is_plain_name
 from headrace.state.layout import Hashes, Layout, hashes, subs
@@ -33,6 +34,7 @@ FORMAT = 3
 LEND_BLOCKS = 64
 """Blocks in a piece that is lent: a megabyte."""
 _META = b"headrace"
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -186,8 +188,7 @@ class RunReader:
         """Remove a run that nobody names, here and in the directory."""
         for folder in (self.directory, *([self.working.folder] if self.working is not None else [])):
             OPEN.close(str(folder / file))
-            # What cannot be removed now is swept later.
-            with contextlib.suppress(OSError):
+            with suppressed(_log, f"{folder / file} cannot be removed now; a sweep removes it later", OSError, level=logging.INFO):
                 (folder / file).unlink(missing_ok=True)
 
     def _check_layout(self, path: Path, run: OpenRun) -> None:

@@ -44,7 +44,7 @@ def test_the_versions_are_the_same_everywhere() -> None:
 
 @pytest.mark.parametrize("text", ["3.5.9", "4.0.5", "4.4.0", "4.10.0", "5.0.0", "4.4.0.dev1", "unknown"])
 def test_a_session_of_another_version_is_refused(text: str) -> None:
-    with pytest.raises(SessionError, match="wanted Spark 4.1, 4.2 or 4.3; found Spark"):
+    with pytest.raises(SessionError, match=r"wanted Spark 4\.1, 4\.2 or 4\.3; found Spark"):
         versions.check_same_version(text)
 
 

@@ -33,9 +33,9 @@ def test_live_rescale(spark: SparkSession, tmp_path: Path) -> None:
 def test_driver_killed_in_the_middle_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     """kill -9 when the tasks of a batch are done and nothing is committed; the restarted program goes on with more instances."""
     source = write_input(tmp_path / "input", files=4, seed=5)
-    program = Program("graph", source, tmp_path / "crashed")
+    program = Program("windowed", source, tmp_path / "crashed")
     code = program.run(2, "job-done@2")
     assert code == KILLED, f"exit code {code}\n{program.said()}"
     program.finish(3)
     assert program.marks() == {"job-done@2"}
-    assert not Left.of(program).difference(undisturbed(spark, "graph", source, tmp_path / "undisturbed"))
+    assert not Left.of(program).difference(undisturbed(spark, "windowed", source, tmp_path / "undisturbed"))

@@ -6,10 +6,10 @@ STAMP := $(VENV)/.headrace-setup
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-plain lint typecheck bench chaos soak clean
+.PHONY: help setup demo test test-all test-plain test-matrix test-wheel dist lint typecheck bench chaos soak clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv, install everything, check Java (quick when nothing changed)
 
@@ -40,6 +40,18 @@ test-all: setup ## what `make test` runs, and the long tests
 test-plain: setup ## the tests of what queries mean, on a session with Spark's defaults
 	HEADRACE_PLAIN=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=15 -m "not extra" tests/integration
 
+# `make test-matrix SPARK=4.1` runs one version. Each has an environment of its own, which stays for the next time.
+SPARK := 4.1 4.2 4.3
+test-matrix: ## a short suite on each supported version of Spark: SPARK="4.1 4.3" chooses some
+	@scripts/test-matrix $(SPARK)
+
+dist: setup ## build the source archive and the wheel in dist/
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist
+
+test-wheel: dist ## install the wheel into an empty environment and run a query with it
+	@scripts/test-wheel
+
 lint: setup ## ruff only
 	$(BIN)/ruff check
 
@@ -60,6 +72,6 @@ chaos: setup ## a campaign of faults, compared with Spark's batch answer: SEEDS=
 soak: setup ## a steady load, judged by whether anything grows: SECONDS=..., results in soak-out/
 	$(BIN)/python -m tests.soak $(call given,SECONDS,seconds)
 
-clean: ## remove what builds, tests and runs leave behind (keeps .venv)
+clean: ## remove what builds, tests and runs leave behind (keeps environments)
 	rm -rf demo-out bench-out chaos-out soak-out build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

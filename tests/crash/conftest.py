@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.crash.driver import start
-from tests.crash.harness import Left, Program
+from tests.crash import harness
+from tests.crash.harness import Left
 
 Undisturbed = Callable[[str, Path, Path], Left]
 
@@ -17,10 +18,4 @@ Undisturbed = Callable[[str, Path, Path], Left]
 @pytest.fixture
 def undisturbed(spark: SparkSession) -> Undisturbed:
     """Runs a kind of query over a folder from beginning to end; gives what it left."""
-
-    def run(kind: str, source: Path, work: Path) -> Left:
-        program = Program(kind, source, work)
-        start(spark, kind, source, program.output, program.checkpoint, 2).awaitTermination()
-        return Left.of(program)
-
-    return run
+    return partial(harness.undisturbed, spark)

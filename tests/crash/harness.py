@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from headrace.operators.windows import TimeWindow
 from headrace.runtime.checkpoint import Checkpoint
@@ -26,11 +27,13 @@ from headrace.state.blocks import open_arrow
 from headrace.state.layout import SUB, hashes
 from headrace.state.manifest import Manifest
 from headrace.state.run import row_range
-from tests.crash.driver import ADVANCE_S, WINDOW_S
+from tests.crash.driver import ADVANCE_S, WINDOW_S, start
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN_S = 1_700_000_000
 RUN_SECONDS_MAX = 240
+KILLED = -9
+"""Exit code of a program that ended by ``kill -9``."""
 
 
 def write_input(directory: Path, files: int, seed: int, rows: int = 150) -> Path:
@@ -259,3 +262,10 @@ class Left:
             if text:
                 found.append(f"{name}: {text}")
         return "; ".join(found)
+
+
+def undisturbed(spark: SparkSession, kind: str, source: Path, work: Path) -> Left:
+    """What a kind of query leaves that reads a folder from beginning to end, in this process."""
+    program = Program(kind, source, work)
+    start(spark, kind, source, program.output, program.checkpoint, 2).awaitTermination()
+    return Left.of(program)

@@ -19,11 +19,19 @@ from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS, VARIABLE
 from tests.crash.conftest import Undisturbed
 from tests.crash.driver import start
-from tests.crash.harness import RUN_SECONDS_MAX, Left, Program, kill_session, parent_of, wait_for_pid, wait_until_gone, write_input
+from tests.crash.harness import (
+    KILLED,
+    RUN_SECONDS_MAX,
+    Left,
+    Program,
+    kill_session,
+    parent_of,
+    wait_for_pid,
+    wait_until_gone,
+    write_input,
+)
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
-
-KILLED = -9
 
 
 def test_a_query_that_breaks_off_at_any_point_goes_on(

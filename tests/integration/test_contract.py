@@ -12,14 +12,20 @@ import headrace as hr
 from headrace.api import sources
 from headrace.compile import boundary, functions, plan_text, render, sharing, vectorise
 from headrace.errors import SessionError
-from headrace.spark import contract, event_times, plans, streaming
+from headrace.runtime import session
+from headrace.spark import contract, event_times, gateway, plans, streaming, versions
 
 pytestmark = pytest.mark.spark
 
 PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 OLDER = {"TransformWithStateInPandas"}
-"""Names that only older versions of Spark have."""
+"""Names that only versions of Spark before the supported ones have."""
+ONLY_IN = {"NullIfResult": ("4.3",)}
+"""Names that only some of the supported versions have. The others have no such node, so their plans never contain it."""
+
+FREE = ("spark.executorEnv.", "spark.shuffle.io.", "spark.sql.streaming.checkpointFileManagerClass")
+"""Settings that Spark reads without declaring them."""
 
 
 @pytest.fixture
@@ -30,9 +36,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_this_spark_fulfils_the_contract(spark: SparkSession, unchecked: None) -> None:
     contract.check_contract(spark)
-    assert contract.missing_members(spark, contract.MEMBERS) == []
-    assert contract.missing_classes(spark, contract.NAMES) == []
-    assert list(contract.missing_names(contract.PYTHON)) == []
+    assert contract.missing_of(spark, versions.pyspark_version()) == []
 
 
 def test_all_that_is_missing_is_told_in_one_error(spark: SparkSession, unchecked: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,4 +113,32 @@ def test_nodes_that_decide_about_correctness_are_in_the_contract(names: set[str]
     ],
 )
 def test_every_class_that_the_compiler_knows_by_name_exists(spark: SparkSession, package: str, names: set[str]) -> None:
-    assert contract.missing_classes(spark, [f"{package}.{name}" for name in sorted(names)]) == []
+    version = versions.pyspark_version()
+    absent = [f"class {package}.{name}" for name in sorted(names) if version not in ONLY_IN.get(name, versions.SUPPORTED)]
+    assert contract.missing_classes(spark, [f"{package}.{name}" for name in sorted(names)]) == absent
+
+
+def test_a_spark_of_another_version_is_refused_whoever_made_the_session(
+    spark: SparkSession, unchecked: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rate = spark.readStream.format("rate").load()
+    # PySpark asks the JVM once, and keeps the answer in the session.
+    monkeypatch.setitem(vars(rate.sparkSession), "version", "4.4.0")
+    with pytest.raises(SessionError, match=r"wanted Spark 4\.1, 4\.2 or 4\.3; found Spark 4\.4\.0"):
+        hr.stream(rate)
+
+
+@pytest.mark.parametrize("version", versions.SUPPORTED)
+def test_what_differs_between_versions_is_told_apart(spark: SparkSession, version: str) -> None:
+    """The lists of another version fit this Spark only if both are called in the same way."""
+    same = versions.DIALECTS[version] == versions.dialect()
+    assert (contract.missing_of(spark, version) == []) is same
+
+
+def test_spark_knows_the_settings_that_headrace_sets(spark: SparkSession) -> None:
+    """Spark ignores a name that it does not know."""
+    known = gateway.singleton(gateway.jvm_of(spark).org.apache.spark.internal.config, "ConfigEntry")
+    groups = (session.SETTINGS, session.LOCAL_SETTINGS, session.OWN_SETTINGS, session.FIXED_WIDTH_SETTINGS, (session.ADAPTIVE_STREAMS,))
+    names = {name for group in groups for name in group if not name.startswith(FREE)}
+    assert len(names) > 10
+    assert [name for name in sorted(names) if known.findEntry(name) is None] == []

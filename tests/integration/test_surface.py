@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceWriter, InputPartition, WriterCommitMessage
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 import headrace as hr
 from headrace.errors import HeadraceError, MissingError, QueryError, SinkError, UnsupportedError
 from headrace.runtime.sinks import simple
+from headrace.spark.versions import pyspark_version
 
 pytestmark = pytest.mark.spark
 
@@ -253,10 +253,12 @@ class TopicReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         return {"calls": {"0": 0}}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> Any:
+        from pyspark.sql.streaming.datasource import ReadMaxRows
+
         return ReadMaxRows(10)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         return {"calls": {"0": min(35, start["calls"]["0"] + 10)}}
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -269,6 +271,7 @@ class TopicReader(DataSourceStreamReader):
         return iter([(at,) for at in range(partition.begin, partition.end)])
 
 
+@pytest.mark.skipif(pyspark_version() == "4.1", reason="sources in Python have no read limit before Spark 4.2")
 @pytest.mark.extra  # Spark gives the Python process of such a source ten seconds to start, which a busy machine may need.
 def test_rows_that_a_limited_source_keeps_back_are_known_when_a_batch_ends(spark: SparkSession, tmp_path: Path) -> None:
     spark.dataSource.register(Topic)

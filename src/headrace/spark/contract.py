@@ -2,11 +2,15 @@
 
 Spark may rename or change any of it in a new version. Some changes would go unnoticed and make results wrong: a plan node of another name
 is no longer recognised. So the list is checked once per JVM, with the first stream, and whatever is missing is an error.
+
+All supported versions must have what is in ``MEMBERS``, ``NAMES`` and ``PYTHON``. ``MEMBERS_OF`` and ``PYTHON_OF`` have what differs, by
+version; ``versions.Dialect`` says how it is called.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -19,6 +23,7 @@ from headrace.spark.event_times import INNER_PLANS
 from headrace.spark.gateway import connection, java_session, jvm_of
 from headrace.spark.sinks import FILE_FORMATS, FILE_STATUS
 from headrace.spark.streaming import FILE_MANAGER, STOP_TEXT, takes_for_stop
+from headrace.spark.versions import REQUIREMENT, check_same_version
 
 Members = Mapping[str, Mapping[str, str]]
 """By package and class: methods that the class declares, with their number of parameters if they have any; ``new`` is a constructor."""
@@ -112,7 +117,7 @@ MEMBERS: Members = {
         "HyperLogLogPlusPlus": "relativeSD",
     },
     "org.apache.spark.sql.execution": {
-        "LogicalRDD": "new/10 rdd",
+        "LogicalRDD": "rdd",
         "QueryExecution": "analyzed optimizedPlan executedPlan toRdd",
     },
     "org.apache.spark.sql.execution.datasources": {"DataSource": "lookupDataSource/2 options className"},
@@ -135,6 +140,12 @@ MEMBERS: Members = {
     },
     "org.apache.spark.sql.execution.streaming.checkpointing": {"HDFSMetadataLog": "getLatestBatchId add/2"},
 }
+MEMBERS_OF: Mapping[str, Members] = {
+    "4.1": {"org.apache.spark.sql.execution": {"LogicalRDD": "new/9"}},
+    "4.2": {"org.apache.spark.sql.execution": {"LogicalRDD": "new/9"}},
+    "4.3": {"org.apache.spark.sql.execution": {"LogicalRDD": "new/10"}},
+}
+"""By Spark version: members that not all versions have."""
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _STATEFUL_NODES = """
@@ -158,9 +169,12 @@ NAMES: tuple[str, ...] = (
 )
 """Classes that are recognised by name, or named in a setting. None of their methods is called."""
 
-PYTHON: Mapping[str, str] = {
+Names = Mapping[str, str]
+"""By Python module: names that it has, such as ``f(a,b)`` for a function with parameters a and b among others."""
+
+PYTHON: Names = {
     "pyspark.sql.classic.column": "Column",
-    "pyspark.sql.pandas.types": "to_arrow_type from_arrow_type",
+    "pyspark.sql.pandas.types": "to_arrow_type(prefers_large_types) from_arrow_type(prefer_timestamp_ntz)",
     "pyspark.sql.types": "_parse_datatype_json_string",
     "pyspark.find_spark_home": "_find_spark_home",
     "pyspark.core.context": "SparkContext",
@@ -169,7 +183,13 @@ PYTHON: Mapping[str, str] = {
     "py4j.java_gateway": "get_field",
     "py4j.clientserver": "JavaClient.get_thread_connection",
 }
-"""Names of PySpark and py4j that are not documented, by module."""
+"""Names of PySpark and py4j that are not documented."""
+PYTHON_OF: Mapping[str, Names] = {
+    "4.1": {"pyspark.sql.pandas.types": "to_arrow_type(timestamp_utc)"},
+    "4.2": {"pyspark.sql.pandas.types": "to_arrow_type(timezone)"},
+    "4.3": {"pyspark.sql.pandas.types": "to_arrow_type(timezone)"},
+}
+"""By Spark version: names that not all versions have."""
 
 Signature = tuple[str, str, int]
 """Owner, name and number of parameters."""
@@ -179,11 +199,14 @@ _passed: WeakSet[Any] = WeakSet()
 
 
 def check_contract(session: SparkSession) -> None:
-    """Raise a SessionError that names everything missing in this Spark. A JVM that passed is not checked again."""
+    """Raise a SessionError if Headrace does not support this Spark, or if it lacks anything on the lists. The error names all of it.
+
+    A JVM that passed is not checked again.
+    """
     jvm = connection(session)
     if jvm in _passed:
         return
-    missing = [*missing_members(session, MEMBERS), *missing_classes(session, NAMES), *missing_names(PYTHON)]
+    missing = missing_of(session, check_same_version(session.version))
     if not missing and not takes_for_stop(session, STOP_TEXT):
         missing.append("a query that ends without a failure when Python reports an interrupted call")
     if missing:
@@ -192,9 +215,20 @@ def check_contract(session: SparkSession) -> None:
             where="session",
             wanted="; ".join(missing),
             found=f"Spark {session.version}",
-            hint="use a Spark version that Headrace supports (pyspark>=4.3,<4.4)",
+            hint=f'pip install "{REQUIREMENT}", from Apache: other builds of Spark may differ',
         )
     _passed.add(jvm)
+
+
+def missing_of(session: SparkSession, version: str) -> list[str]:
+    """Everything on the lists for a version of Spark that is not there."""
+    return [
+        *missing_members(session, MEMBERS),
+        *missing_members(session, MEMBERS_OF[version]),
+        *missing_classes(session, NAMES),
+        *missing_names(PYTHON),
+        *missing_names(PYTHON_OF[version]),
+    ]
 
 
 def missing_members(session: SparkSession, wanted: Members) -> list[str]:
@@ -226,8 +260,8 @@ def missing_classes(session: SparkSession, wanted: Iterable[str]) -> list[str]:
     return [f"class {name}" for name in wanted if loader.getResource(f"{name.replace('.', '/')}.class") is None]
 
 
-def missing_names(wanted: Mapping[str, str]) -> Iterator[str]:
-    """The names that Python modules do not have."""
+def missing_names(wanted: Names) -> Iterator[str]:
+    """The names that Python modules do not have, or not with these parameters."""
     for module, names in wanted.items():
         try:
             loaded = importlib.import_module(module)
@@ -237,13 +271,14 @@ def missing_names(wanted: Mapping[str, str]) -> Iterator[str]:
         yield from (f"{module}.{name}" for name in names.split() if not _has(loaded, name))
 
 
-def _has(thing: Any, path: str) -> bool:
-    """True if an object has an attribute; ``a.b`` is the attribute b of its attribute a."""
+def _has(thing: Any, wanted: str) -> bool:
+    """True if an object has an attribute; ``a.b`` is the attribute b of its attribute a, ``f(x)`` a function with a parameter x."""
+    path, _, parameters = wanted.rstrip(")").partition("(")
     for name in path.split("."):
         if not hasattr(thing, name):
             return False
         thing = getattr(thing, name)
-    return True
+    return not parameters or set(parameters.split(",")) <= set(inspect.signature(thing).parameters)
 
 
 def _loader(session: SparkSession) -> Any:

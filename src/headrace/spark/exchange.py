@@ -25,13 +25,16 @@ from headrace.spark.gateway import (
     singleton,
 )
 from headrace.spark.plans import analyzed, frame_of
+from headrace.spark.versions import dialect
 
 
 def logical_rdd(session: SparkSession, output: Any, rdd: Any, partitioning: Any) -> DataFrame:
     """The DataFrame of an RDD of internal rows that has these columns and, as it declares, this partitioning."""
-    absent = none(session)
+    ordering, is_streaming, absent = seq(session, []), False, none(session)
+    stream = statistics = constraints = absent
     relation = jvm_of(session).org.apache.spark.sql.execution.LogicalRDD(
-        output, rdd, partitioning, seq(session, []), False, absent, java_session(session), absent, absent, False
+        *(output, rdd, partitioning, ordering, is_streaming, stream),
+        *(java_session(session), statistics, constraints, *dialect().logical_rdd_flags),
     )
     return frame_of(session, relation)
 

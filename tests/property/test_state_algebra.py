@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvariantError
 from headrace.ids import SLOTS
+from headrace.operators import store as operators
 from headrace.operators.kernel import View
-from headrace.operators.partials import Sum, combine
+from headrace.operators.partials import Sum
 from headrace.state import lookup
 from headrace.state.compact import Compactor
 from headrace.state.layout import DELETED, HASH, SUB, Layout, Policy
@@ -41,7 +42,7 @@ KEYS: dict[str, tuple[tuple[pa.DataType, ...], st.SearchStrategy[Any]]] = {
 }
 
 Key = tuple[Any, ...]
-add = combine((Sum(pa.int64()),))
+SUM = (Sum(pa.int64()),)
 
 
 def frozen(key: Key) -> str:
@@ -59,6 +60,10 @@ class Store:
     version: int = 0
     routing: tuple[SlotRanges, ...] = (((0, SLOTS),),)
     files: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def kept(self) -> operators.Store:
+        return operators.Store(self.layout, SUM)
 
     @property
     def reader(self) -> RunReader:
@@ -91,7 +96,7 @@ class Store:
     def compact(self, depth_max: int, budget: int, expired_below: int | None = None) -> None:
         kept: list[RunRef] = []
         for ranges in self.routing:
-            compactor = Compactor(self.directory, self.layout, add, self.reader, depth_max, False, self._file, self.version)
+            compactor = Compactor(self.directory, self.layout, self.kept.combine, self.reader, depth_max, False, self._file, self.version)
             refs, _ = compactor.compact(clip(self.refs, ranges, self.reader), ranges, budget, expired_below)
             kept.extend(refs)
         self.refs = join(kept)
@@ -100,7 +105,7 @@ class Store:
         return View(self.reader, clip(self.refs, ranges, self.reader), ranges)
 
     def scanned(self) -> list[dict[str, Any]]:
-        return [row for ranges in self.routing for part in self.view(ranges).scan(self.layout, add) for row in part.to_pylist()]
+        return [row for ranges in self.routing for part in self.view(ranges).scan(self.kept) for row in part.to_pylist()]
 
     def _file(self) -> str:
         return f"{next(self.files)}.arrow"
@@ -223,7 +228,7 @@ def test_parts_of_a_sum_cannot_be_deleted() -> None:
     store = Store(Path(), layout, 60)
     rows = store.rows([("a",)], [1], subs=[0], deleted=[True])
     with pytest.raises(InvariantError, match="tombstone"):
-        merge_rows([rows, rows], layout, add)
+        merge_rows([rows, rows], layout, store.kept.combine)
 
 
 def test_a_merge_that_does_not_reach_the_oldest_run_keeps_tombstones() -> None:
@@ -231,7 +236,7 @@ def test_a_merge_that_does_not_reach_the_oldest_run_keeps_tombstones() -> None:
     store = Store(Path(), layout, 60)
     newer = store.rows([("a",)], [None], deleted=[True])
     older = store.rows([("a",)], [1])
-    assert merge_rows([newer, older], layout, add, keep_deleted=True).column(DELETED).to_pylist() == [True]
-    assert merge_rows([newer, older], layout, add).num_rows == 0
-    assert merge_rows([newer], layout, add).schema == layout.schema
-    assert np.all(merge_rows([older], layout, add).column("p0").to_numpy() == 1)
+    assert merge_rows([newer, older], layout, store.kept.combine, keep_deleted=True).column(DELETED).to_pylist() == [True]
+    assert merge_rows([newer, older], layout, store.kept.combine).num_rows == 0
+    assert merge_rows([newer], layout, store.kept.combine).schema == layout.schema
+    assert np.all(merge_rows([older], layout, store.kept.combine).column("p0").to_numpy() == 1)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from headrace.ids import SLOTS
 from headrace.operators.kernel import Applied, Moment, OutputMode, View
 from headrace.operators.process import ORDER, TIME, Process
-from headrace.operators.processor import KeyProcessor, MapShape, Processor, Shape
+from headrace.operators.processor import KeyProcessor, Processor
+from headrace.operators.shape import MapShape, Shape
 from headrace.state.compact import Compactor
 from headrace.state.layout import HASH
 from headrace.state.run import RunReader, RunRef, Step, run_seq, write_run
@@ -49,8 +50,8 @@ class Instance:
         emitted = applied.emitted
         self.late = applied.rows_late
         if watermark_ms is not None and watermark_ms > self.watermark_ms:
-            due = any(s.is_due(r, self.watermark_ms, watermark_ms) for name, s in self.operator.stores.items() for r in self.refs[name])
-            if due:
+            pairs = [(store.lifetime, ref) for name, store in self.operator.stores.items() for ref in self.refs[name]]
+            if any(lifetime.is_due(ref, self.watermark_ms, watermark_ms) for lifetime, ref in pairs):
                 emitted = emitted + self._write(self.operator.close(self.views(), moment, watermark_ms), Step.CLOSE).emitted
             self.watermark_ms = watermark_ms
         return [tuple(row.values()) for part in emitted for row in part.to_pylist()]
@@ -61,11 +62,11 @@ class Instance:
 
     def state(self, store: str = "") -> list[dict[str, Any]]:
         kernel = self.operator.stores[store]
-        live = kernel.live_from(self.watermark_ms)
-        return [row for part in self.views()[store].scan(kernel.layout, kernel.combine, sub_min=live) for row in part.to_pylist()]
+        live = kernel.lifetime.live_from(self.watermark_ms)
+        return [row for part in self.views()[store].scan(kernel, sub_min=live) for row in part.to_pylist()]
 
     def compact(self, now_ms: int = 0) -> None:
-        for name, store in self.operator.parts.items():
+        for name, store in self.operator.stores.items():
             compactor = Compactor(
                 self.folder,
                 store.layout,
@@ -75,9 +76,9 @@ class Instance:
                 False,
                 self._file,
                 run_seq(self.version, Step.CLOSE),
-                partial(store.unexpired, watermark_ms=self.watermark_ms, now_ms=now_ms),
+                partial(store.lifetime.unexpired, watermark_ms=self.watermark_ms, now_ms=now_ms),
             )
-            self.refs[name], _ = compactor.compact(self.refs[name], WHOLE, 10**6, store.live_from(self.watermark_ms))
+            self.refs[name], _ = compactor.compact(self.refs[name], WHOLE, 10**6, store.lifetime.live_from(self.watermark_ms))
 
     def _write(self, applied: Applied, step: Step) -> Applied:
         for name, rows in applied.changed.items():

@@ -1,4 +1,4 @@
-"""Operators as JSON and back."""
+"""Stores as JSON and back."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ import pytest
 
 from headrace.errors import CheckpointError
 from headrace.operators import description as D
+from headrace.operators import lifetime as L
 from headrace.operators import partials as P
 from headrace.operators.aggregate import RunningAggregate
+from headrace.operators.counted import CountAggregate
 from headrace.operators.dedup import DropDuplicates
-from headrace.operators.kernel import MAIN
+from headrace.operators.kernel import Operator
+from headrace.operators.lifetime import FOREVER, Lifetime, TimeToLive, UntilWatermark, UntilWindowsClose
+from headrace.operators.session import SessionAggregate
+from headrace.operators.shape import Clock
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
 from headrace.state.layout import Layout, Policy
@@ -89,21 +94,90 @@ VALUES = (("p0", pa.float64()), ("p1", pa.int64()))
 MEAN = (P.Both(P.Sum(pa.float64()), P.Count()),)
 
 
+def summed(sub: bool = False, policy: Policy = Policy.REPLACE) -> Layout:
+    return Layout(KEYS, VALUES, has_sub=sub, policy=policy)
+
+
+LIFETIMES = [
+    FOREVER,
+    UntilWindowsClose(TimeWindow(600, 60, 5)),
+    UntilWatermark(keep_us=10, due_us=5),
+    UntilWatermark(),
+    TimeToLive(7, Clock.EVENT),
+]
+
+
+@pytest.mark.parametrize("lifetime", LIFETIMES, ids=str)
+def test_lifetimes_survive(lifetime: Lifetime) -> None:
+    assert D.lifetime_from(through_json(D.describe_lifetime(lifetime))) == lifetime
+
+
+def test_every_lifetime_can_be_described() -> None:
+    defined = {c for _, c in inspect.getmembers(L, inspect.isclass) if issubclass(c, Lifetime)}
+    assert set(D.LIFETIMES.values()) == defined - {Lifetime} == set(map(type, LIFETIMES))
+
+
 @pytest.mark.parametrize(
     "operator",
     [
-        RunningAggregate(Layout(KEYS, VALUES), MEAN),
-        WindowedAggregate(Layout(KEYS, VALUES, has_sub=True, policy=Policy.COMBINE), MEAN, TimeWindow(600, 60, 5)),
+        RunningAggregate(summed(), MEAN),
+        WindowedAggregate(summed(sub=True, policy=Policy.COMBINE), MEAN, TimeWindow(600, 60, 5)),
+        SessionAggregate(summed(sub=True, policy=Policy.KEEP), MEAN, 7),
+        CountAggregate(KEYS, VALUES, MEAN, 3, 1),
         DropDuplicates(Layout(KEYS, (), has_sub=True), pa.schema([("c0", pa.string())])),
     ],
     ids=lambda o: type(o).__name__,
 )
-def test_operators_survive_with_the_fingerprint_of_their_layout(operator: Any) -> None:
-    calls = [("avg(v)",)] if hasattr(operator, "partials") else []
-    about = through_json(D.describe(operator, MAIN, keys=["who", "where"], sub="pane", calls=calls))
-    again = D.from_description(about)
-    assert again == operator
-    assert again.layout.fingerprint == operator.layout.fingerprint
+def test_stores_survive_with_the_fingerprint_of_their_layout(operator: Operator) -> None:
+    names = D.ColumnNames(("who", "where"), ("avg(v) sum", "avg(v) count"), "pane")
+    for name, about in through_json(operator.describe(dict.fromkeys(operator.stores, names))).items():
+        again, store = D.store_from(about), operator.stores[name]
+        assert again == store
+        assert again.layout.fingerprint == store.layout.fingerprint
+        assert about["names"] == {"keys": ["who", "where"], "sub": "pane", "values": ["avg(v) sum", "avg(v) count"]}
+
+
+def test_columns_in_front_of_partials_keep_their_names() -> None:
+    layout = Layout(KEYS, (("start", pa.int64()), *VALUES))
+    assert D.value_names(layout, MEAN, [("avg(v)",)]) == ("start", "avg(v) sum", "avg(v) count")
+
+
+OLD: list[tuple[dict[str, Any], str, bool, Lifetime]] = [
+    ({"kind": "running", "partials": [{"kind": "count"}]}, "replace", False, FOREVER),
+    (
+        {"kind": "windowed", "partials": [{"kind": "count"}], "window": {"size_us": 600, "advance_us": 60, "offset_us": 5}},
+        "combine",
+        True,
+        UntilWindowsClose(TimeWindow(600, 60, 5)),
+    ),
+    ({"kind": "session", "partials": [{"kind": "count"}], "gap_us": 7}, "keep", True, UntilWatermark(due_us=0)),
+    ({"kind": "dropDuplicates", "payload": [["c0", "string"]], "late": False}, "replace", True, UntilWatermark()),
+    ({"kind": "dropDuplicates", "payload": [["c0", "string"]], "late": True}, "replace", False, FOREVER),
+    ({"kind": "newest"}, "replace", False, FOREVER),
+    ({"kind": "buffer"}, "keep", True, UntilWatermark(due_us=0)),
+    ({"kind": "rows", "keep_us": 10, "due_us": 5}, "keep", True, UntilWatermark(10, 5)),
+    ({"kind": "rows", "keep_us": 10, "due_us": None}, "keep", True, UntilWatermark(10)),
+    ({"kind": "ring"}, "replace", True, FOREVER),
+    ({"kind": "process", "falls_due": False, "ttl_us": 9, "ttl_by": "event"}, "replace", False, TimeToLive(9, Clock.EVENT)),
+    ({"kind": "process", "falls_due": False, "ttl_us": None, "ttl_by": "processing"}, "replace", False, FOREVER),
+    ({"kind": "process", "falls_due": True, "ttl_us": None, "ttl_by": "processing"}, "replace", True, UntilWatermark(due_us=0)),
+]
+"""What checkpoints say that name the kind of a store and not its lifetime, and what is meant."""
+
+
+@pytest.mark.parametrize(("about", "policy", "sub", "lifetime"), OLD, ids=str)
+def test_descriptions_by_kind_are_still_read(about: dict[str, Any], policy: str, sub: bool, lifetime: Lifetime) -> None:
+    layout = {"keys": [["k0", "int64"]], "values": [["p0", "int64"]], "sub": sub, "policy": policy}
+    store = D.store_from({**about, "layout": layout})
+    assert store.layout == Layout((("k0", pa.int64()),), (("p0", pa.int64()),), has_sub=sub, policy=Policy(policy))
+    assert store.lifetime == lifetime
+    assert store.partials == ((P.Count(),) if "partials" in about else ())
+
+
+@pytest.mark.parametrize("about", [{"kind": "os.system"}, {"lifetime": {"kind": "os.system"}}], ids=str)
+def test_unknown_stores_are_refused(about: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match="a newer Headrace"):
+        D.store_from({**about, "layout": {"keys": [], "values": [], "sub": False, "policy": "replace"}})
 
 
 @pytest.mark.parametrize(

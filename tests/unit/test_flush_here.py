@@ -14,8 +14,8 @@ from headrace.operators.counted import CountAggregate
 from headrace.operators.kernel import MAIN, Moment, OutputMode
 from headrace.operators.partials import Count
 from headrace.operators.process import Process
-from headrace.operators.processor import Clock, Shape
 from headrace.operators.session import SessionAggregate
+from headrace.operators.shape import Clock, Shape
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
 from headrace.runtime.flush_here import closes_here

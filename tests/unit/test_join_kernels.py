@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from headrace.ids import SLOTS
 from headrace.operators import expressions as E
 from headrace.operators import product
-from headrace.operators.description import describe_ring, describe_rows, from_description
+from headrace.operators.description import ColumnNames, store_from
 from headrace.operators.join import WindowedJoin
 from headrace.operators.kernel import Applied, Moment, Operator, OutputMode, View
 from headrace.operators.last import LastJoin
@@ -64,7 +64,7 @@ class Instance:
         if until_ms > self.watermark_ms:
             stores = self.operator.stores
             refs = [(stores[name], ref) for name, view in self.views.items() for ref in view.refs]
-            if any(store.is_due(ref, self.watermark_ms, until_ms) for store, ref in refs):
+            if any(store.lifetime.is_due(ref, self.watermark_ms, until_ms) for store, ref in refs):
                 closed = self.operator.close(self.views, moment, until_ms)
                 self._write(closed, Step.FLUSH)
                 emitted += closed.results()
@@ -97,7 +97,7 @@ class Instance:
     def _compact(self) -> None:
         for name, view in self.views.items():
             store = self.operator.stores[name]
-            live_from = store.live_from(self.watermark_ms)
+            live_from = store.lifetime.live_from(self.watermark_ms)
             compactor = Compactor(
                 self.folder, store.layout, store.combine, view.reader, 2, False, lambda: f"{next(self.names)}.arrow", 10**9
             )
@@ -217,10 +217,9 @@ def test_large_products_are_cut_by_time(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_stores_of_joins_are_rebuilt_from_their_descriptions() -> None:
-    join, last = WindowedJoin(pairing(), 5, outer=(True, False)), LastJoin(pairing(), 3)
-    for buffer in (*join.buffers, last.waiting):
-        assert from_description(json.loads(json.dumps(describe_rows(buffer, keys=["k"], sub="ts", values=["v"])))) == buffer
-    assert from_description(json.loads(json.dumps(describe_ring(last.rings[0], keys=["k"], values=["v"])))) == last.rings[0]
+    for operator in (WindowedJoin(pairing(), 5, outer=(True, False)), WindowedProduct(pairing(), 5), LastJoin(pairing(), 3)):
+        about = json.loads(json.dumps(operator.describe(dict.fromkeys(operator.stores, ColumnNames(("k",), ("v",), "ts")))))
+        assert {name: store_from(each) for name, each in about.items()} == operator.stores
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 100])

@@ -20,7 +20,7 @@ from examples.linear_road import SEGMENTS, Accounts, Segments, Vehicles
 from headrace.errors import SourceError
 from headrace.operators.kernel import Moment, OutputMode
 from headrace.operators.process import ORDER, Process
-from headrace.operators.processor import MapShape, Shape
+from headrace.operators.shape import MapShape, Shape
 from headrace.state.layout import HASH
 from headrace.state.run import Step
 from tests.unit.processors import Instance

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.operators.description import describe_part, from_description
+from headrace.operators.description import ColumnNames, describe_store, store_from
 from headrace.operators.process import Process
-from headrace.operators.processor import Clock, KeyProcessor, Processor
+from headrace.operators.processor import KeyProcessor, Processor
+from headrace.operators.shape import Clock
 from tests.examples import examples
 from tests.unit.processors import (
     SEEN,
@@ -139,10 +140,10 @@ def test_a_merge_method_of_earlier_versions_does_no_harm(tmp_path: Path, process
 
 @pytest.mark.parametrize("timers", [Clock.EVENT, Clock.PROCESSING])
 def test_stores_can_be_described_and_made_again(timers: Clock) -> None:
-    parts = Process(TimersPerKey(), shape(maps=(SEEN,), timers=timers, ttl_us=5, ttl_by=Clock.EVENT), True).parts
-    assert list(parts) == ["", "seen", "timers"]
-    for part in parts.values():
-        assert from_description(json.loads(json.dumps(describe_part(part, keys=["k"], sub=None, values=[])))) == part
+    stores = Process(TimersPerKey(), shape(maps=(SEEN,), timers=timers, ttl_us=5, ttl_by=Clock.EVENT), True).stores
+    assert list(stores) == ["", "seen", "timers"]
+    for store in stores.values():
+        assert store_from(json.loads(json.dumps(describe_store(store, ColumnNames(("k",)))))) == store
 
 
 class AsTheyCome(Processor):

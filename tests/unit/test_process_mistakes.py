@@ -11,7 +11,8 @@ import pytest
 
 from headrace.errors import ProcessorError
 from headrace.operators.process import Process
-from headrace.operators.processor import Clock, KeyProcessor, Processor
+from headrace.operators.processor import KeyProcessor, Processor
+from headrace.operators.shape import Clock
 from tests.unit.processors import (
     SEEN,
     TimersVectorised,
@@ -49,7 +50,7 @@ def _set(state: Any, name: str, value: Any) -> None:
         (vectorised(lambda rows, state: None), "wanted a pyarrow Table with the columns k string, n int64; found NoneType"),
         (vectorised(lambda rows, state: pa.table({"k": rows["k"], "n": rows["op"]})), "wanted column 'n' of type int64; found string"),
         (vectorised(lambda rows, state: state.put(rows)), "state.put; wanted the columns n int64, word string; found k string"),
-        (vectorised(lambda rows, state: state.get(pa.array(["z"]))), "a key that this call is not about; wanted keys of the rows"),
+        (vectorised(lambda rows, state: state.get(pa.array(["z"]))), "a key that does not belong to this call; wanted keys of the rows"),
         (vectorised(lambda rows, state: state.get(rows.drop(["k"]))), "keys; wanted the columns k string; found op string"),
         (vectorised(lambda rows, state: state.map("seen")), "wanted one of the maps (none are declared); found 'seen'"),
         (vectorised(lambda rows, state: state.set_timer(rows, at(1))), "declare them: hr.State(..., timers='event')"),

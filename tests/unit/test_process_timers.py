@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import ProcessorError
-from headrace.operators.processor import Clock, KeyProcessor, Processor
+from headrace.operators.processor import KeyProcessor, Processor
+from headrace.operators.shape import Clock
 from tests.unit.processors import (
     PerKey,
     TimersPerKey,

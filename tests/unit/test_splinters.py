@@ -11,6 +11,7 @@ import pytest
 
 from headrace.ids import SLOTS
 from headrace.operators.kernel import View
+from headrace.operators.store import Store
 from headrace.state.compact import SPLINTERS_MAX, Compactor, mend
 from headrace.state.layout import HASH, Layout, Policy
 from headrace.state.run import RunReader, RunRef, run_seq, write_run
@@ -61,7 +62,7 @@ def test_owners_that_change_every_other_batch_leave_few_files(tmp_path: Path, in
         refs = join(after)
         counts.append(len({ref.file for ref in refs}))
     view = View(reader, refs, ((0, SLOTS),))
-    found = {k: v for part in view.scan(LAYOUT, newest) for k, v in zip(*(part.column(c).to_pylist() for c in ("k", "v")), strict=True)}
+    found = {k: v for part in view.scan(Store(LAYOUT)) for k, v in zip(*(part.column(c).to_pylist() for c in ("k", "v")), strict=True)}
     assert found == state
     assert max(counts[40:]) <= instances * (DEPTH + SPLINTERS_MAX), counts
 

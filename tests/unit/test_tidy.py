@@ -36,17 +36,6 @@ LAYERS = (
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}
 
 
-def in_package(**modules: str) -> frozenset[str]:
-    """Full names of modules, given per part of the package."""
-    return frozenset(f"headrace.{part}.{name}" for part, names in modules.items() for name in names.split())
-
-
-# Modules that still import each other, some for type checking only. The lists only ever shrink.
-CYCLES = (
-    # A processor and the state that it is given.
-    in_package(operators="arrow_fit instance_state keyed_state processor timers"),
-)
-
 # What only `headrace.spark` may use: py4j, the private handles of PySpark's objects, and JVM classes by their full names.
 PRIVATE_TO_SPARK = re.compile(
     r"_jvm|_jdf|_jc\b|_jsparkSession|_jsc\b|_jsq|py4j|_gateway\b|_active_spark_context|MODULE\$|PythonUtils"
@@ -172,15 +161,7 @@ def test_imports_go_one_way() -> None:
 
 def test_no_modules_import_each_other() -> None:
     found = cycles(import_graph({module_name(path): (path.read_text(encoding="utf-8"), package_of(path)) for path in sources()}))
-    allowed = frozenset().union(*CYCLES)
-    wrong = [
-        f"these modules import each other: {', '.join(sorted(cycle))}; not listed in CYCLES: {', '.join(sorted(cycle - allowed)) or 'none'}"
-        for cycle in found
-        if not any(cycle <= known for known in CYCLES)
-    ]
-    assert not wrong, "\n".join(wrong)
-    gone = allowed - frozenset().union(*found)
-    assert not gone, f"these modules are in no cycle any more; remove them from CYCLES: {sorted(gone)}"
+    assert not found, "\n".join(f"these modules import each other: {', '.join(sorted(cycle))}" for cycle in found)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 from headrace.errors import QueryError
 from headrace.graph.nodes import ProcessNode, Rows, StateSpec
 from headrace.operators.per_key import RESERVED
-from headrace.operators.processor import TIMERS, AnyProcessor, Clock, Processor, defines
+from headrace.operators.processor import AnyProcessor, Processor, defines
+from headrace.operators.shape import TIMERS, Clock
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import checked
 from headrace.spark.plans import watermark_delay_ms

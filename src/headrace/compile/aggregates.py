@@ -22,7 +22,7 @@ from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import AggregateNode
 from headrace.graph.windows import CountSpec, SessionSpec, WindowSpec
 from headrace.operators.counted import CountAggregate
-from headrace.operators.description import describe
+from headrace.operators.description import ColumnNames, value_names
 from headrace.operators.kernel import Operator, OutputMode
 from headrace.operators.session import SessionAggregate
 from headrace.operators.windowed import WINDOW
@@ -97,9 +97,16 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
             "aggregates": [str(e.name()) for e in results],
             "calls": list(texts.values()),
         },
-        kernels={
-            name: describe(operator, name, keys=[k.name for k in stored], sub=kind.sub_name, calls=served) for name in operator.stores
-        },
+        kernels=operator.describe(
+            {
+                name: ColumnNames(
+                    tuple(k.name for k in stored),
+                    value_names(store.layout, [piece.partial for piece in parts.pieces], served),
+                    kind.sub_names.get(name),
+                )
+                for name, store in operator.stores.items()
+            }
+        ),
     )
 
 

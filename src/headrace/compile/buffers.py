@@ -9,7 +9,7 @@ from headrace.compile import event_time
 from headrace.compile.plan import StoreReader
 from headrace.compile.sides import SideColumns
 from headrace.compile.types import decode, transport_type
-from headrace.operators.description import describe_ring, describe_rows
+from headrace.operators.description import ColumnNames
 from headrace.operators.join import WindowedJoin
 from headrace.operators.last import NUMBER, TIME, WAITING, LastJoin
 from headrace.operators.pairing import LEFT, NAMES, SIDE
@@ -29,19 +29,12 @@ def readers(operator: PairOperator, sides: Sides, kinds: list[T.DataType]) -> di
 
 
 def kernels(operator: PairOperator, sides: Sides) -> dict[str, dict[str, object]]:
-    """What is needed to read each store without the program that wrote it."""
-    named = list(zip(operator.store_names, sides, strict=True))
+    """Each store as JSON."""
+    named = zip(operator.store_names, sides, strict=True)
     if not isinstance(operator, LastJoin):
-        return {
-            name: describe_rows(buffer, keys=list(side.on), sub=side.time.name, values=[f.name for f in side.rest])
-            for (name, side), buffer in zip(named, operator.buffers, strict=True)
-        }
-    found = {
-        name: describe_ring(ring, keys=list(side.on), values=[f.name for f in side.rest])
-        for (name, side), ring in zip(named, operator.rings, strict=True)
-    }
-    waiting = operator.waiting
-    return {**found, WAITING: describe_rows(waiting, keys=list(sides[LEFT].on), sub="time", values=waiting.layout.value_names)}
+        return operator.describe({name: ColumnNames(side.on, tuple(f.name for f in side.rest), side.time.name) for name, side in named})
+    names = {name: ColumnNames(side.on, ("number", "time", *(f.name for f in side.rest))) for name, side in named}
+    return operator.describe({**names, WAITING: ColumnNames(sides[LEFT].on, tuple(operator.waiting.layout.value_names), "time")})
 
 
 def _ring(side: SideColumns) -> StoreReader:

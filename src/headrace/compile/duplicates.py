@@ -14,7 +14,7 @@ from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import DedupNode
 from headrace.operators.dedup import TIME, DropDuplicates
-from headrace.operators.description import describe
+from headrace.operators.description import ColumnNames
 from headrace.operators.kernel import MAIN, OutputMode
 from headrace.spark import expressions, plans
 from headrace.state.layout import SUB, Layout
@@ -73,7 +73,7 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
             "keys": [f"{n}: {fields[n].dataType.simpleString()}" for n in node.subset],
         },
         # The event time is among the keys, so its sub-key needs no name.
-        kernels={MAIN: describe(operator, MAIN, keys=list(node.subset), sub=None, calls=[])},
+        kernels=operator.describe({MAIN: ColumnNames(node.subset)}),
     )
 
 

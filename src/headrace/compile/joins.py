@@ -15,11 +15,11 @@ from headrace.compile.types import check_key
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import JoinNode
-from headrace.operators.buffer import NEVER
 from headrace.operators.expressions import Expr
 from headrace.operators.join import WindowedJoin
 from headrace.operators.kernel import OutputMode
 from headrace.operators.last import TIE, LastJoin
+from headrace.operators.lifetime import NEVER
 from headrace.operators.pairing import LEFT, RIGHT, SIDE, Pairing
 from headrace.state.layout import SUB
 

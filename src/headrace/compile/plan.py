@@ -14,8 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.operators.aggregate import ROWS
-from headrace.operators.kernel import Operator, OutputMode
+from headrace.operators.kernel import ROWS, Operator, OutputMode
 from headrace.spark import expressions, plans
 from headrace.spark.exchange import claim_one_partition
 from headrace.state.layout import HASH

@@ -15,11 +15,12 @@ from headrace.compile.types import arrow_type, check_key, decode, encode, normal
 from headrace.config import Config
 from headrace.errors import QueryError
 from headrace.graph.nodes import ProcessNode
-from headrace.operators.description import describe_part
-from headrace.operators.instance_state import WRITTEN
+from headrace.operators.description import ColumnNames
 from headrace.operators.kernel import MAIN, OutputMode
+from headrace.operators.lifetime import WRITTEN
 from headrace.operators.process import ORDER, TIME, Process
-from headrace.operators.processor import TIMERS, MapShape, Processor, Shape, columns_text
+from headrace.operators.processor import Processor
+from headrace.operators.shape import TIMERS, MapShape, Shape, columns_text
 from headrace.spark import expressions, gateway, plans
 from headrace.state.layout import SUB
 
@@ -64,7 +65,7 @@ def compile_process(node: ProcessNode, config: Config) -> StatefulPlan:
         flushes=(OutputMode.APPEND, OutputMode.UPDATE),
         initial=None if node.initial is None else _initial(node.initial, node, rows, config),
         description=_description(node, operator, rows),
-        kernels=_kernels(node, operator, rows),
+        kernels=operator.describe(_names(node, rows)),
     )
 
 
@@ -208,12 +209,13 @@ def _description(node: ProcessNode, operator: Process, rows: _Input) -> dict[str
     }
 
 
-def _kernels(node: ProcessNode, operator: Process, rows: _Input) -> dict[str, dict[str, object]]:
-    keys = [f.name for f in rows.keys]
-    written = [WRITTEN] if node.state.ttl_us is not None else []
-    found = {MAIN: describe_part(operator.parts[MAIN], keys=keys, sub=None, values=[*node.state.values.names, *written])}
+def _names(node: ProcessNode, rows: _Input) -> dict[str, ColumnNames]:
+    """The user's names for the columns of each store."""
+    keys = tuple(f.name for f in rows.keys)
+    written = (WRITTEN,) if node.state.ttl_us is not None else ()
+    found = {MAIN: ColumnNames(keys, (*node.state.values.names, *written))}
     for name, map_keys, values in node.state.maps:
-        found[name] = describe_part(operator.parts[name], keys=[*keys, *map_keys.names], sub=None, values=[*values.names, *written])
+        found[name] = ColumnNames((*keys, *map_keys.names), (*values.names, *written))
     if node.state.timers is not None:
-        found[TIMERS] = describe_part(operator.parts[TIMERS], keys=keys, sub="at", values=[])
+        found[TIMERS] = ColumnNames(keys, sub="at")
     return found

@@ -24,10 +24,10 @@ from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import ProductNode
 from headrace.ids import SLOT_BITS, SLOTS
-from headrace.operators.buffer import NEVER
 from headrace.operators.expressions import Expr
 from headrace.operators.kernel import OutputMode
 from headrace.operators.last import TIE, LastJoin
+from headrace.operators.lifetime import NEVER
 from headrace.operators.pairing import LEFT, RIGHT, SIDE, Pairing
 from headrace.operators.product import WindowedProduct
 from headrace.state.layout import HASH, SUB

@@ -15,9 +15,9 @@ from headrace.compile.plan import StoreReader
 from headrace.compile.types import arrow_type, decode, encode, normalize, transport_type
 from headrace.compile.vectorise import vectorise
 from headrace.errors import QueryError, UnsupportedError
-from headrace.operators.buffer import NEVER
 from headrace.operators.expressions import Expr
 from headrace.operators.last import TIE
+from headrace.operators.lifetime import NEVER
 from headrace.operators.pairing import NAMES, SIDE, TIMES
 from headrace.spark import expressions, gateway, plans
 from headrace.state.layout import SUB, Layout, Policy

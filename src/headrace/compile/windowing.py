@@ -6,8 +6,8 @@ the user sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -21,7 +21,7 @@ from headrace.graph.windows import CountSpec, SessionSpec, WindowSpec
 from headrace.operators import counted, session
 from headrace.operators.aggregate import RunningAggregate
 from headrace.operators.counted import CountAggregate
-from headrace.operators.kernel import Operator, OutputMode
+from headrace.operators.kernel import MAIN, Operator, OutputMode
 from headrace.operators.partials import Partial
 from headrace.operators.session import SessionAggregate
 from headrace.operators.windowed import WINDOW, WindowedAggregate
@@ -71,7 +71,8 @@ class Windowing:
     time_key: str | None = None
     """The grouping column that is the sub-key itself."""
     time_type: T.DataType | None = None
-    sub_name: str | None = None
+    sub_names: Mapping[str, str] = field(default_factory=dict)
+    """The user's name for the sub-key, by store."""
     text: str | None = None
     modes: tuple[OutputMode, ...] = (OutputMode.UPDATE, OutputMode.COMPLETE)
     combines: bool = True
@@ -121,7 +122,7 @@ def _time_as_key(key: Key) -> Windowing:
         fields=(WINDOW,),
         time_key=None if key.is_window else key.internal,
         time_type=kind,
-        sub_name=None if key.is_window else key.name,
+        sub_names={} if key.is_window else {MAIN: key.name},
         text=str(window),
         modes=tuple(OutputMode),
         timed=True,
@@ -141,7 +142,7 @@ def _time_window(spec: WindowSpec, kind: T.DataType, timed: bool) -> Windowing:
         shown=F.struct(start, end),
         shown_state=(F.struct(start, end), spec.name) if whole else (F.struct(start), "pane"),
         time_type=kind,
-        sub_name="window.start" if whole else "pane",
+        sub_names={MAIN: "window.start" if whole else "pane"},
         text=str(window),
         modes=tuple(OutputMode) if timed else (OutputMode.UPDATE, OutputMode.COMPLETE),
         timed=timed,
@@ -159,7 +160,7 @@ def _sessions(node: AggregateNode, spec: SessionSpec, kind: T.DataType, timed: b
         shown=F.struct(start, end),
         shown_state=(F.struct(start, end), "part_of_session"),
         time_type=kind,
-        sub_name="due",
+        sub_names={MAIN: "due"},
         text=f"sessions with gaps of at most {duration(spec.gap_us)}",
         modes=(OutputMode.APPEND, OutputMode.COMPLETE) if timed else (OutputMode.COMPLETE,),
         combines=False,
@@ -193,6 +194,7 @@ def _counted(node: AggregateNode, spec: CountSpec, staged: DataFrame) -> Windowi
         fields=(counted.INDEX, counted.START, counted.END),
         shown=F.struct(*bounds, F.col(counted.INDEX).alias("number")),
         time_type=kind,
+        sub_names={counted.WAITING: "time"},
         text=f"{spec.size} rows every {spec.advance} rows, by {order}",
         modes=(OutputMode.APPEND, OutputMode.UPDATE),
         combines=False,

@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 
 from headrace.graph.steps import Step
 from headrace.graph.windows import Windows
-from headrace.operators.processor import AnyProcessor, Clock
+from headrace.operators.processor import AnyProcessor
+from headrace.operators.shape import Clock
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,21 +1,19 @@
-"""The running aggregate: one row of state per key, its newest value wins."""
+"""The running aggregate: one row of state per key. A newer row of a key replaces the older ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.kernel import MAIN, Applied, Moment, OneStore, OutputMode, Views
-from headrace.operators.partials import Partial, combine, of_no_rows
+from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, OneStore, OutputMode, Views
+from headrace.operators.partials import Partial, of_no_rows
+from headrace.operators.store import Store
 from headrace.state import lookup
 from headrace.state.layout import HASH, Indices, Layout
-from headrace.state.run import RunRef
 from headrace.state.segments import sort_into_segments
-
-ROWS = "n"
-"""How many rows of the source a row stands for, once rows have been combined before the shuffle."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,11 @@ class RunningAggregate(OneStore):
     layout: Layout
     partials: tuple[Partial, ...]
     one_group: bool = False
-    """No keys: the one group, at hash 0, is there even if no row is."""
+    """True if there are no keys. The only group, at hash 0, then exists even without rows."""
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(self.layout, self.partials)
 
     @property
     def input_schema(self) -> pa.Schema:
@@ -34,18 +36,6 @@ class RunningAggregate(OneStore):
     @property
     def output_schema(self) -> pa.Schema:
         return pa.schema([*self.layout.keys, *self.layout.values])
-
-    def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
-        return combine(self.partials)(columns, starts)
-
-    def live_from(self, watermark_ms: int) -> int | None:
-        return None
-
-    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
-        return False
-
-    def emits_at_once(self, mode: OutputMode) -> bool:
-        return True
 
     def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
         view = views[MAIN]
@@ -63,17 +53,15 @@ class RunningAggregate(OneStore):
         if moment.mode is OutputMode.UPDATE:
             result.emits_changed = True
         else:
-            result.computed = map(self.output, view.scan(self.layout, self.combine, newer=changed))
+            result.computed = map(self.output, view.scan(self.store, newer=changed))
         return result
 
-    def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
-        return Applied()
-
     def output(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of state as results."""
         return rows.select(self.output_schema.names)
 
     def _no_rows(self) -> pa.RecordBatch:
-        """The one group, as it looks without rows."""
+        """The state of the only group before its first row."""
         values = [value for partial in self.partials for value in of_no_rows(partial)]
         columns = [pa.array([value], field.type) for value, field in zip([0, 0, *values], self.layout.schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.layout.schema)
@@ -81,7 +69,7 @@ class RunningAggregate(OneStore):
     def _merged(
         self, ordered: pa.RecordBatch, starts: Indices, needles: pa.RecordBatch, found: Indices, old: pa.RecordBatch
     ) -> pa.RecordBatch:
-        """The state after the batch: each key's old row, where there is one, goes in front of its new ones, and each group is merged."""
+        """The state after the batch: one row per key, merged from the key's old row, if it has one, and its new rows."""
         names = self.layout.value_names
         values = [ordered.column(name) for name in names]
         if len(found):
@@ -95,12 +83,12 @@ class RunningAggregate(OneStore):
             take[starts[found]] = ordered.num_rows + np.arange(len(found))
             index = pa.array(take)
             values = [pa.concat_arrays([new, old.column(name)]).take(index) for new, name in zip(values, names, strict=True)]
-        merged = self.combine(values, starts)
+        merged = self.store.combine(values, starts)
         return pa.RecordBatch.from_arrays([*needles.columns, *merged], schema=self.layout.schema)
 
 
 def source_rows(rows: pa.RecordBatch) -> int:
-    """How many rows of the source these stand for."""
+    """How many rows of the source these rows stand for."""
     if ROWS not in rows.schema.names:
         return int(rows.num_rows)
     return int(rows.column(ROWS).to_numpy().sum()) if rows.num_rows else 0

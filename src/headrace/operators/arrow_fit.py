@@ -1,4 +1,4 @@
-"""Bringing a user's Arrow columns into the declared types, where that loses nothing and means the same."""
+"""Casting a user's Arrow columns to the declared types, if that loses nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import ProcessorError
-from headrace.operators.processor import Shape, columns_text, type_text
+from headrace.operators.shape import Shape, columns_text, type_text
 
 
 def fitted(table: Any, schema: pa.Schema, shape: Shape, what: str) -> list[pa.Array]:
-    """The table's columns of these names, in these types; ``what`` says for the error what the table is."""
+    """The table's columns that the schema names, in the schema's types. `what` names the table in error messages."""
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
@@ -23,18 +23,19 @@ def fitted(table: Any, schema: pa.Schema, shape: Shape, what: str) -> list[pa.Ar
 
 
 def fit(column: Any, field: pa.Field, shape: Shape, what: str) -> pa.Array:
+    """The column as one array of the field's type."""
     if not compatible(column.type, field.type):
         raise _misfit(shape, what, f"column {field.name!r} of type {type_text(field.type)}", type_text(column.type))
     try:
         column = column if column.type == field.type else column.cast(field.type)
-        # After the cast: pieces of texts with short offsets may not fit into one.
+        # Chunks are joined after the cast: a string array with 32-bit offsets may be too small for all of them.
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
         raise _misfit(shape, what, f"column {field.name!r} of type {type_text(field.type)}", str(refused)) from None
 
 
 def python_column(values: list[Any], field: pa.Field, shape: Shape, what: str) -> pa.Array:
-    """Values of Python as a column."""
+    """A column of Python values."""
     try:
         return pa.array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as refused:
@@ -42,7 +43,7 @@ def python_column(values: list[Any], field: pa.Field, shape: Shape, what: str) -
 
 
 def compatible(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one type are meant as values of the other.
+    """True if values of one type may be used as values of the other.
 
     >>> compatible(pa.int64(), pa.float64()), compatible(pa.float64(), pa.int64()), compatible(pa.string(), pa.int64())
     (True, False, False)

@@ -1,87 +1,62 @@
 """Tuple-count windows: for every key, windows of ``size`` rows that begin at every ``advance``-th row.
 
-Rows are counted in the order of their event time (rows of one moment by a hash of their content), so the windows do not depend on how
-rows arrived; a row takes part when the watermark has passed it. Until then it waits in a store of its own. Counted by arrival, rows
-take part at once.
+Rows are counted in the order of their event time, and rows of one moment in the order of a hash of their content. So the windows do not
+depend on how rows arrived. A row waits in a store of its own until the watermark has passed it; then it is counted. If rows are counted by
+arrival, they are counted at once.
 
-Of a key, the rows that windows still need lie in one row of state, as lists: at most ``size`` of them.
+The rows of a key that windows still need, at most ``size``, are kept as lists in one row of state.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.kernel import MAIN, Applied, ClosesRowByRow, Moment, OutputMode, Refs, Store, View, Views
+from headrace.operators.kernel import MAIN, Applied, Moment, Operator, OutputMode, Refs, View, Views
+from headrace.operators.lifetime import UntilWatermark
 from headrace.operators.partials import Partial, combine
 from headrace.operators.sets import list_offsets
+from headrace.operators.store import Store
 from headrace.state import lookup
 from headrace.state.layout import HASH, SUB, Indices, Layout, Policy, subs
-from headrace.state.run import RunRef
 from headrace.state.segments import key_starts, sort_into_segments
 
 WAITING = "waiting"
+"""The store of rows that the watermark has not passed."""
 TIE = "tie"
+"""Input column: a hash of the row, by which rows of one moment are ordered."""
 INDEX, START, END = "index", "start", "end"
+"""Output columns: the number of the window, and the event times of its first and last row."""
 SEEN, TIMES = "seen", "times"
+"""Value columns of the main store: how many rows the key has had, and the event times of those that are kept."""
 
 
 @dataclass(frozen=True)
-class Buffer:
-    """Rows that wait until the watermark passes them; the sub-key is their event time in microseconds."""
-
-    layout: Layout
-
-    def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
-        raise AssertionError("rows of a buffer are kept as they are")
-
-    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
-        return ref.sub_min is not None and ref.sub_min <= until_ms * 1000
-
-    def live_from(self, watermark_ms: int) -> int | None:
-        return watermark_ms * 1000 + 1
-
-
-@dataclass(frozen=True)
-class OpenWindows:
-    """Per key: how many rows it has had, and those that windows still need."""
-
-    layout: Layout
-
-    def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
-        raise AssertionError("the newest row of a key is its state")
-
-    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
-        return False
-
-    def live_from(self, watermark_ms: int) -> int | None:
-        return None
-
-
-@dataclass(frozen=True)
-class CountAggregate(ClosesRowByRow):
+class CountAggregate(Operator):
     """``groupBy(keys, count_window(size, advance)).agg(...)``."""
 
     keys: tuple[tuple[str, pa.DataType], ...]
     values: tuple[tuple[str, pa.DataType], ...]
-    """The partials of one row."""
+    """The columns of the partials."""
     partials: tuple[Partial, ...]
     size: int
     advance: int
     by_arrival: bool = False
+    """True if rows are counted as they arrive, False if in the order of event time."""
 
-    @property
+    @cached_property
     def stores(self) -> dict[str, Store]:
         lists = tuple((name, pa.list_(kind)) for name, kind in self.values)
         fixed = ((SEEN, pa.int64()), (TIMES, pa.list_(pa.int64())))
-        stores: dict[str, Store] = {MAIN: OpenWindows(Layout(self.keys, (*fixed, *lists)))}
+        stores = {MAIN: Store(Layout(self.keys, (*fixed, *lists)))}
         if not self.by_arrival:
-            stores[WAITING] = Buffer(self._rows)
+            stores[WAITING] = Store(self._rows, lifetime=UntilWatermark(due_us=0))
         return stores
 
-    @property
+    @cached_property
     def _rows(self) -> Layout:
         return Layout(self.keys, ((TIE, pa.int64()), *self.values), has_sub=True, policy=Policy.KEEP)
 
@@ -112,7 +87,7 @@ class CountAggregate(ClosesRowByRow):
         return result
 
     def close_rows_max(self, due: Refs, moment: Moment, until_ms: int) -> int:
-        """A row takes part in so many windows, each of which is laid out row by row."""
+        """A row belongs to at most ceil(size / advance) windows, and each window is laid out row by row."""
         return sum(ref.rows for ref in due.get(WAITING, ())) * (1 + -(-self.size // self.advance))
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
@@ -130,7 +105,7 @@ class CountAggregate(ClosesRowByRow):
         return result
 
     def _count(self, rows: pa.RecordBatch, view: View, result: Applied) -> None:
-        """Let rows take part, in their order, and emit the windows that they complete."""
+        """Count rows in their order, and emit the windows that they complete."""
         rows = rows.take(pa.array(np.argsort(rows.column(TIE).to_numpy(), kind="stable")))
         ordered, _ = sort_into_segments(rows, self._rows)
         fixed = ordered.select([HASH, *self._rows.key_names])
@@ -140,7 +115,7 @@ class CountAggregate(ClosesRowByRow):
         found, old = lookup.newest(view.runs(), needles, layout)
         seen, columns, begin = self._joined(ordered, firsts, found, old)
         count = np.diff(np.append(begin, len(columns[0])))
-        # The row at ``begin`` of a key is its row number ``first``; it now has ``total`` rows.
+        # The row at `begin` of a key is its row number `first`. The key now has `total` rows.
         first, total = seen - self._kept(seen), seen + np.diff(np.append(firsts, ordered.num_rows))
         next_window, done = _completed(seen, self.size, self.advance), _completed(total, self.size, self.advance)
         emitted = self._windows(needles, columns, begin, first, next_window, done)
@@ -150,13 +125,16 @@ class CountAggregate(ClosesRowByRow):
         result.changed[MAIN] = self._state(needles, columns, begin + (keep_from - first), begin + count, total)
 
     def _kept(self, seen: Indices) -> Indices:
-        """How many rows of a key are in its state after it has seen so many."""
+        """How many rows of a key are kept after the key has had `seen` rows."""
         return np.asarray(np.maximum(seen - _completed(seen, self.size, self.advance) * self.advance, 0), dtype=np.int64)
 
     def _joined(
         self, ordered: pa.RecordBatch, firsts: Indices, found: Indices, old: pa.RecordBatch
     ) -> tuple[Indices, list[pa.Array], Indices]:
-        """Rows seen before by each key; times and partials with the kept rows in front of the new ones; where each key begins."""
+        """Put the kept rows of each key in front of its new ones.
+
+        Returns how many rows each key had before, the columns of times and partials, and where each key begins in them.
+        """
         seen = np.zeros(len(firsts), dtype=np.int64)
         new = [ordered.column(SUB), *(ordered.column(name) for name, _ in self.values)]
         if not len(found):
@@ -178,7 +156,7 @@ class CountAggregate(ClosesRowByRow):
     def _windows(
         self, needles: pa.RecordBatch, columns: list[pa.Array], begin: Indices, first: Indices, next_window: Indices, done: Indices
     ) -> pa.RecordBatch | None:
-        """Windows number ``next_window`` to ``done`` - 1 of each key."""
+        """The windows numbered `next_window` to `done` - 1 of each key."""
         count = np.maximum(done - next_window, 0)
         if not count.any():
             return None
@@ -193,6 +171,7 @@ class CountAggregate(ClosesRowByRow):
         return pa.RecordBatch.from_arrays([*keys, *bounds, *values], schema=self.output_schema)
 
     def _state(self, needles: pa.RecordBatch, columns: list[pa.Array], begin: Indices, end: Indices, total: Indices) -> pa.RecordBatch:
+        """Rows of the main store: each key keeps the rows [begin, end) as lists."""
         lengths = end - begin
         take = pa.array(np.repeat(begin, lengths) + _within(lengths))
         offsets = list_offsets(lengths)
@@ -201,7 +180,7 @@ class CountAggregate(ClosesRowByRow):
 
 
 def _completed(rows: Indices, size: int, advance: int) -> Indices:
-    """How many windows so many rows complete.
+    """How many windows are complete after this many rows.
 
     >>> _completed(np.array([0, 2, 3, 4, 5, 7]), size=3, advance=2).tolist()
     [0, 0, 1, 1, 2, 3]
@@ -210,7 +189,7 @@ def _completed(rows: Indices, size: int, advance: int) -> Indices:
 
 
 def _within(lengths: Indices) -> Indices:
-    """0, 1, ... for each length, one after another.
+    """The numbers 0 to length - 1 for each length, one after another.
 
     >>> _within(np.array([2, 0, 3])).tolist()
     [0, 1, 0, 1, 2]

@@ -1,32 +1,37 @@
-"""``dropDuplicates``: the first row of each key goes through, the key is remembered."""
+"""``dropDuplicates``: emits the first row of each key and remembers the key."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.kernel import MAIN, Applied, Moment, OneStore, OutputMode, Views
-from headrace.operators.windows import TimeWindow
+from headrace.operators.kernel import MAIN, Applied, Moment, OneStore, Views
+from headrace.operators.lifetime import FOREVER, UntilWatermark
+from headrace.operators.store import Store
 from headrace.state import lookup
 from headrace.state.layout import Indices, Layout, subs
-from headrace.state.run import RunRef
 from headrace.state.segments import sort_into_segments
 
 TIME = "t"
-"""Input column: the event time in microseconds, where it is not part of the key."""
+"""Input column: the event time in microseconds, if it is not part of the key."""
 
 
 @dataclass(frozen=True)
 class DropDuplicates(OneStore):
-    """A row is late once the watermark has passed its event time. Keys that include the event time are then forgotten, others never."""
+    """A row is late once the watermark has passed its event time. Keys that include the event time expire then; others never do."""
 
     layout: Layout
     payload: pa.Schema
-    """The columns of the row itself, as they go in and out."""
+    """The columns of the row itself, in the input and in the output."""
     late_by_column: bool = False
-    """Rows carry an event time that is not part of the key."""
+    """True if rows have an event time that is not part of the key."""
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(self.layout, lifetime=UntilWatermark() if self.layout.has_sub else FOREVER)
 
     @property
     def input_schema(self) -> pa.Schema:
@@ -36,18 +41,6 @@ class DropDuplicates(OneStore):
     @property
     def output_schema(self) -> pa.Schema:
         return self.payload
-
-    def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
-        return []
-
-    def live_from(self, watermark_ms: int) -> int | None:
-        return _INSTANT.live_from(watermark_ms * 1000) if self.layout.has_sub else None
-
-    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
-        return False
-
-    def emits_at_once(self, mode: OutputMode) -> bool:
-        return True
 
     def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
         result = Applied(rows=rows.num_rows)
@@ -70,13 +63,7 @@ class DropDuplicates(OneStore):
         return result
 
     def _time(self, rows: pa.RecordBatch) -> Indices | None:
-        """Event times, by which rows are late, whether they belong to the key or not."""
+        """The event times of rows, whether they belong to the key or not; None if rows are never late."""
         if self.layout.has_sub:
             return subs(rows)
         return np.asarray(rows.column(TIME).to_numpy(), dtype=np.int64) if self.late_by_column else None
-
-    def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
-        return Applied()
-
-
-_INSTANT = TimeWindow(size_us=0, advance_us=1)

@@ -1,7 +1,7 @@
-"""Operators as plain JSON, so that a checkpoint can be read without the program that wrote it.
+"""Stores as plain JSON, so that a checkpoint can be read without the program that wrote it.
 
-A description holds names and Arrow types, never code: what a name means is looked up in a fixed list. So reading a checkpoint runs
-nothing that the checkpoint brings along.
+A description holds names and Arrow types, never code. A name is looked up in a fixed list (`PARTIALS`, `LIFETIMES`), so reading a
+checkpoint runs nothing that the checkpoint brings along.
 
 >>> from headrace.operators.partials import Both, Count, Sum
 >>> describe_partial(Both(Sum(pa.float64()), Count()))
@@ -13,24 +13,18 @@ Sum(type=TimestampType(timestamp[us, tz=UTC]), checked=True)
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.errors import CheckpointError
 from headrace.operators import partials as P
-from headrace.operators.aggregate import RunningAggregate
-from headrace.operators.buffer import RowBuffer
-from headrace.operators.counted import Buffer, CountAggregate, OpenWindows
-from headrace.operators.dedup import DropDuplicates
-from headrace.operators.instance_state import Part
-from headrace.operators.kernel import Operator, Store
-from headrace.operators.last import Ring
+from headrace.operators.lifetime import FOREVER, Forever, Lifetime, TimeToLive, UntilWatermark, UntilWindowsClose
 from headrace.operators.partials import Partial
-from headrace.operators.processor import Clock
-from headrace.operators.session import SessionAggregate
-from headrace.operators.windowed import WindowedAggregate
+from headrace.operators.shape import Clock
+from headrace.operators.store import Store
 from headrace.operators.windows import TimeWindow
 from headrace.state.layout import Layout, Policy
 
@@ -48,8 +42,15 @@ PARTIALS: dict[str, type[Any]] = {
     "registers": P.Registers,
     "both": P.Both,
 }
-"""Names in checkpoints: they outlive the names of classes."""
-_KIND_OF = {kind: name for name, kind in PARTIALS.items()}
+"""The names of partials in checkpoints. They stay the same when a class is renamed."""
+LIFETIMES: dict[str, type[Any]] = {
+    "forever": Forever,
+    "windows": UntilWindowsClose,
+    "watermark": UntilWatermark,
+    "ttl": TimeToLive,
+}
+"""The names of lifetimes in checkpoints."""
+_KIND_OF = {kind: name for registry in (PARTIALS, LIFETIMES) for name, kind in registry.items()}
 
 _COLUMNS: dict[type[Any], tuple[str, ...]] = {
     P.Count: ("count",),
@@ -62,84 +63,85 @@ _COLUMNS: dict[type[Any], tuple[str, ...]] = {
 }
 
 
-def describe(operator: Operator, store: str, *, keys: list[str], sub: str | None, calls: list[tuple[str, ...]]) -> Json:
-    """A store of an operator, with all that is needed to merge its state and to show it.
+@dataclass(frozen=True)
+class ColumnNames:
+    """The user's names for the columns of a store."""
 
-    `keys` are the user's names of the key columns, `sub` that of the sub-key (None hides it), `calls` the texts of the aggregate calls
-    that each partial serves.
-    """
-    partials = getattr(operator, "partials", ())
-    labels = [label for partial, served in zip(partials, calls, strict=True) for label in column_labels(partial, *served)]
-    layout = operator.stores[store].layout
-    # In front of the partials some stores have columns of their own, which are called what they are.
-    own = layout.value_names[: len(layout.value_names) - len(labels)]
-    about: Json = {"layout": _describe_layout(layout), "names": {"keys": keys, "sub": sub, "values": [*own, *labels]}}
-    if isinstance(operator, CountAggregate):
-        return {"kind": "buffer" if store else "newest", **about, "names": about["names"] | {"sub": "time" if store else None}}
-    if isinstance(operator, SessionAggregate):
-        return {"kind": "session", **about, "partials": [describe_partial(p) for p in partials], "gap_us": operator.gap_us}
-    if isinstance(operator, DropDuplicates):
-        return {
-            "kind": "dropDuplicates",
-            **about,
-            "payload": [[f.name, describe_type(f.type)] for f in operator.payload],
-            "late": operator.late_by_column,
-        }
-    if isinstance(operator, WindowedAggregate):
-        window = {name: getattr(operator.window, name) for name in ("size_us", "advance_us", "offset_us")}
-        return {"kind": "windowed", **about, "partials": [describe_partial(p) for p in partials], "window": window}
-    if isinstance(operator, RunningAggregate):
-        return {"kind": "running", **about, "partials": [describe_partial(p) for p in partials]}
-    raise TypeError(f"no description for {type(operator).__name__}")
+    keys: tuple[str, ...]
+    values: tuple[str, ...] = ()
+    sub: str | None = None
+    """The name of the sub-key; None hides it."""
 
 
-def describe_rows(store: RowBuffer, *, keys: list[str], sub: str, values: list[str]) -> Json:
-    """A store of rows as they came: `keys`, `sub` and `values` are the user's names of their columns."""
-    names = {"keys": keys, "sub": sub, "values": values}
-    return {"kind": "rows", "layout": _describe_layout(store.layout), "names": names, "keep_us": store.keep_us, "due_us": store.due_us}
-
-
-def describe_part(part: Part, *, keys: list[str], sub: str | None, values: list[str]) -> Json:
-    """A store of a user's own operator."""
-    names = {"keys": keys, "sub": sub, "values": values}
+def describe_store(store: Store, names: ColumnNames) -> Json:
+    """A store as JSON, with what is needed to merge its rows and to show them."""
     return {
-        "kind": "process",
-        "layout": _describe_layout(part.layout),
-        "names": names,
-        "falls_due": part.falls_due,
-        "ttl_us": part.ttl_us,
-        "ttl_by": str(part.ttl_by),
+        "layout": _describe_layout(store.layout),
+        "names": {"keys": list(names.keys), "sub": names.sub, "values": list(names.values)},
+        "partials": [describe_partial(partial) for partial in store.partials],
+        "lifetime": describe_lifetime(store.lifetime),
     }
 
 
-def describe_ring(store: Ring, *, keys: list[str], values: list[str]) -> Json:
-    """A store of the last rows of each key."""
-    names = {"keys": keys, "sub": None, "values": ["number", "time", *values]}
-    return {"kind": "ring", "layout": _describe_layout(store.layout), "names": names}
+def store_from(about: Json) -> Store:
+    """The reverse of `describe_store`. Names that are not known come from a newer Headrace and are refused."""
+    partials = tuple(partial_from(each) for each in about.get("partials", ()))
+    lifetime = lifetime_from(about["lifetime"]) if "lifetime" in about else _lifetime_of_kind(about)
+    return Store(_layout_from(about["layout"]), partials, lifetime)
 
 
-def from_description(about: Json) -> Store:
-    """The store again. Unknown names come from a newer Headrace, and are refused."""
-    layout = _layout_from(about["layout"])
-    kind = about["kind"]
-    if kind == "process":
-        return Part(layout, bool(about["falls_due"]), about["ttl_us"], Clock(about["ttl_by"]))
-    if kind in ("rows", "ring"):
-        return Ring(layout) if kind == "ring" else RowBuffer(layout, int(about["keep_us"]), about["due_us"])
-    if kind == "dropDuplicates":
-        payload = pa.schema([(name, type_from(t)) for name, t in about["payload"]])
-        return DropDuplicates(layout, payload, bool(about["late"]))
-    if kind in ("buffer", "newest"):
-        return Buffer(layout) if kind == "buffer" else OpenWindows(layout)
-    if kind not in ("windowed", "running", "session"):
-        raise _unknown("operator", kind)
-    partials = tuple(partial_from(p) for p in about["partials"])
-    if kind == "session":
-        return SessionAggregate(layout, partials, int(about["gap_us"]))
-    return WindowedAggregate(layout, partials, TimeWindow(**about["window"])) if kind == "windowed" else RunningAggregate(layout, partials)
+def describe_lifetime(lifetime: Lifetime) -> Json:
+    """A lifetime as JSON.
+
+    >>> describe_lifetime(UntilWatermark(keep_us=5))
+    {'kind': 'watermark', 'keep_us': 5, 'due_us': None}
+    """
+    about: Any = lifetime
+    return {"kind": _KIND_OF[type(lifetime)], **asdict(about)}
+
+
+def lifetime_from(about: Json) -> Lifetime:
+    """The reverse of `describe_lifetime`."""
+    kind = LIFETIMES.get(about["kind"])
+    if kind is None:
+        raise _unknown("lifetime", about["kind"])
+    values = {name: value for name, value in about.items() if name != "kind"}
+    if "window" in values:
+        values["window"] = TimeWindow(**values["window"])
+    if "clock" in values:
+        values["clock"] = Clock(values["clock"])
+    lifetime: Lifetime = kind(**values)
+    return lifetime
+
+
+def _of_process(about: Json) -> Lifetime:
+    if about["falls_due"]:
+        return UntilWatermark(due_us=0)
+    return FOREVER if about["ttl_us"] is None else TimeToLive(about["ttl_us"], Clock(about["ttl_by"]))
+
+
+_LIFETIME_OF_KIND: dict[str, Callable[[Json], Lifetime]] = {
+    "running": lambda about: FOREVER,
+    "windowed": lambda about: UntilWindowsClose(TimeWindow(**about["window"])),
+    "session": lambda about: UntilWatermark(due_us=0),
+    "dropDuplicates": lambda about: UntilWatermark() if about["layout"]["sub"] else FOREVER,
+    "buffer": lambda about: UntilWatermark(due_us=0),
+    "newest": lambda about: FOREVER,
+    "rows": lambda about: UntilWatermark(about["keep_us"], about["due_us"]),
+    "ring": lambda about: FOREVER,
+    "process": _of_process,
+}
+"""Before a description said what the lifetime is, it said the kind of the store. Such checkpoints are still read."""
+
+
+def _lifetime_of_kind(about: Json) -> Lifetime:
+    if about["kind"] not in _LIFETIME_OF_KIND:
+        raise _unknown("store", about["kind"])
+    return _LIFETIME_OF_KIND[about["kind"]](about)
 
 
 def describe_partial(partial: Partial) -> Json:
+    """A partial as JSON: its kind and its fields."""
     kind: Any = type(partial)
     about: Json = {"kind": _KIND_OF[kind]}
     for each in fields(kind):
@@ -152,11 +154,12 @@ def describe_partial(partial: Partial) -> Json:
             about[each.name] = describe_partial(value)
         elif each.name == "values":
             about[each.name] = [describe_type(kind) for kind in value]
-        # What is left are constants of the class: the types of partials that have no choice.
+        # Other fields are constants of the class.
     return about
 
 
 def partial_from(about: Json) -> Partial:
+    """The reverse of `describe_partial`."""
     kind = PARTIALS.get(about["kind"])
     if kind is None:
         raise _unknown("partial", about["kind"])
@@ -176,8 +179,17 @@ def partial_from(about: Json) -> Partial:
     return partial
 
 
+def value_names(layout: Layout, partials: Iterable[Partial], calls: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Readable names for the value columns of a store of partials. `calls` are the aggregate calls that use each partial.
+
+    Columns in front of the partials keep their own names.
+    """
+    labels = [label for partial, served in zip(partials, calls, strict=True) for label in column_labels(partial, *served)]
+    return (*layout.value_names[: len(layout.value_names) - len(labels)], *labels)
+
+
 def column_labels(partial: Partial, call: str, *others: str) -> list[str]:
-    """Names for a partial's columns that a person can read, from the texts of the aggregate calls that it serves."""
+    """Readable names for the columns of a partial, from the texts of the aggregate calls that use it."""
     if isinstance(partial, P.PickRow):
         return [*(f"{each} value" for each in (call, *others)), f"{call} order", f"{call} tie"]
     names = _column_names(partial)
@@ -193,7 +205,7 @@ def _column_names(partial: Partial) -> list[str]:
 
 
 def describe_type(kind: pa.DataType) -> Any:
-    """An Arrow type: its own name, or an object for the nested ones.
+    """An Arrow type as JSON: its name, or an object for a nested type.
 
     >>> describe_type(pa.struct([("a", pa.list_(pa.decimal128(10, 2)))]))
     {'struct': [['a', {'list': 'decimal128(10, 2)'}]]}

@@ -1,22 +1,24 @@
-"""The windowed equijoin: rows of two streams with one key, whose event times lie within a bound of each other.
+"""The windowed equijoin: pairs of rows with the same key, whose event times differ by at most a bound.
 
-A batch's rows look for partners in the state of the other side and among themselves; a pair is found when its later row comes. For outer
-joins the rows whose time the watermark has passed by the bound look once more, and those that find no partner are emitted alone. Since
-partners may lie the bound before them, the other side is kept for twice the bound.
+New rows look for partners in the state of the other side and among the new rows of the other side. For outer joins, a row looks once more
+when the watermark has passed its time by the bound; if it finds no partner, it is emitted alone. Its partners may be older than the row by
+the bound, so the other side is kept for twice the bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.buffer import RowBuffer
 from headrace.operators.kernel import Applied, Moment, Views
+from headrace.operators.lifetime import UntilWatermark
 from headrace.operators.matching import Candidates, Needles, candidates
 from headrace.operators.pairing import LEFT, NAMES, RIGHT, PairsInTime, Piece, in_time
+from headrace.operators.store import Store
 from headrace.state.keys import Mask
 from headrace.state.layout import subs
 from headrace.state.segments import sort_into_segments
@@ -30,19 +32,19 @@ class WindowedJoin(PairsInTime):
     """``join(..., within=...)``."""
 
     outer: tuple[bool, bool] = (False, False)
-    """Whether rows of a side are emitted even without a partner."""
+    """For each side, True if its rows are emitted even without a partner."""
 
-    @property
-    def buffers(self) -> tuple[RowBuffer, RowBuffer]:
-        left, right = (
-            RowBuffer(
-                self.pairing.layouts[side],
-                keep_us=self.within_us * (2 if self.outer[1 - side] or (self.pairing.one_input and self.outer[side]) else 1),
-                due_us=self.within_us if self.outer[side] or (self.pairing.one_input and self.outer[1 - side]) else None,
-            )
-            for side in (LEFT, RIGHT)
-        )
-        return left, right
+    @cached_property
+    def sides(self) -> tuple[Store, Store]:
+        return self._side(LEFT), self._side(RIGHT)
+
+    def _side(self, side: int) -> Store:
+        # A row of an outer side falls due, and looks for partners among older rows of the other side.
+        outer, other_outer = self.outer[side], self.outer[1 - side]
+        if self.pairing.one_input:
+            outer = other_outer = any(self.outer)
+        lifetime = UntilWatermark(self.within_us * (2 if other_outer else 1), self.within_us if outer else None)
+        return Store(self.pairing.layouts[side], lifetime=lifetime)
 
     @property
     def store_names(self) -> tuple[str, str]:
@@ -59,7 +61,7 @@ class WindowedJoin(PairsInTime):
             new[RIGHT] = new[LEFT]
         needles = [Needles.of(part, layout) for part, layout in zip(new, self.pairing.layouts, strict=True)]
         result.keys = len(needles[LEFT].firsts) + (0 if self.pairing.one_input else len(needles[RIGHT].firsts))
-        # Pairs are looked for later, but in the state as it is now: new rows meet one another only once.
+        # Pairs are computed later, but in the views as they are now: otherwise new rows would meet twice.
         result.computed = self.pairing.pairs(self._found(needles, new, dict(views), moment))
         for side, name in enumerate(self.store_names):
             if new[side].num_rows:
@@ -67,23 +69,23 @@ class WindowedJoin(PairsInTime):
         return result
 
     def _found(self, needles: list[Needles], new: list[pa.RecordBatch], views: Views, moment: Moment) -> Iterator[Piece]:
-        """New rows with one another, and with the rows that are kept of the other side."""
+        """Pairs of new rows, and pairs of a new row and a stored row of the other side."""
         for at, partner in self._candidates(needles[LEFT], new[RIGHT], RIGHT).pairs():
             yield new[LEFT], new[RIGHT], at, partner
         for side in (LEFT,) if self.pairing.one_input else (LEFT, RIGHT):
             if not new[side].num_rows:
                 continue
             other = 1 - side
-            for run in views[self.store_names[other]].runs(self.buffers[other].live_from(moment.watermark_ms)):
+            for run in views[self.store_names[other]].runs(self.sides[other].lifetime.live_from(moment.watermark_ms)):
                 for at, partner in self._candidates(needles[side], run.rows, other).pairs():
                     if side == LEFT:
                         yield new[LEFT], run.rows, at, partner
-                    # Where one stream is both sides, a pair is one in either order.
+                    # If one stream is both sides, a pair counts in either order.
                     if side == RIGHT or self.pairing.one_input:
                         yield run.rows, new[side], partner, at
 
     def _sorted(self, side: int, rows: pa.RecordBatch, result: Applied) -> pa.RecordBatch:
-        """A side's new rows in the order of the state; those that can have no partner are dealt with at once."""
+        """Sort the new rows of a side. Rows that can have no partner are taken out, and emitted in an outer join."""
         alone = self.pairing.partnerless(rows, side)
         if alone.any():
             if self.outer[side]:
@@ -102,7 +104,7 @@ class WindowedJoin(PairsInTime):
         return result
 
     def _left_alone(self, side: int, views: Views, after_us: int, until_us: int) -> Iterator[pa.RecordBatch]:
-        """Rows whose last chance for a partner has passed, and that have had none."""
+        """The rows that can no longer get a partner, and have none."""
         layout, other = self.pairing.layouts[side], 1 - side
         theirs = views[self.store_names[other]].runs()
         for run in views[self.store_names[side]].runs(after_us - self.within_us + 1):

@@ -1,31 +1,41 @@
-"""What the engine asks of a stateful operator, and what the operator may ask of the engine.
+"""The contract between the engine and a stateful operator.
 
-An operator is pure: rows and the state of one instance in, changed state and results out. It is pickled into the instance task, so it
-holds plain data only.
+An operator's kernel is pure: it gets rows and the state of one instance, and returns changed state and results. It is pickled into the
+instance task, so it holds plain data only. The engine learns everything it needs from the methods of `Operator`; it never asks which
+class an operator is.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 
+from headrace.control.handover import Facts
+from headrace.errors import require
 from headrace.ids import SLOTS
-from headrace.state.layout import Combine, Indices, Layout, hashes
+from headrace.operators.description import ColumnNames, Json, describe_store
+from headrace.operators.store import Store
+from headrace.state.layout import hashes
 from headrace.state.merge import merge_rows, without_expired
+from headrace.state.recreation import Part
 from headrace.state.run import Run, RunReader, RunRef, row_range
 from headrace.state.slots import SlotRange, SlotRanges, restrict
 
 SCAN_ROWS = 500_000
-"""About how many state rows a scan brings into memory at a time."""
+"""A scan brings about this many state rows into memory at a time."""
+ROWS = "n"
+"""Input column of rows that were combined before the shuffle: how many rows of the source each one stands for."""
 
 
 class OutputMode(StrEnum):
+    """Spark's output modes."""
+
     APPEND = "append"
     UPDATE = "update"
     COMPLETE = "complete"
@@ -33,47 +43,45 @@ class OutputMode(StrEnum):
 
 @dataclass(frozen=True)
 class View:
-    """The state of one instance: its runs, newest first, clipped to its slots."""
+    """The state of one instance in one store: its runs, clipped to the instance's slots."""
 
     reader: RunReader
     refs: list[RunRef]
     ranges: SlotRanges
 
     def runs(self, sub_min: int | None = None) -> list[Run]:
-        """Open runs, newest first; those with nothing at or above ``sub_min`` are left out."""
+        """Open the runs, newest first. Runs without rows at or above the sub-key `sub_min` are left out."""
         newest_first = sorted(self.refs, key=lambda ref: -ref.seq)
         return [self.reader.open(ref) for ref in newest_first if sub_min is None or ref.sub_max is None or ref.sub_max >= sub_min]
 
     def slices(self, sub_min: int | None = None) -> Iterator[list[pa.RecordBatch]]:
-        """The runs' rows, newest run first, not merged; piece by piece in hash order."""
+        """The rows in hash order, a range of slots at a time: for each range one batch per run, newest run first, not merged."""
         runs = self.runs(sub_min)
         for lo, hi in _cut(self.ranges, max(1, sum(run.rows.num_rows for run in runs) // SCAN_ROWS)):
             yield [run.slice(lo, hi).rows for run in runs if restrict(run.ref, lo, hi) is not None]
 
-    def scan(
-        self, layout: Layout, combine: Combine, *, newer: pa.RecordBatch | None = None, sub_min: int | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The merged state in hash order, piece by piece; ``newer`` are rows of this batch, not yet in a run."""
+    def scan(self, store: Store, *, newer: pa.RecordBatch | None = None, sub_min: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The merged state in hash order, a range of slots at a time. `newer` are rows of this batch that are not in a run yet."""
         runs = self.runs(sub_min)
         total = sum(run.rows.num_rows for run in runs) + (newer.num_rows if newer is not None else 0)
         pieces = max(1, total // SCAN_ROWS)
         for lo, hi in _cut(self.ranges, pieces):
             parts = [] if newer is None else [_slice_rows(newer, lo, hi)]
             parts += [run.slice(lo, hi).rows for run in runs if restrict(run.ref, lo, hi) is not None]
-            rows = without_expired(merge_rows(parts, layout, combine), sub_min)
+            rows = without_expired(merge_rows(parts, store.layout, store.combine), sub_min)
             if rows.num_rows:
                 yield rows
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Where in event time a batch stands."""
+    """The time of a batch, and the output mode."""
 
     mode: OutputMode
     watermark_ms: int
-    """Rows are late against this: the watermark of the version before."""
+    """The watermark of the version before. Rows are late if it has passed them."""
     now_ms: int = 0
-    """When the batch began, by the clock; the same in every attempt."""
+    """When the batch began, by the clock. It is the same in every attempt."""
 
     @property
     def watermark_us(self) -> int:
@@ -85,112 +93,107 @@ class Applied:
     """What a batch did to an instance."""
 
     changed: dict[str, pa.RecordBatch] = field(default_factory=dict)
-    """Per store: sorted rows for a new run."""
+    """Per store: the sorted rows of a new run."""
     emitted: list[pa.RecordBatch] = field(default_factory=list)
+    """Results."""
     computed: Iterable[pa.RecordBatch] = ()
-    """Further results, each computed when it is asked for: all together they may be many times larger than rows and state."""
+    """Further results, computed one by one: together they may be many times larger than rows and state."""
     emits_changed: bool = False
-    """The changed rows of the main store are themselves the output; nothing else is."""
+    """True if the changed rows of the main store are the results, and there are no others."""
     keys: int = 0
+    """How many keys the batch touched."""
     keys_new: int | None = None
-    """Keys that had no state before; None where that is not looked up."""
+    """How many of these had no state before; None if the operator does not look that up."""
     rows: int = 0
+    """How many rows of the source came in."""
     rows_late: int = 0
+    """How many of these were dropped because they were late."""
 
     def results(self) -> Iterator[pa.RecordBatch]:
-        """What the operator gives, piece by piece; to be gone through once."""
+        """All results, one batch at a time. Can be iterated once."""
         return (rows for rows in itertools.chain(self.emitted, self.computed) if rows.num_rows)
 
 
-class Store(Protocol):
-    """A part of an operator's state with a layout of its own."""
-
-    @property
-    def layout(self) -> Layout: ...
-
-    def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]: ...
-
-    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
-        """Whether a run may hold rows of results that fall due between the two watermarks."""
-        ...
-
-    def live_from(self, watermark_ms: int) -> int | None:
-        """Sub-keys below this are gone at that watermark; None: nothing ever expires."""
-        ...
-
-
-@runtime_checkable
-class Expiring(Protocol):
-    """A store whose rows expire by another rule than that of sub-keys. Older rows of a key must expire no later than newer ones."""
-
-    def unexpired(self, rows: pa.RecordBatch, watermark_ms: int, now_ms: int) -> pa.RecordBatch: ...
-
-
 Refs = dict[str, tuple[RunRef, ...]]
-"""Runs by the names of stores."""
+"""References to runs, by store."""
 Views = dict[str, View]
-"""An instance's state by the names of its stores."""
+"""An instance's state, by store."""
 
 MAIN = ""
-"""The store of an operator that has only one is the operator itself, and needs no name."""
+"""The name of an operator's only store, and of the main one among several."""
 
 
 def store_id(op: str, store: str) -> str:
-    """What a manifest calls a store: an operator's only one has the operator's name."""
+    """The name of a store in a manifest. The main store has the name of its operator."""
     return op if store == MAIN else f"{op}.{store}"
 
 
-class Operator(Protocol):
-    """A stateful operator's kernel."""
+class Operator(ABC):
+    """A stateful operator's kernel.
+
+    The defaults suit an operator that gives results only with its rows: it has no windows, and the watermark makes nothing fall due.
+    """
 
     @property
-    def stores(self) -> dict[str, Store]: ...
+    @abstractmethod
+    def stores(self) -> dict[str, Store]:
+        """The parts of its state, by name."""
 
     @property
+    @abstractmethod
     def input_schema(self) -> pa.Schema:
-        """The columns that the kernel is given."""
-        ...
+        """The columns of the rows that `apply` gets."""
 
     @property
-    def output_schema(self) -> pa.Schema: ...
+    @abstractmethod
+    def output_schema(self) -> pa.Schema:
+        """The columns of its results."""
 
-    def emits_at_once(self, mode: OutputMode) -> bool:
-        """Whether rows may give results before the watermark moves."""
-        ...
-
-    def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied: ...
+    @abstractmethod
+    def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
+        """Process the rows of a batch."""
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
-        """What falls due when the watermark goes from ``moment.watermark_ms`` to ``until_ms``."""
-        ...
+        """Process what falls due while the watermark moves from `moment.watermark_ms` to `until_ms`."""
+        return Applied()
+
+    def emits_at_once(self, mode: OutputMode) -> bool:
+        """True if `apply` may give results; False if results only come from `close`."""
+        return True
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether the kernel calls functions of the user, which must never run in the driver."""
-        ...
-
-    def close_rows_max(self, due: Refs, moment: Moment, until_ms: int) -> int:
-        """The most rows that ``close`` gives, or has in memory at once, if these runs (by store) are all that may fall due."""
-        ...
-
-
-class ClosesRowByRow:
-    """For operators whose ``close`` gives at most one row for each row of state, and that call no user's code."""
-
-    @property
-    def runs_user_code(self) -> bool:
+        """True if the kernel calls functions of the user. These must never run in the driver."""
         return False
 
     def close_rows_max(self, due: Refs, moment: Moment, until_ms: int) -> int:
+        """The most rows that `close` gives, or holds in memory, if only the runs `due` hold rows that fall due."""
         return sum(ref.rows for refs in due.values() for ref in refs)
 
+    def handover(self, mode: OutputMode) -> Facts:
+        """What the choice of a hand-over protocol depends on."""
+        return Facts(None, self.emits_at_once(mode))
 
-class OneStore(ClosesRowByRow):
-    """For operators that are their own and only store."""
+    def bounded(self, part: Part) -> Operator:
+        """The kernel for one task. In a window recreation each side computes only some of the windows."""
+        require(part.starts_us == (None, None), "only windows are recreated")
+        return self
+
+    def describe(self, names: Mapping[str, ColumnNames]) -> dict[str, Json]:
+        """Each store as JSON, for reading the state without the program that wrote it. `names` are the user's names, by store."""
+        return {name: describe_store(store, names[name]) for name, store in self.stores.items()}
+
+
+class OneStore(Operator):
+    """Base of operators with a single store."""
+
+    @property
+    @abstractmethod
+    def store(self) -> Store: ...
 
     @property
     def stores(self) -> dict[str, Store]:
-        return {MAIN: cast(Store, self)}
+        return {MAIN: self.store}
 
 
 def _cut(ranges: SlotRanges, pieces: int) -> Iterator[SlotRange]:

@@ -1,4 +1,4 @@
-"""The state as a vectorised processor sees it: tables in, tables out."""
+"""The state as a `Processor` sees it: Arrow tables of all keys of a call."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from headrace.errors import ProcessorError
 from headrace.operators.arrow_fit import fit, fitted
 from headrace.operators.instance_state import Cells, InstanceState
 from headrace.operators.key_index import KeyIndex
-from headrace.operators.processor import MapShape, Shape
+from headrace.operators.shape import MapShape, Shape
 from headrace.state.layout import Indices
 
 _TIME = pa.timestamp("us", tz="UTC")
 
 
 class KeyedState:
-    """State of the keys of a call. Keys are given as a table that has the key columns (more columns do no harm), or, if the stream is
-    grouped by one column, as an array. Only keys of the call's rows, or of its timers, can be asked for and changed."""
+    """The state of the keys of a call.
+
+    Keys are given as a table that has the key columns; other columns are ignored. If there is one key column, an array will do. Only keys
+    of the call's rows or timers can be read and changed.
+    """
 
     def __init__(self, state: InstanceState) -> None:
         self._state = state
@@ -29,11 +32,12 @@ class KeyedState:
 
     @property
     def watermark(self) -> datetime:
+        """The watermark of the query."""
         return moment(self._state.watermark_us)
 
     @property
     def now(self) -> datetime:
-        """When the batch began."""
+        """When the batch began, by the clock."""
         return moment(self._state.now_us)
 
     def keys(self, rows: Any) -> pa.Table:
@@ -41,20 +45,20 @@ class KeyedState:
         return self._key_table(np.unique(self._owners(rows)))
 
     def get(self, keys: Any) -> pa.Table:
-        """The values of each key, in the order of the keys; null where a key has no state."""
+        """The values of each key, in the order of the keys; null if a key has no state."""
         return pa.Table.from_arrays(self._state.main.read(self._owners(keys)), schema=self._shape.values)
 
     def known(self, keys: Any) -> pa.Array:
-        """For each key, whether it has state."""
+        """For each key, true if it has state."""
         return pa.array(self._state.main.known(self._owners(keys)))
 
     def put(self, table: Any) -> None:
-        """New values of keys: a table with the key columns and all value columns, each key at most once."""
+        """Set the values of keys: a table with the key columns and all value columns, each key at most once."""
         owners = self._once(self._owners(table), "put")
         self._state.main.write(owners, fitted(table, self._shape.values, self._shape, "state.put"))
 
     def delete(self, keys: Any) -> None:
-        """Forget the values of these keys."""
+        """Delete the values of these keys."""
         self._state.main.remove(np.unique(self._owners(keys)))
 
     def map(self, name: str) -> KeyedMap:
@@ -70,12 +74,12 @@ class KeyedState:
         )
 
     def set_timer(self, keys: Any, at: Any) -> None:
-        """Ask for a call of ``on_timers`` for each key: at a moment, or at one each, given as an array of timestamps."""
+        """Set a timer for each key: all at one datetime, or each at its own, given as an array of timestamps."""
         owners = self._owners(keys)
         self._change_timers(owners, self._moments(at, len(owners)), alive=True)
 
     def delete_timer(self, keys: Any, at: Any = None) -> None:
-        """Take timers back; without a moment all of these keys."""
+        """Delete the timers of these keys at these times; without a time, all of them."""
         owners = self._owners(keys)
         if at is None:
             self._check_timers()
@@ -112,7 +116,7 @@ class KeyedState:
         )
 
     def _owners(self, keys: Any) -> Indices:
-        """The numbers of the keys."""
+        """The numbers of these keys in the state of the call."""
         if self._last is not None and self._last[0] is keys:
             return self._last[1]
         names = self._shape.keys.names
@@ -124,7 +128,7 @@ class KeyedState:
         if bool((owners < 0).any()):
             first = [column[int(np.argmax(owners < 0))].as_py() for column in columns]
             raise ProcessorError(
-                f"{self._shape.name} asks for the state of a key that this call is not about",
+                f"{self._shape.name} asks for the state of a key that does not belong to this call",
                 where=self._shape.where,
                 wanted="keys of the rows (or timers) of the call",
                 found=repr(first[0] if len(first) == 1 else tuple(first)),
@@ -145,7 +149,7 @@ class KeyedState:
 
 
 class KeyedMap:
-    """A map of every key: rows by key and map key. Tables have the key columns and the map's key columns."""
+    """A map state of all keys of a call. Tables have the key columns and the map's key columns."""
 
     def __init__(self, state: KeyedState, cells: Cells, shape: MapShape) -> None:
         self._state = state
@@ -153,20 +157,22 @@ class KeyedMap:
         self._map = shape
 
     def get(self, table: Any) -> pa.Table:
-        """The values under each key and map key, in the order of the table; null where there is nothing."""
+        """The values of each key and map key, in the order of the table; null if there is no entry."""
         return pa.Table.from_arrays(self._cells.read(self._cells.find(self._keys(table))), schema=self._map.values)
 
     def known(self, table: Any) -> pa.Array:
+        """For each key and map key, true if there is an entry."""
         return pa.array(self._cells.known(self._cells.find(self._keys(table))))
 
     def put(self, table: Any) -> None:
-        """New values: the key columns, the map's key columns and its value columns, each key and map key at most once."""
+        """Set entries: the key columns, the map's key columns and its value columns, each entry at most once."""
         keys = self._keys(table)
         if bool(np.any(KeyIndex(keys).find(keys) != np.arange(len(keys[0])))):
             self._state._once(np.zeros(2, dtype=np.int64), f"map({self._map.name!r}).put")
         self._cells.put(keys, fitted(table, self._map.values, self._state._shape, f"state.map({self._map.name!r}).put"))
 
     def delete(self, table: Any) -> None:
+        """Delete these entries."""
         self._cells.remove(self._cells.find(self._keys(table)))
 
     def items(self, keys: Any) -> pa.Table:
@@ -186,6 +192,7 @@ class KeyedMap:
 
 
 def check_timers(shape: Shape) -> None:
+    """Refuse the use of timers that the state does not declare."""
     if shape.timers is None:
         raise ProcessorError(
             f"{shape.name} sets a timer",
@@ -197,11 +204,12 @@ def check_timers(shape: Shape) -> None:
 
 
 def moment(us: int) -> datetime:
+    """Microseconds since the epoch as a datetime in UTC."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
 
 
 def micros(at: datetime) -> int:
-    """A datetime as microseconds; one without a time zone is taken for UTC, as in Arrow.
+    """A datetime as microseconds since the epoch. Without a time zone it is read as UTC, as in Arrow.
 
     >>> micros(datetime(1970, 1, 1, 0, 0, 1, 5))
     1000005

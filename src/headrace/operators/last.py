@@ -1,64 +1,55 @@
-"""Tuple-count joins: a row meets the last rows of the other side, in the order of event time.
+"""Tuple-count joins: a row is paired with the last rows of the other side, in the order of event time.
 
-Rows wait until the watermark has passed them; then their order is known. It is (time, left before right, a hash of the row), and does
-not depend on how rows arrived. Each row that falls due meets the last ``size`` rows of its key on the other side that come before it.
+Rows wait until the watermark has passed them, since only then their order is known. It is (time, left before right, a hash of the row),
+so it does not depend on how rows arrived. A row that falls due is paired with the last ``size`` rows of its key on the other side that come
+before it. The stores are:
 
     waiting     rows that the watermark has not passed
-    left/right  the last ``size`` rows of each key, in a ring: row n lies at n modulo ``size``, and replaces what lay there
+    left/right  the last ``size`` rows of each key, in a ring: row n has the sub-key n modulo ``size`` and replaces the row before it there
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.buffer import RowBuffer
-from headrace.operators.kernel import Applied, ClosesRowByRow, Moment, OutputMode, Refs, Store, View, Views
+from headrace.operators.kernel import Applied, Moment, Operator, OutputMode, Refs, View, Views
+from headrace.operators.lifetime import UntilWatermark
 from headrace.operators.matching import CHUNK_PAIRS, bisect, expand
 from headrace.operators.pairing import LEFT, NAMES, RIGHT, Pairing, Piece, in_time
+from headrace.operators.store import Store
 from headrace.state import lookup
 from headrace.state.layout import HASH, SUB, Indices, Layout, Policy, subs
-from headrace.state.run import RunRef
 from headrace.state.segments import key_starts, segment_order, sort_into_segments
 
 TIE = "tie"
-"""Input column: a hash of the row, by which rows of one time are ordered."""
+"""Input column: a hash of the row, by which rows of one moment are ordered."""
 WAITING = "waiting"
+"""The store of rows that the watermark has not passed."""
 NUMBER, TIME = "n", "t"
-
-
-@dataclass(frozen=True)
-class Ring:
-    """The newest rows of each key; the sub-key is a place in the ring."""
-
-    layout: Layout
-
-    def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
-        raise AssertionError("a place in a ring holds its newest row")
-
-    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
-        return False
-
-    def live_from(self, watermark_ms: int) -> int | None:
-        return None
+"""Value columns of the rings: the number of the row among those of its key, and its event time."""
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A side's rows for the keys that are due, by key and time: those that were kept, then those that are new."""
+    """One side's rows for the keys that are due, in the order of key and time: stored rows and new rows together."""
 
     rows: pa.RecordBatch
-    """As they are kept, without their numbers."""
+    """In the columns of the input."""
     key: Indices
+    """The number of each row's key."""
     is_new: Indices
+    """True for the rows that fall due now."""
     number: Indices
+    """The number of each row among those of its key."""
 
 
 @dataclass(frozen=True)
-class LastJoin(ClosesRowByRow):
+class LastJoin(Operator):
     """``join(..., last=size)``."""
 
     pairing: Pairing
@@ -68,18 +59,20 @@ class LastJoin(ClosesRowByRow):
     def store_names(self) -> tuple[str, str]:
         return ("rows", "rows") if self.pairing.one_input else (NAMES[LEFT], NAMES[RIGHT])
 
-    @property
-    def rings(self) -> tuple[Ring, Ring]:
-        left, right = (
-            Ring(Layout(each.keys, ((NUMBER, pa.int64()), (TIME, pa.int64()), *each.values), has_sub=True)) for each in self.pairing.layouts
-        )
+    @cached_property
+    def rings(self) -> tuple[Store, Store]:
+        """The stores of the last rows of the left and of the right side."""
+        fixed = ((NUMBER, pa.int64()), (TIME, pa.int64()))
+        left, right = (Store(Layout(each.keys, (*fixed, *each.values), has_sub=True)) for each in self.pairing.layouts)
         return left, right
 
-    @property
-    def waiting(self) -> RowBuffer:
+    @cached_property
+    def waiting(self) -> Store:
+        """The store of rows that the watermark has not passed."""
         schema = self.input_schema
         values = tuple((f.name, f.type) for f in schema if f.name not in (HASH, SUB, *self.pairing.layouts[LEFT].key_names))
-        return RowBuffer(Layout(self.pairing.layouts[LEFT].keys, values, has_sub=True, policy=Policy.KEEP), keep_us=0, due_us=0)
+        layout = Layout(self.pairing.layouts[LEFT].keys, values, has_sub=True, policy=Policy.KEEP)
+        return Store(layout, lifetime=UntilWatermark(due_us=0))
 
     @property
     def stores(self) -> dict[str, Store]:
@@ -107,7 +100,7 @@ class LastJoin(ClosesRowByRow):
         return result
 
     def close_rows_max(self, due: Refs, moment: Moment, until_ms: int) -> int:
-        """A row meets at most the last ``size`` rows."""
+        """A row has at most `size` partners."""
         return sum(ref.rows for ref in due.get(WAITING, ())) * self.size
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
@@ -124,7 +117,7 @@ class LastJoin(ClosesRowByRow):
         return result
 
     def _due(self, view: View, after_us: int, until_us: int) -> pa.RecordBatch | None:
-        """Rows whose turn has come, those of one time in the order of their hashes."""
+        """The rows that fall due, sorted by their hash."""
         parts = []
         for run in view.runs(after_us + 1):
             time = subs(run.rows)
@@ -137,7 +130,7 @@ class LastJoin(ClosesRowByRow):
         return rows.take(pa.array(np.argsort(rows.column(TIE).to_numpy(), kind="stable")))
 
     def _tables(self, due: pa.RecordBatch, views: Views) -> tuple[_Table, _Table]:
-        """Both sides, with keys numbered alike."""
+        """The tables of both sides, with the same numbers for the same keys."""
         new = self.pairing.split(due)
         sides = (LEFT,) if self.pairing.one_input else (LEFT, RIGHT)
         kept = [self._kept(views[self.store_names[side]], due, side) for side in sides]
@@ -162,12 +155,12 @@ class LastJoin(ClosesRowByRow):
         return tables[0], tables[-1]
 
     def _kept(self, view: View, due: pa.RecordBatch, side: int) -> tuple[pa.RecordBatch, Indices]:
-        """The rows that are kept of the keys that are due, in their order, and their numbers."""
+        """The stored rows of the keys that are due, in the order of their numbers, and these numbers."""
         layout = self.pairing.layouts[side]
         found = lookup.all_rows(view.runs(), due)
         if found is None:
             return layout.empty(), np.zeros(0, dtype=np.int64)
-        # The newest run comes first, so the first row at a place is the one that holds.
+        # The newest run comes first, so the first row of a place in the ring is the current one.
         order, starts = segment_order(found, self.rings[side].layout, presorted=True)
         found = found.take(pa.array(order[starts]))
         found = found.take(pa.array(np.argsort(found.column(NUMBER).to_numpy(), kind="stable")))
@@ -175,18 +168,18 @@ class LastJoin(ClosesRowByRow):
         return pa.RecordBatch.from_arrays(columns, schema=layout.schema), np.asarray(found.column(NUMBER).to_numpy())
 
     def _pairs(self, table: _Table, other: _Table, side: int) -> Iterator[Piece]:
-        """New rows of this side with the last rows of the other that come before them."""
+        """Pairs of a new row of this side and one of the last rows of the other side that come before it."""
         needles = np.flatnonzero(table.is_new)
         key = table.key[needles]
         begin, end = np.searchsorted(other.key, key, "left"), np.searchsorted(other.key, key, "right")
-        # Of two rows of one time the left one comes first.
+        # Of two rows of one moment the left one comes first.
         upto = bisect(subs(other.rows), begin, end, subs(table.rows)[needles] + side)
         for which, partner in expand(np.maximum(begin, upto - self.size), upto, CHUNK_PAIRS):
             at = needles[which]
             yield (table.rows, other.rows, at, partner) if side == LEFT else (other.rows, table.rows, partner, at)
 
     def _newest(self, table: _Table, side: int) -> pa.RecordBatch | None:
-        """The new rows that are among the last of their key, for the ring."""
+        """The new rows that are among the last of their key, in the columns of the ring; None if there are none."""
         layout = self.rings[side].layout
         behind = np.searchsorted(table.key, table.key, "right") - np.arange(len(table.key))
         chosen = np.flatnonzero(table.is_new & (behind <= self.size))
@@ -199,6 +192,6 @@ class LastJoin(ClosesRowByRow):
 
 
 def _numbered(rows: pa.RecordBatch, key: Indices, is_new: Indices, kept: Indices) -> _Table:
-    """The numbers of a key's rows have no gaps, so the first row's tells all."""
+    """A table of rows whose numbers follow from the number of the first row of each key."""
     first = np.searchsorted(key, key, "left")
     return _Table(rows, key, is_new, kept[first] + np.arange(len(key)) - first if len(key) else kept)

@@ -1,13 +1,13 @@
-"""Two streams side by side: how their rows come in, and what a pair of them looks like.
+"""The columns of a join or product of two streams: of its input, of its state, and of the pairs that it emits.
 
-in     h | k0 .. | sub | side | v0 v1 ..     both streams in one; columns of one type share a place
-kept   h | k0 .. | sub | p0 p1 ..            each side by itself
-out    k0 .. | lt rt | l0 .. | r0 ..         the key, both event times, both sides' values
+in     h | k0 .. | sub | side | v0 v1 ..     rows of both streams; values of one type share a column
+state  h | k0 .. | sub | p0 p1 ..            each side in a store of its own
+out    k0 .. | lt rt | l0 .. | r0 ..         the key, both event times, the values of both sides
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -15,39 +15,43 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators import expressions as E
-from headrace.operators.buffer import NEVER, RowBuffer
 from headrace.operators.expressions import Expr
 from headrace.operators.grid import holds_pairs
-from headrace.operators.kernel import ClosesRowByRow, OutputMode, Store
+from headrace.operators.kernel import Operator
+from headrace.operators.lifetime import NEVER
+from headrace.operators.store import Store
 from headrace.operators.vectors import columns_from_arrow
 from headrace.state.keys import Mask
 from headrace.state.layout import HASH, SUB, Indices, Layout, subs
 
 SIDE = "side"
+"""Input column: `LEFT` or `RIGHT`."""
 LEFT, RIGHT = 0, 1
 NAMES = ("left", "right")
+"""The names of the stores."""
 TIMES = ("lt", "rt")
+"""Output columns: the event times of both rows, in microseconds."""
 
 GROUP_PAIRS = 250_000
-"""How many pairs, at least, a condition is evaluated on together, where there are so many."""
+"""A condition is evaluated on at least this many pairs together, if there are as many."""
 
 Piece = tuple[pa.RecordBatch, pa.RecordBatch, Indices, Indices]
-"""A left and a right table, and the places of pairs in them."""
+"""A left and a right table, and for each pair the index of its row in either."""
 Sides = tuple[pa.RecordBatch, pa.RecordBatch]
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """The columns of both sides, and the condition that a pair must meet."""
+    """The columns of both sides, and the condition on pairs."""
 
     layouts: tuple[Layout, Layout]
     places: tuple[tuple[str, ...], tuple[str, ...]]
-    """Per side and value the column that it comes in."""
+    """For each side and value, the input column that holds it."""
     one_input: bool
-    """One stream is both sides: its rows come in once."""
+    """True if one stream is both sides. Its rows come in once."""
     condition: Expr | None = None
     where: str = ""
-    """Where the user wrote it."""
+    """The user's line, for error messages."""
 
     @property
     def input_schema(self) -> pa.Schema:
@@ -62,7 +66,7 @@ class Pairing:
         return pa.schema([*self.layouts[LEFT].keys, *((name, pa.int64()) for name in TIMES), *values])
 
     def split(self, rows: pa.RecordBatch) -> Sides:
-        """Each side's rows as they are kept; the same twice, where one stream is both."""
+        """The rows of each side in the columns of its store. If one stream is both sides, the same rows twice."""
         if self.one_input:
             left = self._kept(rows, LEFT)
             return left, left
@@ -76,17 +80,17 @@ class Pairing:
         return pa.RecordBatch.from_arrays([*fixed, *(rows.column(place) for place in self.places[side])], schema=layout.schema)
 
     def partnerless(self, rows: pa.RecordBatch, side: int) -> Mask:
-        """Rows that can have no partner: without a time, or with a key that is null, which equals nothing."""
+        """True for rows that can have no partner: those without an event time, or with a null key."""
         alone = subs(rows) == NEVER
         for name in self.layouts[side].key_names:
             column = rows.column(name)
-            # The key itself: a null inside a struct is a value like any other.
+            # Only the key itself counts: a null inside a struct equals another one.
             if column.null_count:
                 alone |= column.is_null().to_numpy(zero_copy_only=False)
         return np.asarray(alone, dtype=np.bool_)
 
     def pairs(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-        """Those pairs that meet the condition, as they are emitted."""
+        """The pairs that meet the condition, in the columns of the output."""
         for group in self._groups(pieces):
             for (left, right, at_left, at_right), good in zip(group, self.holding(group), strict=True):
                 if good is not None:
@@ -95,7 +99,7 @@ class Pairing:
                     yield self.output(left, right, at_left, at_right)
 
     def _groups(self, pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-        """Preparing a condition takes its time, so pairs of several tables are looked at together, up to a bound."""
+        """Group pieces until they have `GROUP_PAIRS` pairs: preparing a condition for evaluation is expensive."""
         group: list[Piece] = []
         for piece in pieces:
             group.append(piece)
@@ -106,7 +110,7 @@ class Pairing:
             yield group
 
     def holding(self, group: list[Piece]) -> list[Mask | None]:
-        """Which of the pairs of each piece meet the condition; None: all."""
+        """For each piece, which of its pairs meet the condition; None: all."""
         if self.condition is None:
             return [None] * len(group)
         places = []
@@ -120,7 +124,7 @@ class Pairing:
         return list(np.split(good, np.cumsum([len(at) for _, _, at, _ in group])[:-1]))
 
     def output(self, left: pa.RecordBatch, right: pa.RecordBatch, at_left: Indices, at_right: Indices) -> pa.RecordBatch:
-        """Pairs of rows."""
+        """Pairs of rows in the columns of the output."""
         taken = [(left, pa.array(at_left)), (right, pa.array(at_right))]
         keys = [left.column(name).take(taken[LEFT][1]) for name in self.layouts[LEFT].key_names]
         times = [rows.column(SUB).take(at) for rows, at in taken]
@@ -128,7 +132,7 @@ class Pairing:
         return pa.RecordBatch.from_arrays([*keys, *times, *values], schema=self.output_schema)
 
     def alone(self, rows: pa.RecordBatch, side: int) -> pa.RecordBatch:
-        """Rows of one side without a partner."""
+        """Rows without a partner in the columns of the output. The other side is null."""
         time = subs(rows)
         times = [pa.array(time, mask=time == NEVER) if which == side else pa.nulls(len(time), pa.int64()) for which in (LEFT, RIGHT)]
         keys = [rows.column(name) for name in self.layouts[side].key_names]
@@ -141,13 +145,13 @@ class Pairing:
 
 
 def in_time(rows: pa.RecordBatch, watermark_us: int) -> pa.RecordBatch:
-    """Rows that the watermark has not passed."""
+    """The rows that are not late."""
     good = subs(rows) > watermark_us
     return rows if bool(good.all()) else rows.filter(pa.array(good))
 
 
 def _used(tables: list[tuple[pa.RecordBatch, Indices]], wanted: list[str]) -> tuple[pa.Table, Indices]:
-    """The wanted columns of all rows that are in a pair, each once, and where in them the rows of the pairs are."""
+    """The wanted columns of all rows that are in a pair, each row once, and for each pair the index of its row."""
     parts: list[pa.RecordBatch] = []
     offsets: dict[int, tuple[int, Indices]] = {}
     total = 0
@@ -168,8 +172,8 @@ def _used(tables: list[tuple[pa.RecordBatch, Indices]], wanted: list[str]) -> tu
 
 
 @dataclass(frozen=True)
-class PairsInTime(ClosesRowByRow, ABC):
-    """What operators have in common that pair rows within a bound of each other's time, as soon as both are there."""
+class PairsInTime(Operator):
+    """Base of operators that pair rows whose event times differ by at most `within_us`. A pair is emitted once both rows have come."""
 
     pairing: Pairing
     within_us: int
@@ -177,16 +181,16 @@ class PairsInTime(ClosesRowByRow, ABC):
     @property
     @abstractmethod
     def store_names(self) -> tuple[str, str]:
-        """The stores of the left and of the right side's rows."""
+        """The names of the left and of the right side's store."""
 
     @property
     @abstractmethod
-    def buffers(self) -> tuple[RowBuffer, RowBuffer]:
-        """How long each side's rows are kept."""
+    def sides(self) -> tuple[Store, Store]:
+        """The left and the right side's store."""
 
     @property
     def stores(self) -> dict[str, Store]:
-        return dict(zip(self.store_names, self.buffers, strict=True))
+        return dict(zip(self.store_names, self.sides, strict=True))
 
     @property
     def input_schema(self) -> pa.Schema:
@@ -195,6 +199,3 @@ class PairsInTime(ClosesRowByRow, ABC):
     @property
     def output_schema(self) -> pa.Schema:
         return self.pairing.output_schema
-
-    def emits_at_once(self, mode: OutputMode) -> bool:
-        return True

@@ -1,7 +1,7 @@
-"""The state as a processor sees it that is called for one key at a time: values as attributes, maps as dicts.
+"""The state as a `KeyProcessor` sees it, one key at a time: values as attributes, maps as dicts.
 
-Columns become lists of Python values once for all keys of the call, and lists become columns again at its end, so that a key costs
-little more than the user's own code.
+Columns are turned into Python lists once for all keys of the call, and back into columns at its end. So a key costs little more than the
+user's own code.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from headrace.errors import ProcessorError
 from headrace.operators.arrow_fit import python_column
 from headrace.operators.instance_state import Cells, InstanceState
 from headrace.operators.keyed_state import check_timers, micros, moment
-from headrace.operators.processor import KeyProcessor, MapShape, Shape, user_code
+from headrace.operators.processor import KeyProcessor
+from headrace.operators.shape import MapShape, Shape, user_code
 from headrace.state.layout import Indices
 
 Values = tuple[Any, ...]
 
 
 class KeyState:
-    """The state of one key. Its values are attributes, None while there is nothing; its maps are attributes that behave as dicts.
-    A key whose values are all None has no state."""
+    """The state of one key. Its values are attributes, None if not set; its maps are attributes that behave like dicts.
+
+    A key whose values are all None has no state.
+    """
 
     __slots__ = ("_calls", "_owner")
     _calls: KeyCalls
@@ -37,29 +40,30 @@ class KeyState:
 
     @property
     def exists(self) -> bool:
-        """Whether the key has any value."""
+        """True if the key has any value."""
         return any(value is not None for value in self._calls.values_of(self))
 
     @property
     def watermark(self) -> datetime:
+        """The watermark of the query."""
         return moment(self._calls.state.watermark_us)
 
     @property
     def now(self) -> datetime:
-        """When the batch began."""
+        """When the batch began, by the clock."""
         return moment(self._calls.state.now_us)
 
     def delete(self) -> None:
-        """Forget the values of the key."""
+        """Delete the values of the key."""
         for name in self._calls.names:
             setattr(self, name, None)
 
     def set_timer(self, at: datetime) -> None:
-        """Ask for a call of ``on_timer`` for this key at a moment."""
+        """Set a timer: ``on_timer`` is called for this key at that time."""
         self._calls.change_timer(self._owner, at, True)
 
     def delete_timer(self, at: datetime | None = None) -> None:
-        """Take a timer back; without a moment all of this key."""
+        """Delete the timer at that time; without a time, all timers of this key."""
         for each in self.timers() if at is None else [at]:
             self._calls.change_timer(self._owner, each, False)
 
@@ -74,7 +78,7 @@ RESERVED = frozenset(name for name in vars(KeyState) if not name.startswith("_")
 
 
 def state_class(shape: Shape) -> type[KeyState]:
-    """A class with the user's values as slots, so that a mistyped name is an error, and the maps as properties."""
+    """A class with the user's values as slots, so that a misspelt name is an error, and the maps as properties."""
     members: dict[str, Any] = {"__slots__": tuple(shape.values.names)}
     for each in shape.maps:
         members[each.name] = _map_property(each.name)
@@ -86,7 +90,7 @@ def _map_property(name: str) -> property:
 
 
 class KeyCalls:
-    """Calls a processor for key after key, and keeps what it changes until ``store`` writes it back."""
+    """Calls a processor for one key after another, and keeps the changes until `store` writes them back."""
 
     def __init__(self, processor: KeyProcessor, state: InstanceState) -> None:
         self.processor = processor
@@ -101,11 +105,11 @@ class KeyCalls:
         self._one = state_class(self.shape)()
         self._one._calls = self
         self._keys = _keys(state)
-        # Lists and structs can be changed in place, which shows in no comparison; a state that expires is written to stay.
+        # Lists and structs may be changed in place, which no comparison can see. State with a time to live is written to renew it.
         self._always = self.shape.ttl_us is not None or any(pa.types.is_nested(f.type) for f in self.shape.values)
 
     def process(self, owners: Iterable[int], groups: Iterable[list[Any]]) -> list[Any]:
-        """Rows to emit for keys and each key's rows."""
+        """Call the processor for each key with its rows; returns the rows to emit."""
         out: list[Any] = []
         with user_code(self.shape, "process", self._about):
             for owner, rows in zip(owners, groups, strict=True):
@@ -113,6 +117,7 @@ class KeyCalls:
         return out
 
     def on_timer(self, owners: Indices, at_us: Indices) -> list[Any]:
+        """Call the processor for each timer; returns the rows to emit."""
         out: list[Any] = []
         with user_code(self.shape, "on_timer", self._about):
             for owner, us in zip(owners.tolist(), at_us.tolist(), strict=True):
@@ -126,7 +131,7 @@ class KeyCalls:
             setattr(one, name, value)
         result = method(self._keys[owner], about, one)
         if result is not None:
-            # A generator runs here, so the state is looked at afterwards.
+            # A generator runs here, so the state is read afterwards.
             out.extend(result)
         after = self._get(one)
         if self._always or after != before:
@@ -136,22 +141,25 @@ class KeyCalls:
         return f" (for key {self._keys[self._one._owner]!r})"
 
     def values_of(self, one: KeyState) -> Values:
+        """The current values of the key."""
         return self._get(one)
 
     def change_timer(self, owner: int, at: datetime, alive: bool) -> None:
+        """Set or delete a timer."""
         check_timers(self.shape)
         if not isinstance(at, datetime):
             raise ProcessorError(f"{self.shape.name}: a timer", where=self.shape.where, wanted="a datetime", found=repr(at))
         self.state.timers.change_one(owner, micros(at), alive)
 
     def map_of(self, name: str, owner: int) -> MapOfKey:
+        """The map of one key."""
         if name not in self._maps:
             shape = next(m for m in self.shape.maps if m.name == name)
             self._maps[name] = MapOfKeys(self.state.map(name), shape)
         return self._maps[name].of(owner)
 
     def store(self) -> None:
-        """Put what the calls changed into the columns of the state."""
+        """Write the changes of all calls into the columns of the state."""
         nothing = (None,) * len(self.names)
         there = [owner for owner, values in self._changed.items() if values != nothing]
         gone = [owner for owner, values in self._changed.items() if values == nothing] if len(there) < len(self._changed) else []
@@ -168,7 +176,7 @@ class KeyCalls:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Without the search for reference cycles: a batch makes many small objects, none of them in a cycle, and each would be looked at."""
+    """Pause Python's garbage collector: a batch makes many small objects, none of them in a reference cycle."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -179,7 +187,7 @@ def collector_paused() -> Iterator[None]:
 
 
 class MapOfKeys:
-    """A map of all keys of the call as dicts."""
+    """A map state of all keys of the call, as one dict per key."""
 
     def __init__(self, cells: Cells, shape: MapShape) -> None:
         self._cells = cells
@@ -193,9 +201,11 @@ class MapOfKeys:
             self._dicts.setdefault(owner, {})[key] = value
 
     def of(self, owner: int) -> MapOfKey:
+        """The map of one key."""
         return MapOfKey(self, owner, self._dicts.setdefault(owner, {}))
 
     def store(self, shape: Shape) -> None:
+        """Write the changed entries into the columns of the state."""
         puts: list[tuple[int, Any]] = []
         removed: list[tuple[int, Any]] = []
         for owner, key in self.changed:
@@ -213,7 +223,7 @@ class MapOfKeys:
 
 
 class MapOfKey(MutableMapping[Any, Any]):
-    """A map of one key, as a dict: of single values, or of tuples where the map has several key or value columns."""
+    """A map of one key, as a dict. Keys and values are single values, or tuples if the map has several such columns."""
 
     __slots__ = ("_all", "_entries", "_owner")
 
@@ -244,7 +254,7 @@ class MapOfKey(MutableMapping[Any, Any]):
 
 
 def emitted(rows: list[Any], shape: Shape) -> list[pa.Array]:
-    """Rows that a processor gave, as columns of its output."""
+    """The rows that a processor emitted, as columns of its output."""
     names = shape.output.names
     tuples = [as_tuple(row, names, shape, "a row to emit") for row in rows]
     columns = list(zip(*tuples, strict=True)) if tuples else [()] * len(names)
@@ -253,12 +263,12 @@ def emitted(rows: list[Any], shape: Shape) -> list[pa.Array]:
 
 
 def row_class(name: str, schema: pa.Schema) -> Any:
-    """A named tuple of the columns; names that Python does not allow can only be reached by place."""
+    """A named tuple class of the columns. Columns whose names Python does not allow can only be read by position."""
     return namedtuple(name, schema.names, rename=True)
 
 
 def as_list(column: pa.Array) -> list[Any]:
-    """A column's values in Python; numpy is several times as quick where it gives the same."""
+    """A column's values in Python. Goes through numpy where that gives the same values, since it is several times faster."""
     kind = column.type
     if not column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         return list(column.to_numpy(zero_copy_only=False).tolist())
@@ -266,7 +276,7 @@ def as_list(column: pa.Array) -> list[Any]:
 
 
 def single_or_tuples(columns: list[list[Any]], schema: pa.Schema) -> list[Any]:
-    """One value a row where there is one column, else a named tuple."""
+    """One entry per row: a single value if there is one column, else a named tuple."""
     if len(columns) == 1:
         return columns[0]
     return list(map(row_class("Entry", schema)._make, zip(*columns, strict=True)))
@@ -281,6 +291,7 @@ def _as_columns(values: list[Any], schema: pa.Schema, shape: Shape, what: str) -
 
 
 def as_tuple(row: Any, names: list[str], shape: Shape, what: str) -> Values:
+    """A row that the user gave as a tuple, list or dict, as a tuple in the order of `names`."""
     if isinstance(row, tuple) and len(row) == len(names):
         return row
     if isinstance(row, list) and len(row) == len(names):
@@ -306,7 +317,7 @@ def _getter(names: list[str]) -> Callable[[Any], Values]:
 
 
 def _keys(state: InstanceState) -> list[Any]:
-    """What the user sees as each key: a value, or a named tuple of several."""
+    """Each key as the user sees it: a value, or a named tuple if there are several key columns."""
     columns = [as_list(column) for column in state.key_columns]
     if len(columns) == 1:
         return columns[0]

@@ -1,13 +1,14 @@
 """The kernel of ``process``: a user's own stateful operator.
 
-Rows come in no order; the processor gets them key by key, those of a key in the order that the user asks for, or else of event time,
-and then by a hash of the row, so that what it does does not depend on the shuffle. Its state is one row per key, one per key and entry of
-a map, and one per timer, each in a store of its own.
+The processor gets rows key by key. Those of a key are sorted by the columns that the user names, or else by event time, and then by a hash
+of the row. So its results do not depend on the order in which the shuffle delivers rows. Its state is one row per key, one row per entry of
+a map, and one row per timer; values, each map and timers have a store of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.arrow_fit import fitted
-from headrace.operators.buffer import NEVER
-from headrace.operators.instance_state import WRITTEN, Clocks, InstanceState, Part, distinct_keys, due_rows
-from headrace.operators.kernel import MAIN, Applied, ClosesRowByRow, Moment, OutputMode, Store, View, Views
+from headrace.operators.instance_state import Clocks, InstanceState, distinct_keys, due_rows
+from headrace.operators.kernel import MAIN, Applied, Moment, Operator, View, Views
 from headrace.operators.keyed_state import KeyedState
+from headrace.operators.lifetime import FOREVER, NEVER, WRITTEN, TimeToLive, UntilWatermark
 from headrace.operators.per_key import KeyCalls, as_list, collector_paused, emitted, row_class
-from headrace.operators.processor import TIMERS, AnyProcessor, Clock, KeyProcessor, Processor, Shape, user_code
+from headrace.operators.processor import AnyProcessor, KeyProcessor, Processor
+from headrace.operators.shape import TIMERS, Clock, Shape, user_code
+from headrace.operators.store import Store
 from headrace.state.keys import as_ranks
 from headrace.state.layout import HASH, Indices, Layout
 from headrace.state.run import RunReader
@@ -29,29 +32,26 @@ from headrace.state.segments import hash_order, int_order, segment_order
 TIME = "t"
 """Input column: the event time in microseconds."""
 ORDER = "o"
-"""Input column: a hash of the row, the order of rows of one event time."""
+"""Input column: a hash of the row, by which rows of one event time are sorted."""
 
 
 @dataclass(frozen=True)
-class Process(ClosesRowByRow):
+class Process(Operator):
     """``groupBy(keys).process(...)``."""
 
     processor: AnyProcessor
     shape: Shape
     timed: bool
-    """Rows have an event time, and are late once the watermark has passed it."""
-    parts: dict[str, Part] = field(init=False)
+    """True if rows have an event time. They are late once the watermark has passed it."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", parts_of(self.shape))
-
-    @property
+    @cached_property
     def stores(self) -> dict[str, Store]:
-        return dict(self.parts)
+        return stores_of(self.shape)
 
     @property
     def layout(self) -> Layout:
-        return self.parts[MAIN].layout
+        """The layout of the value state."""
+        return self.stores[MAIN].layout
 
     @property
     def input_schema(self) -> pa.Schema:
@@ -67,13 +67,10 @@ class Process(ClosesRowByRow):
     def runs_user_code(self) -> bool:
         return True
 
-    def emits_at_once(self, mode: OutputMode) -> bool:
-        return True
-
     def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
         kept = self._in_time(rows, moment)
         now_us, by_clock = moment.now_ms * 1000, self.shape.timers is Clock.PROCESSING
-        due = due_rows(views[TIMERS], self.parts[TIMERS].layout, None, now_us) if by_clock else None
+        due = due_rows(views[TIMERS], self.stores[TIMERS].layout, None, now_us) if by_clock else None
         clocks = Clocks(moment.watermark_us, now_us, moment.watermark_us, now_us if by_clock else moment.watermark_us)
         return replace(self._run(kept, due, views, clocks), rows=rows.num_rows, rows_late=rows.num_rows - kept.num_rows)
 
@@ -81,15 +78,15 @@ class Process(ClosesRowByRow):
         if self.shape.timers is not Clock.EVENT:
             return Applied()
         clocks = Clocks(until_ms * 1000, moment.now_ms * 1000, moment.watermark_us, until_ms * 1000)
-        due = due_rows(views[TIMERS], self.parts[TIMERS].layout, clocks.after_us, clocks.until_us)
+        due = due_rows(views[TIMERS], self.stores[TIMERS].layout, clocks.after_us, clocks.until_us)
         return self._run(self._no_rows(), due, views, clocks)
 
     def trial(self) -> None:
-        """Run a vectorised processor on no rows, to see that what it gives has the right columns."""
+        """Run a `Processor` on no rows, to check the columns of what it returns."""
         if isinstance(self.processor, Processor):
             nothing = View(RunReader(Path(), self.layout), [], ())
             keys = self._no_rows().select([HASH, *self.layout.key_names])
-            state = InstanceState(self.shape, self.parts, keys, dict.fromkeys(self.parts, nothing), Clocks(0, 0, 0, 0))
+            state = InstanceState(self.shape, self.stores, keys, dict.fromkeys(self.stores, nothing), Clocks(0, 0, 0, 0))
             self._process_all(self.processor, self.shape.rows.empty_table(), state)
             if self.shape.timers is not None:
                 self._on_timers(self.processor, self.shape.due.empty_table(), state)
@@ -105,7 +102,7 @@ class Process(ClosesRowByRow):
         return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
 
     def _run(self, rows: pa.RecordBatch, due: pa.RecordBatch | None, views: Views, clocks: Clocks) -> Applied:
-        """Call the processor, for rows and for timers that are due."""
+        """Call the processor for rows and for timers that fire."""
         if not rows.num_rows and (due is None or not due.num_rows):
             return Applied()
         names = [HASH, *self.layout.key_names]
@@ -114,7 +111,7 @@ class Process(ClosesRowByRow):
         keys = firsts = rows.select(names).take(pa.array(starts))
         if due is not None and due.num_rows:
             keys = distinct_keys([firsts, due.select(names)], self.layout)
-        state = InstanceState(self.shape, self.parts, keys, views, clocks, due)
+        state = InstanceState(self.shape, self.stores, keys, views, clocks, due)
         groups = Groups(rows, starts, state.find(firsts.columns[1:]))
         if self.timed and self.shape.ttl_us is not None:
             state.seen_us = self._last_seen(groups, keys.num_rows)
@@ -126,7 +123,7 @@ class Process(ClosesRowByRow):
         return Applied(changed=state.changed(), emitted=emitted_, keys=keys.num_rows)
 
     def _last_seen(self, groups: Groups, keys: int) -> Indices:
-        """Per key its greatest event time in the batch; 0 for keys without rows, or without times."""
+        """The greatest event time of each key in the batch; 0 for keys without rows or times."""
         seen = np.zeros(keys, dtype=np.int64)
         if len(groups.starts):
             time_us = groups.rows.column(TIME).to_numpy()
@@ -174,7 +171,7 @@ class Process(ClosesRowByRow):
         return pa.Table.from_arrays([rows.column(name) for name in names], schema=self.shape.rows)
 
     def _order(self, rows: pa.RecordBatch) -> tuple[Indices, Indices]:
-        """Key by key, the rows of a key by what the user orders them by, or else event time, then by their hash; where each key begins."""
+        """The order of rows, key by key (see the module), and where each key begins in it."""
         order, starts = segment_order(rows, Layout(self.layout.keys, ()))
         sizes = np.diff(starts, append=len(order))
         among_others = np.flatnonzero(np.repeat(sizes > 1, sizes))
@@ -188,7 +185,7 @@ class Process(ClosesRowByRow):
         return order, starts
 
     def _ordering(self, rows: pa.RecordBatch) -> list[Indices]:
-        """What a key's rows are ordered by, as whole numbers."""
+        """The columns by which the rows of a key are sorted, as integers."""
         if self.shape.order:
             return [as_ranks(rows.column(f"c{self.shape.payload.get_field_index(name)}")) for name in self.shape.order]
         return [rows.column(TIME).to_numpy()] if self.timed else []
@@ -196,26 +193,28 @@ class Process(ClosesRowByRow):
 
 @dataclass(frozen=True)
 class Groups:
-    """A batch's rows key by key, each key's in their order."""
+    """The sorted rows of a batch, one group per key."""
 
     rows: pa.RecordBatch
     starts: Indices
+    """The index of the first row of each group."""
     owners: Indices
     """The number of each group's key in the state."""
 
 
-def parts_of(shape: Shape) -> dict[str, Part]:
-    """The stores of a processor."""
+def stores_of(shape: Shape) -> dict[str, Store]:
+    """The stores of a processor: its values, each of its maps, and its timers."""
     keys = tuple((f"k{i}", f.type) for i, f in enumerate(shape.keys))
+    lifetime = FOREVER if shape.ttl_us is None else TimeToLive(shape.ttl_us, shape.ttl_by)
     written = ((WRITTEN, pa.int64()),) if shape.ttl_us is not None else ()
-    parts = {MAIN: Part(Layout(keys, (*_named("p", shape.values), *written)), False, shape.ttl_us, shape.ttl_by)}
+    stores = {MAIN: Store(Layout(keys, (*_named("p", shape.values), *written)), lifetime=lifetime)}
     for each in shape.maps:
-        parts[each.name] = Part(
-            Layout((*keys, *_named("m", each.keys)), (*_named("p", each.values), *written)), False, shape.ttl_us, shape.ttl_by
-        )
+        layout = Layout((*keys, *_named("m", each.keys)), (*_named("p", each.values), *written))
+        stores[each.name] = Store(layout, lifetime=lifetime)
     if shape.timers is not None:
-        parts[TIMERS] = Part(Layout(keys, (), has_sub=True), falls_due=shape.timers is Clock.EVENT)
-    return parts
+        fires = UntilWatermark(due_us=0) if shape.timers is Clock.EVENT else FOREVER
+        stores[TIMERS] = Store(Layout(keys, (), has_sub=True), lifetime=fires)
+    return stores
 
 
 def _named(letter: str, schema: pa.Schema) -> tuple[tuple[str, pa.DataType], ...]:

@@ -1,15 +1,15 @@
-"""The windowed Cartesian product: all pairs of a left and a right row within a bound of event time, for which a condition holds.
+"""The windowed Cartesian product: all pairs of a left and a right row that meet a condition and whose times differ by at most a bound.
 
-Rows are dealt out to a grid. A left row goes to all cells of its grid row, a right row to all cells of its grid column, so that every
-pair meets in exactly one cell:
+Rows are distributed over a grid of cells. A left row goes to all cells of its grid row, a right row to all cells of its grid column. So
+every pair meets in exactly one cell:
 
               right row 7
                    |
-    left row 3 --- x --- ---      A cell is a place in the key space, so that cells move between instances like any other state.
+    left row 3 --- x --- ---      A cell is a place in the key space, so cells move between instances like any other state.
                    |
 
-Within a cell both sides are sorted by time. New rows are taken in blocks; a stretch of the other side is within reach of the whole
-block, and needs no look at the time, and a fringe on either side of it is within reach of some.
+Within a cell both sides are sorted by time. New rows are taken in blocks. Some rows of the other side are within the bound of every row of
+the block, so their times need not be compared. The rows just before and after these, the fringe, are within the bound of some of the block.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ import pyarrow as pa
 
 from headrace.ids import SLOTS, slot_of
 from headrace.operators import expressions as E
-from headrace.operators.buffer import RowBuffer
 from headrace.operators.grid import evaluate_grid
 from headrace.operators.kernel import Applied, Moment, Views
+from headrace.operators.lifetime import UntilWatermark
 from headrace.operators.matching import Needles, candidates
 from headrace.operators.pairing import LEFT, NAMES, RIGHT, SIDE, PairsInTime, in_time
+from headrace.operators.store import Store
 from headrace.operators.vectors import Side, align, columns_from_arrow
 from headrace.state.layout import SUB, Indices, hashes
 from headrace.state.merge import merge_rows
@@ -36,26 +37,26 @@ from headrace.state.segments import sort_into_segments
 
 BLOCK_ROWS_MIN = 64
 BLOCKS_PER_BOUND = 8
-"""Blocks are cut so that their rows lie within this part of the time bound,"""
+"""About this many blocks cover the time bound, unless that makes them too small."""
 BLOCK_PAIRS_MIN = 1_000_000
-"""... unless that would leave too few pairs for the work of making a condition ready."""
+"""A block has at least this many pairs: preparing a condition for fewer is not worth it."""
 
 
 @dataclass(frozen=True)
 class WindowedProduct(PairsInTime):
-    """``crossJoin(..., within=...)``. The hash of a row is its cell."""
+    """``crossJoin(..., within=...)``. The hash of a row is the place of its cell."""
 
     grid: tuple[int, int] = (1, 1)
     of_one: bool = False
-    """One stream is both sides; its rows come once for each."""
+    """True if one stream is both sides. Its rows come once for each side."""
 
     @property
     def store_names(self) -> tuple[str, str]:
         return NAMES
 
-    @property
-    def buffers(self) -> tuple[RowBuffer, RowBuffer]:
-        left, right = (RowBuffer(layout, self.within_us) for layout in self.pairing.layouts)
+    @cached_property
+    def sides(self) -> tuple[Store, Store]:
+        left, right = (Store(layout, lifetime=UntilWatermark(self.within_us)) for layout in self.pairing.layouts)
         return left, right
 
     def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
@@ -67,27 +68,24 @@ class WindowedProduct(PairsInTime):
         for side, rows in enumerate(new):
             if not rows.num_rows:
                 continue
-            buffer = self.buffers[1 - side]
-            # One table for all runs: few large grids are quicker than many small ones. New rows meet once, on the right.
-            kept = [run.rows for run in views[NAMES[1 - side]].runs(buffer.live_from(moment.watermark_ms))]
-            table = merge_rows([*([new[RIGHT]] if side == LEFT else []), *kept], buffer.layout, buffer.combine)
+            other = self.sides[1 - side]
+            # One table for all runs: few large grids are faster than many small ones. New rows of both sides meet once: on the left.
+            stored = [run.rows for run in views[NAMES[1 - side]].runs(other.lifetime.live_from(moment.watermark_ms))]
+            table = merge_rows([*([new[RIGHT]] if side == LEFT else []), *stored], other.layout)
             pairs.append(self._pairs(rows, table, side))
             result.changed[NAMES[side]] = rows
         result.computed = itertools.chain.from_iterable(pairs)
         return result
 
     def _dealt(self, rows: pa.RecordBatch) -> int:
-        """How many rows these copies stand for: those in the first of their cells."""
+        """How many rows these copies stand for: only copies in the first cell of their grid row or column are counted."""
         cells = -(-slot_of(hashes(rows)).astype(np.int64) * self.grid[LEFT] * self.grid[RIGHT] // SLOTS)
         side = np.asarray(rows.column(SIDE).to_numpy())
         left = int(np.sum((side == LEFT) & (cells % self.grid[RIGHT] == 0)))
         return left if self.of_one else left + int(np.sum((side == RIGHT) & (cells < self.grid[RIGHT])))
 
-    def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
-        return Applied()
-
     def _pairs(self, needles: pa.RecordBatch, table: pa.RecordBatch, side: int) -> Iterator[pa.RecordBatch]:
-        """Pairs of rows of this side with rows of the other, as they are emitted."""
+        """Pairs of a row of this side and a row of the other side, in the columns of the output."""
         if not needles.num_rows or not table.num_rows:
             return
         layout = self.pairing.layouts[side]
@@ -99,9 +97,9 @@ class WindowedProduct(PairsInTime):
             yield self.pairing.output(*((needles, table, at, partner) if side == LEFT else (table, needles, partner, at)))
 
     def _cells(self, needles: pa.RecordBatch, table: pa.RecordBatch, side: int) -> Iterator[tuple[Indices, Indices]]:
-        """Cell by cell: there are few, and each is a grid."""
+        """The pairs that meet the condition, cell by cell."""
         assert self.pairing.condition is not None
-        # Texts are brought to one dictionary here, once for all cells and blocks.
+        # Strings get one common dictionary here, once for all cells and blocks.
         both = {NAMES[side]: self._columns(needles, side), NAMES[1 - side]: self._columns(table, 1 - side)}
         aligned, _ = align(self.pairing.condition, both)
         ours, theirs = ({**both[name], **aligned[name]} for name in (NAMES[side], NAMES[1 - side]))
@@ -130,7 +128,7 @@ class WindowedProduct(PairsInTime):
 
     @cached_property
     def _timed(self) -> E.Expr:
-        """The condition, and that the rows are within reach. One object for all blocks: what is known of it is remembered."""
+        """The condition together with the time bound. One object for all blocks, since caches are keyed by the object."""
         assert self.pairing.condition is not None
         return E.And((_near(self.within_us), *E.conjuncts(self.pairing.condition)))
 
@@ -140,7 +138,7 @@ class WindowedProduct(PairsInTime):
         return columns_from_arrow(rows, sorted(wanted | {SUB}))
 
     def _grid(self, block: Side, others: Side, sizes: tuple[int, int], side: int, timed: bool) -> Iterator[tuple[Indices, Indices]]:
-        """Pairs of a block with others, of which some are out of reach if ``timed``."""
+        """The pairs of a block and other rows that meet the condition. If `timed`, times are compared too."""
         assert self.pairing.condition is not None
         condition = self._timed if timed else self.pairing.condition
         left, right, rows = (block, others, sizes) if side == LEFT else (others, block, sizes[::-1])
@@ -149,7 +147,7 @@ class WindowedProduct(PairsInTime):
 
 
 def blocks(time: Indices, within_us: int, others: int) -> Iterator[tuple[int, int]]:
-    """Stretches of ascending times, each a small part of the bound; but not so small that there would be nothing to do at once."""
+    """Cut ascending times into blocks, each a small fraction of the bound, but not too small to be worth evaluating."""
     span = int(time[-1] - time[0])
     wanted = -(-span * BLOCKS_PER_BOUND // max(1, within_us))
     count = max(1, min(wanted, len(time) // BLOCK_ROWS_MIN, len(time) * others // BLOCK_PAIRS_MIN))

@@ -1,33 +1,37 @@
-"""Session windows: rows of a key that follow one another within a gap belong together.
+"""Session windows: rows of a key that follow one another within a gap belong to one session.
 
-A batch appends its own small sessions; nothing is read. Sessions of one key that touch are one session, which is found out when one of
-them falls due. What then turns out to belong to a session that is still open is kept under that one's end, so that only keys with
-something due are ever looked at:
+A batch appends its own small sessions and reads no state. Sessions of one key that touch are one session. This is found out when one of
+them falls due: what belongs to a session that is still open is then stored again, under that session's end. So only keys with something
+due are read. The columns of a row are:
 
-    sub     when to look again (the end of the session, as far as it was known when the row was written)
-    start   the first moment of this part, and ``end``, the last one plus the gap
+    sub     when to look at the row again: the end of its session, as known when the row was written
+    start   the first moment of this part of a session
+    end     its last moment plus the gap
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.operators.kernel import MAIN, Applied, Moment, OneStore, OutputMode, View, Views
+from headrace.operators.lifetime import UntilWatermark
 from headrace.operators.partials import Partial, combine
+from headrace.operators.store import Store
 from headrace.state import lookup
 from headrace.state.keys import Mask
 from headrace.state.layout import HASH, SUB, Indices, Layout, hashes, subs
 from headrace.state.merge import merge_rows, without_expired
-from headrace.state.run import RunRef
 from headrace.state.segments import key_starts, sort_into_segments
 
 START = "start"
 END = "end"
 DUE = "due"
+"""The sub-key of a row of state while rows are sorted by their start."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,13 @@ class SessionAggregate(OneStore):
     """``groupBy(keys, session_window(time, gap)).agg(...)``."""
 
     layout: Layout
-    """Values are start, end and the partials; rows are kept, not combined, by compaction."""
+    """The values are start, end and the partials. Compaction keeps all rows."""
     partials: tuple[Partial, ...]
     gap_us: int
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(self.layout, lifetime=UntilWatermark(due_us=0))
 
     @property
     def input_schema(self) -> pa.Schema:
@@ -50,15 +58,6 @@ class SessionAggregate(OneStore):
     @property
     def partial_names(self) -> list[str]:
         return self.layout.value_names[2:]
-
-    def combine(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
-        raise AssertionError("rows of sessions are kept as they are")
-
-    def live_from(self, watermark_ms: int) -> int:
-        return watermark_ms * 1000 + 1
-
-    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
-        return ref.sub_min is not None and ref.sub_min <= until_ms * 1000
 
     def emits_at_once(self, mode: OutputMode) -> bool:
         return mode is OutputMode.COMPLETE
@@ -78,7 +77,7 @@ class SessionAggregate(OneStore):
             changed = result.changed[MAIN] = self._stored(self._merge(fixed, time, time + self.gap_us, values))
             result.keys = changed.num_rows
         if moment.mode is OutputMode.COMPLETE:
-            every = views[MAIN].scan(self.layout, self.combine, newer=changed)
+            every = views[MAIN].scan(self.store, newer=changed)
             result.computed = (self._sessions(self._by_start(part)).select(self.output_schema.names) for part in every)
         return result
 
@@ -102,28 +101,28 @@ class SessionAggregate(OneStore):
         return Layout(self.layout.keys, (), has_sub=True)
 
     def _of_due_keys(self, view: View, moment: Moment, until_ms: int) -> Iterator[pa.RecordBatch]:
-        """All rows of the keys of which one has come to its time, in (key, start) order."""
-        live_from = self.live_from(moment.watermark_ms)
+        """All rows of the keys that have a row that is due, in (key, start) order."""
+        live_from = moment.watermark_us + 1
         for slices in view.slices(live_from):
             due = [hashes(part)[(subs(part) >= live_from) & (subs(part) <= until_ms * 1000)] for part in slices]
             wanted = np.unique(np.concatenate(due)) if due else np.zeros(0, dtype=np.uint64)
             if len(wanted):
                 parts = [without_expired(lookup.rows_of_hashes(part, wanted), live_from) for part in slices]
-                yield self._by_start(merge_rows(parts, self.layout, self.combine))
+                yield self._by_start(merge_rows(parts, self.layout))
 
     def _sessions(self, ordered: pa.RecordBatch) -> pa.RecordBatch:
-        """The whole sessions of rows in (key, start) order, in the same order."""
+        """Merge rows in (key, start) order to whole sessions, in the same order."""
         begin, end = (ordered.column(name).to_numpy() for name in (START, END))
         values = [ordered.column(name) for name in self.partial_names]
         return self._merge(ordered.select([HASH, *self.layout.key_names]), begin, end, values)
 
     def _by_start(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """State rows in (key, start) order; their sub-key becomes ``due``."""
+        """Sort rows of state by (key, start). Their sub-key becomes the column `DUE`."""
         renamed = rows.rename_columns([DUE if name == SUB else name for name in rows.schema.names])
         return sort_into_segments(renamed.append_column(SUB, rows.column(START)), self._by_time)[0]
 
     def _firsts(self, fixed: pa.RecordBatch, begin: Indices, end: Indices) -> Indices:
-        """Where each session begins among rows in (key, start) order."""
+        """The index of the first row of each session, among rows in (key, start) order."""
         first = np.zeros(fixed.num_rows, dtype=np.bool_)
         first[key_starts(fixed, self.layout)] = True
         reach = _running_max(end, first)
@@ -132,7 +131,7 @@ class SessionAggregate(OneStore):
         return np.flatnonzero(first)
 
     def _merge(self, fixed: pa.RecordBatch, begin: Indices, end: Indices, values: list[pa.Array]) -> pa.RecordBatch:
-        """Rows in (key, start) order: those that touch become one."""
+        """Merge rows in (key, start) order that touch each other."""
         starts = self._firsts(fixed, begin, end)
         merged = combine(self.partials)(values, starts) if len(starts) < fixed.num_rows else values
         whole = [pa.array(begin[starts]), pa.array(np.maximum.reduceat(end, starts))] if len(starts) else [pa.array(begin), pa.array(end)]
@@ -140,7 +139,7 @@ class SessionAggregate(OneStore):
         return pa.RecordBatch.from_arrays([*fixed.take(pa.array(starts)).columns, *whole, *merged], names=names)
 
     def _stored(self, sessions: pa.RecordBatch) -> pa.RecordBatch:
-        """Sessions as rows of state, each to be looked at when it ends."""
+        """Sessions as rows of state. Each falls due when it ends."""
         return sort_into_segments(self._row_of(sessions, sessions.column(END)), self.layout)[0]
 
     def _row_of(self, rows: pa.RecordBatch, due: pa.Array) -> pa.RecordBatch:
@@ -148,7 +147,7 @@ class SessionAggregate(OneStore):
         return pa.RecordBatch.from_arrays([columns[f.name] for f in self.layout.schema], schema=self.layout.schema)
 
     def _left_over(self, ordered: pa.RecordBatch, sessions: pa.RecordBatch, until_us: int) -> pa.RecordBatch:
-        """Rows whose time has come, but whose session goes on: they are looked at again when that ends."""
+        """The rows that are due but whose session is still open. They fall due again when that session ends."""
         begin, end = (ordered.column(name).to_numpy() for name in (START, END))
         heads = np.zeros(ordered.num_rows, dtype=np.int64)
         heads[self._firsts(ordered.select([HASH, *self.layout.key_names]), begin, end)] = 1

@@ -1,6 +1,6 @@
-"""Timers of one instance during one call: what was due, what the user sets and deletes, what fires next.
+"""The timers of one instance during one call: those that are due, those that the user sets and deletes, and which fires next.
 
-Owners are the numbers of keys in the instance's state of this call. A timer is an owner and a moment; the same moment set twice is one.
+A timer is an owner and a moment. An owner is the number of a key in the `InstanceState` of the call. Setting a timer twice sets it once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from headrace.errors import ProcessorError
-from headrace.operators.processor import Shape
+from headrace.operators.shape import Shape
 from headrace.state.keys import Mask
 from headrace.state.layout import Indices
 
@@ -19,12 +19,12 @@ Pairs = tuple[Indices, Indices]
 
 
 class Timers:
-    """Changes are kept in the order they were made; the last word on a timer counts."""
+    """Keeps changes in the order in which they were made. The last change of a timer counts."""
 
     def __init__(self, due: Pairs, until_us: int, owners: int, stored: Callable[[], Pairs], shape: Shape) -> None:
         self._pending = due
         self._looked_at = 0
-        """How many of the changes are in what is pending."""
+        """How many of the changes `_pending` reflects."""
         self._until_us = until_us
         self._read = stored
         self._stored: Pairs | None = None
@@ -32,8 +32,8 @@ class Timers:
         self._fired_us = np.full(owners, np.iinfo(np.int64).min)
         self._changes: list[tuple[Indices, Indices, Mask]] = []
         self._waiting: list[tuple[int, int, bool]] = []
-        self._words: dict[int, dict[int, bool]] | None = None
-        """Per key what holds of its timers, once somebody has asked key by key."""
+        self._set_by_owner: dict[int, dict[int, bool]] | None = None
+        """For each owner, its timers and whether they are set. None until `of_one` is first called."""
 
     def change(self, owners: Indices, at_us: Indices, alive: bool) -> None:
         """Set timers, or delete them."""
@@ -47,11 +47,12 @@ class Timers:
         self._changes.append((owners, at_us, np.full(len(owners), alive)))
 
     def change_one(self, owner: int, at_us: int, alive: bool) -> None:
+        """Set or delete one timer."""
         if alive and at_us <= self._fired_us[owner]:
             self.change(np.array([owner]), np.array([at_us]), alive)
         self._waiting.append((owner, at_us, alive))
-        if self._words is not None:
-            self._words.setdefault(owner, {})[at_us] = alive
+        if self._set_by_owner is not None:
+            self._set_by_owner.setdefault(owner, {})[at_us] = alive
 
     def of(self, owners: Indices) -> Pairs:
         """All timers of these keys, earliest first."""
@@ -60,42 +61,42 @@ class Timers:
         return owner[keep], at_us[keep]
 
     def of_one(self, owner: int) -> list[int]:
-        """The timers of one key, earliest first; the first call looks at all keys, so that the others need not."""
-        if self._words is None:
-            self._words = {}
+        """The timers of one key, earliest first. The first call reads the timers of all keys, so that later calls are cheap."""
+        if self._set_by_owner is None:
+            self._set_by_owner = {}
             for each, at_us in zip(*(column.tolist() for column in self._all()), strict=True):
-                self._words.setdefault(each, {})[at_us] = True
-        return sorted(at_us for at_us, alive in self._words.get(owner, {}).items() if alive)
+                self._set_by_owner.setdefault(each, {})[at_us] = True
+        return sorted(at_us for at_us, alive in self._set_by_owner.get(owner, {}).items() if alive)
 
     def _all(self) -> Pairs:
         if self._stored is None:
             self._stored = self._read()
-        owner, at_us, alive = _last_words([_alive(self._stored), *self._all_changes()])
+        owner, at_us, alive = _last_changes([_alive(self._stored), *self._all_changes()])
         return owner[alive], at_us[alive]
 
     def pop_due(self) -> Pairs | None:
-        """The earliest timer that is due of every key that has one; they are gone then."""
-        owner, at_us, alive = _last_words([_alive(self._pending), *self._all_changes()[self._looked_at :]])
+        """Remove and return the earliest due timer of every key that has one; None if there is none."""
+        owner, at_us, alive = _last_changes([_alive(self._pending), *self._all_changes()[self._looked_at :]])
         self._looked_at = len(self._changes)
         keep = alive & (at_us <= self._until_us)
         owner, at_us = owner[keep], at_us[keep]
         if not len(owner):
             return None
-        # Sorted by owner and moment, the first of each owner is its earliest.
+        # They are sorted by owner and moment, so the first of each owner is its earliest.
         first = np.concatenate([[True], owner[1:] != owner[:-1]])
         self._pending = (owner[~first], at_us[~first])
         owner, at_us = owner[first], at_us[first]
         self._fired_us[owner] = at_us
         self._changes.append((owner, at_us, np.zeros(len(owner), dtype=np.bool_)))
         self._looked_at += 1
-        if self._words is not None:
+        if self._set_by_owner is not None:
             for each, us in zip(owner.tolist(), at_us.tolist(), strict=True):
-                self._words.setdefault(each, {})[us] = False
+                self._set_by_owner.setdefault(each, {})[us] = False
         return owner, at_us
 
     def changed(self) -> tuple[Indices, Indices, Mask]:
-        """What is to be written: owner, moment, and whether the timer is there."""
-        return _last_words(self._all_changes())
+        """The changes to write: owner, moment, and true if the timer is set, false if it is deleted."""
+        return _last_changes(self._all_changes())
 
     def _all_changes(self) -> list[tuple[Indices, Indices, Mask]]:
         self._collect()
@@ -112,8 +113,8 @@ def _alive(pairs: Pairs) -> tuple[Indices, Indices, Mask]:
     return (*pairs, np.ones(len(pairs[0]), dtype=np.bool_))
 
 
-def _last_words(changes: list[tuple[Indices, Indices, Mask]]) -> tuple[Indices, Indices, Mask]:
-    """One row per timer, sorted by owner and moment."""
+def _last_changes(changes: list[tuple[Indices, Indices, Mask]]) -> tuple[Indices, Indices, Mask]:
+    """The last change of each timer, sorted by owner and moment."""
     if not changes:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
     owner, at_us, alive = (np.concatenate([change[i] for change in changes]) for i in range(3))

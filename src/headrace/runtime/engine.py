@@ -17,13 +17,10 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.compile.dataflow import Dataflow, Op, inputs_of
+from headrace.compile.dataflow import Dataflow, inputs_of
 from headrace.compile.prepared import Preparations
 from headrace.config import Config
 from headrace.control.elastic import Elastic
-from headrace.control.handover import Facts
-from headrace.operators.kernel import OutputMode
-from headrace.operators.windowed import WindowedAggregate
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
@@ -94,7 +91,7 @@ def assemble(
     spark = SparkQuery(session)
     placement = _placement(flow, checkpoint, config, session)
     decisions = None if elastic is None else DecisionLog(elastic)
-    facts = {op.id: _facts(op) for op in flow.ops}
+    facts = {op.id: op.plan.operator.handover(op.mode) for op in flow.ops}
     live = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover, decisions=decisions)
     autoscaler = None
     if elastic is not None and decisions is not None:
@@ -135,16 +132,6 @@ def assemble(
         autoscaler,
         closing,
     )
-
-
-def _facts(op: Op) -> Facts:
-    """What the choice of a hand-over protocol depends on."""
-    kernel = op.plan.operator
-    at_once = kernel.emits_at_once(op.mode)
-    if not isinstance(kernel, WindowedAggregate) or kernel.window.is_instant or op.mode is OutputMode.COMPLETE:
-        return Facts(None, at_once)
-    window = kernel.window
-    return Facts((window.size_us, window.advance_us, window.offset_us), at_once)
 
 
 def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession) -> Placement | None:

@@ -24,7 +24,7 @@ def closes_here(spec: TaskSpec) -> bool:
         return False
     after_ms = spec.moment.watermark_ms
     due = {
-        name: tuple(ref for ref in spec.refs.get(name, ()) if store.is_due(ref, after_ms, until_ms))
+        name: tuple(ref for ref in spec.refs.get(name, ()) if store.lifetime.is_due(ref, after_ms, until_ms))
         for name, store in operator.stores.items()
     }
     results = operator.close_rows_max(due, spec.moment, until_ms)

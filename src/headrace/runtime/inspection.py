@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.errors import CheckpointError, StorageError, VersionNotFoundError
 from headrace.ids import SLOTS
 from headrace.logs import logger, suppressed
-from headrace.operators.description import from_description
+from headrace.operators.description import store_from
 from headrace.operators.kernel import View
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.layout import SUB
@@ -81,12 +81,12 @@ def state_rows(checkpoint: Checkpoint, manifest: Manifest, operator_id: str) -> 
             found="none: an older Headrace wrote this checkpoint",
             hint="read the state with query.state()",
         )
-    operator = from_description(about["kernel"])
-    layout, names = operator.layout, about["kernel"]["names"]
+    store = store_from(about["kernel"])
+    layout, names = store.layout, about["kernel"]["names"]
     every = ((0, SLOTS),)
     view = View(RunReader(checkpoint.runs, layout), list(manifest.whole(operator_id)), every)
-    live_from = operator.live_from(manifest.watermark_ms) if layout.has_sub else None
-    for rows in view.scan(layout, operator.combine, sub_min=live_from):
+    live_from = store.lifetime.live_from(manifest.watermark_ms) if layout.has_sub else None
+    for rows in view.scan(store, sub_min=live_from):
         # An aggregate of the whole stream has a constant as its key, which has no name and is not shown.
         columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=bool(names["keys"])))
         if layout.has_sub and names["sub"]:

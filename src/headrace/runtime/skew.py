@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.ids import SLOTS, slot_of
-from headrace.operators.aggregate import ROWS
+from headrace.operators.kernel import ROWS
 from headrace.state.layout import hashes
 
 HEAVY_SLOT = 1 / 8

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.compile.plan import StoreReader
 from headrace.errors import QueryError
-from headrace.operators.kernel import Store, View, store_id
+from headrace.operators.kernel import View, store_id
+from headrace.operators.store import Store
 from headrace.operators.windowed import WINDOW
 from headrace.runtime.border import spark_batches
 from headrace.runtime.checkpoint import Checkpoint
@@ -40,7 +41,7 @@ class StateReader:
         for batch in batches:
             for at in batch.column(0).to_pylist():
                 view = View(reader, clip(self.refs, self.ranges[at]), self.ranges[at])
-                for rows in view.scan(layout, self.store.combine, sub_min=self.live_from):
+                for rows in view.scan(self.store, sub_min=self.live_from):
                     columns = [rows.column(SUB if name == WINDOW else name) for name in self.columns]
                     yield from spark_batches(pa.RecordBatch.from_arrays(columns, names=list(self.columns)))
 
@@ -66,7 +67,7 @@ def state_frame(
         store,
         manifest.whole(name),
         even_ranges(READERS),
-        store.live_from(max(0, manifest.watermark_ms - hold_ms)) if timed else None,
+        store.lifetime.live_from(max(0, manifest.watermark_ms - hold_ms)) if timed else None,
         tuple(reader.schema.names),
     )
     return reader.finish(session.range(0, READERS, 1, READERS).mapInArrow(task, reader.schema))

@@ -19,12 +19,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, require
+from headrace.errors import HeadraceError
 from headrace.ids import SLOTS
 from headrace.logs import log_fields, logger, set_level
-from headrace.operators.aggregate import ROWS
-from headrace.operators.kernel import MAIN, Applied, Expiring, Moment, Operator, OutputMode, View, Views
-from headrace.operators.windowed import WindowedAggregate
+from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.border import spark_batches, spark_schema
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.reports import InstanceReport, error_text, to_text
@@ -166,7 +164,7 @@ class Attempt:
         """Everything up to the changed state; results that are staged are written too."""
         spec, part = self.spec, self.part
         fail_point("task-begin", spec.version)
-        operator = _bounded(spec.operator, part)
+        operator = spec.operator.bounded(part)
         self.rows = self._read(batches)
         with self._phase("clip"):
             self.views = self._views(part, self.working)
@@ -315,16 +313,15 @@ class Attempt:
 
     def _compact(self, name: str, view: View) -> int:
         """Compact a store in place of its view's references; returns the rows merged."""
-        spec, store = self.spec, self.spec.operator.stores[name]
-        live_from = None if spec.moment.mode is OutputMode.COMPLETE else store.live_from(spec.moment.watermark_ms)
+        spec, store, moment = self.spec, self.spec.operator.stores[name], self.spec.moment
+        live_from = None if moment.mode is OutputMode.COMPLETE else store.lifetime.live_from(moment.watermark_ms)
         changed = self.applied.changed[name].num_rows if name in self.applied.changed else 0
         budget = max(spec.compact_rows, int(spec.compact_factor * changed))
         directory = view.reader.directory
         seq = run_seq(spec.version, spec.step)
-        compactor = Compactor(directory, store.layout, store.combine, view.reader, spec.depth_max, spec.sync, self.names.compacted, seq)
-        if isinstance(store, Expiring):
-            moment = spec.moment
-            compactor = replace(compactor, unexpired=partial(store.unexpired, watermark_ms=moment.watermark_ms, now_ms=moment.now_ms))
+        unexpired = partial(store.lifetime.unexpired, watermark_ms=moment.watermark_ms, now_ms=moment.now_ms)
+        new_file = self.names.compacted
+        compactor = Compactor(directory, store.layout, store.combine, view.reader, spec.depth_max, spec.sync, new_file, seq, unexpired)
         view.refs[:], compacted = compactor.compact(view.refs, view.ranges, budget, live_from)
         return compacted
 
@@ -351,15 +348,6 @@ class Phase:
 
     def __exit__(self, *_: object) -> None:
         self.table[self.name] = self.table.get(self.name, 0.0) + (time.perf_counter() - self.began) * 1000
-
-
-def _bounded(operator: Operator, part: Part) -> Operator:
-    """The kernel of one side of a recreation: it has only some of the windows."""
-    if part.starts_us == (None, None):
-        return operator
-    require(isinstance(operator, WindowedAggregate), "only windows are recreated")
-    assert isinstance(operator, WindowedAggregate)
-    return replace(operator, starts_us=part.starts_us, counts_from_us=part.counts_from_us)
 
 
 def _of_generation(refs: list[RunRef], part: Part) -> list[RunRef]:

@@ -193,8 +193,8 @@ class VersionMaker:
 
     def _is_due(self, op: Op, late_ms: int, reached_ms: int, states: States) -> bool:
         after_ms, until_ms = _held(late_ms, op), _held(reached_ms, op)
-        stores = op.plan.operator.stores.items()
-        return any(store.is_due(ref, after_ms, until_ms) for name, store in stores for ref in states.get(store_id(op.id, name), ()))
+        lifetimes = {store_id(op.id, name): store.lifetime for name, store in op.plan.operator.stores.items()}
+        return any(lifetime.is_due(ref, after_ms, until_ms) for name, lifetime in lifetimes.items() for ref in states.get(name, ()))
 
     def _spec(self, op: Op, staged: bool, version: int, late_ms: int, now_ms: int, states: States) -> TaskSpec:
         plan, config, placement = op.plan, self.config, self.routing.placement
@@ -224,7 +224,7 @@ class VersionMaker:
         for op in self.flow.ops:
             for name, store in op.plan.operator.stores.items():
                 refs = states.get(store_id(op.id, name), ())
-                live_from = None if op.mode is OutputMode.COMPLETE else store.live_from(_held(reached_ms, op))
+                live_from = None if op.mode is OutputMode.COMPLETE else store.lifetime.live_from(_held(reached_ms, op))
                 if live_from is not None:
                     refs = tuple(ref for ref in refs if ref.sub_max is None or ref.sub_max >= live_from)
                 found[store_id(op.id, name)] = OperatorState(refs, reached_ms)

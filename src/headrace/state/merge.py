@@ -6,11 +6,13 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import require
-from headrace.state.layout import DELETED, Combine, Indices, Layout, Policy, subs
+from headrace.state.layout import DELETED, Combine, Indices, Layout, Policy, never_combined, subs
 from headrace.state.segments import segment_order
 
 
-def merge_rows(newest_first: list[pa.RecordBatch], layout: Layout, combine: Combine, *, keep_deleted: bool = False) -> pa.RecordBatch:
+def merge_rows(
+    newest_first: list[pa.RecordBatch], layout: Layout, combine: Combine = never_combined, *, keep_deleted: bool = False
+) -> pa.RecordBatch:
     """One row per (key, sub): the newest, or what the operator's merge makes of all of them; or every row, where rows are kept.
 
     ``keep_deleted`` leaves tombstones in, for a merge that does not reach down to the oldest run.

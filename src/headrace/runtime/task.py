@@ -24,7 +24,7 @@ from headrace.operators.aggregate import ROWS
 from headrace.operators.kernel import MAIN, Applied, Expiring, Moment, Operator, OutputMode, View, Views
 from headrace.operators.windowed import WindowedAggregate
 from headrace.runtime.border import spark_batches, spark_schema
-from headrace.runtime.failpoints import fail_point
+from headrace.runtime.failpoints import fail_point, receive_points
 from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.runtime.skew import rows_per_hash, rows_per_slot
 from headrace.runtime.staged import write_staged
@@ -73,6 +73,8 @@ class TaskSpec:
     """Where an executor keeps its own copies of runs, see ``working_folder``; None where the directory is as near."""
     until_ms: int | None = None
     """Set for the flush: close what falls due up to this watermark. Rows come only from other operators' flush."""
+    fail_points: str = ""
+    """Where the task is to break off, for tests."""
 
     @property
     def step(self) -> Step:
@@ -104,6 +106,7 @@ class InstanceTask:
         if instance >= len(self.spec.routing.parts):
             return
         freeze_modules()
+        receive_points(self.spec.fail_points)
         context = TaskContext.get()
         assert context is not None
         working = None if self.spec.working is None else Working(working_folder(self.spec.working))

@@ -177,7 +177,7 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(_frozen(each) for each in value)
     if isinstance(value, dict):
-        return frozenset((_frozen(key), _frozen(each)) for key, each in value.items())
+        return tuple(sorted(((_frozen(key), _frozen(each)) for key, each in value.items()), key=lambda pair: repr(pair[0])))
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, bool):
@@ -204,6 +204,4 @@ def _skeleton(frozen: Any) -> Any:
         return float
     if isinstance(frozen, tuple):
         return tuple(_skeleton(each) for each in frozen)
-    if isinstance(frozen, frozenset):
-        return frozenset(_skeleton(each) for each in frozen)
     return frozen

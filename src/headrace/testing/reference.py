@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headrace.api.stream import Stream
 from headrace.compile.nodes import compile_node
 from headrace.config import Config
 from headrace.errors import QueryError
 from headrace.graph.nodes import AggregateNode
 from headrace.spark.expressions import quoted
 from headrace.testing.results import Results
-
-if TYPE_CHECKING:
-    from headrace.api.stream import Stream
 
 
 def grouping_columns(stream: Stream) -> tuple[str, ...] | None:

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.api.origin import user_line
+from headrace.api.query import HeadraceQuery
+from headrace.api.stream import Stream, stream
+from headrace.api.writer import StreamWriter, start
 from headrace.config import PREFIX
 from headrace.errors import BatchFailedError, QueryError
 from headrace.runtime.checkpoint import Checkpoint
@@ -24,9 +27,6 @@ from headrace.testing.reference import grouping_columns
 from headrace.testing.results import Results
 from headrace.testing.source import Part, Source
 from headrace.testing.values import schema_of
-
-if TYPE_CHECKING:
-    import headrace as hr
 
 FAIL_POINTS = (*DRIVER_POINTS, *TASK_POINTS)
 """Points at which ``QueryTest.abort`` can break a batch off: those of the driver in their order, and those of a task."""
@@ -61,7 +61,7 @@ class Running:
         """Batches that were added and have not run yet."""
         self._shared: list[Part] | None = None
         self._results: dict[str, Results] = {}
-        self._query: hr.HeadraceQuery | None = None
+        self._query: HeadraceQuery | None = None
         self._setup: Setup | None = None
         self._unfinished = False
         """A batch was begun and has not come to its end."""
@@ -146,23 +146,19 @@ class Running:
         self._begin(changed, user_line("restart"))
 
     def _begin(self, setup: Setup, where: str) -> None:
-        import headrace as hr
-
-        built = setup.query(*[hr.stream(source.frame) for source in self._sources])
+        built = setup.query(*[stream(source.frame) for source in self._sources])
         outputs = built if isinstance(built, dict) else {RESULT: built}
         writers = [self._writer(name, output, setup, where) for name, output in outputs.items()]
         for name, value in setup.options.items():
             for writer in writers:
                 writer.option(name if "." in name else f"{PREFIX}{name}", value)
-        self._query = hr.start(*writers, checkpointLocation=str(self.checkpoint))
+        self._query = start(*writers, checkpointLocation=str(self.checkpoint))
         self._setup = setup
         self._finish()
 
     def _writer(self, name: str, output: Any, setup: Setup, where: str) -> Any:
-        import headrace as hr
-
-        if not isinstance(output, hr.Stream):
-            if not hasattr(output, "foreachBatch") or isinstance(output, DataFrame):
+        if not isinstance(output, Stream):
+            if not isinstance(output, StreamWriter):
                 wanted = "a query that returns a stream or a writer, or a dict of them"
                 raise QueryError(where=where, wanted=wanted, found=type(output).__name__)
             self._results.pop(name, None)
@@ -214,14 +210,14 @@ class Running:
         hint = "a version that was committed before is only delivered again; a query without stateful operators has no tasks"
         raise QueryError(where=where, wanted=f"batch {batch} to come to {at!r}", found="that it never did", hint=hint)
 
-    def _give(self, query: hr.HeadraceQuery, parts: list[Part]) -> None:
+    def _give(self, query: HeadraceQuery, parts: list[Part]) -> None:
         """Let the query see a batch, all at once."""
         self._unfinished = True
         with planning_paused(self._spark_query(query)) if len(parts) > 1 else nullcontext():
             for part in parts:
                 part.put()
 
-    def _spark_query(self, query: hr.HeadraceQuery) -> Any:
+    def _spark_query(self, query: HeadraceQuery) -> Any:
         return self.spark.streams.get(query.id)
 
     def _finish(self) -> None:
@@ -250,7 +246,7 @@ class Running:
             raise QueryError(where=user_line(what), wanted="a query", found="none", hint="call start(query) first")
         return self._setup
 
-    def _running(self, what: str) -> hr.HeadraceQuery:
+    def _running(self, what: str) -> HeadraceQuery:
         self._started(what)
         assert self._query is not None
         if not self._query.isActive:
@@ -260,7 +256,7 @@ class Running:
         return self._query
 
     @property
-    def query(self) -> hr.HeadraceQuery:
+    def query(self) -> HeadraceQuery:
         """The handle of the query that runs, or ran last: ``t.query.spread(7)``, ``t.query.lastProgress``."""
         self._started("query")
         assert self._query is not None

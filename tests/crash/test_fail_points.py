@@ -1,4 +1,4 @@
-"""kill -9 at every named point, then restart: the output and the state are those of an undisturbed run.
+"""An abort or kill -9 at every named point, then a restart: the output is Spark's, or output and state are those of an undisturbed run.
 
 Starting Spark takes longer than all the rest, so points are tried in chains on one checkpoint: die at the first point,
 restart, die at the second some versions later, and so on, each time with another number of instances.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import os
 import signal
+from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from headrace.errors import BatchFailedError
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS, VARIABLE
+from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS
+from headrace.testing import FAIL_POINTS, QueryTest, assert_same_rows
 from tests.crash.conftest import Undisturbed
-from tests.crash.driver import start
 from tests.crash.harness import (
     KILLED,
     RUN_SECONDS_MAX,
@@ -34,20 +37,42 @@ from tests.crash.harness import (
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-def test_a_query_that_breaks_off_at_any_point_goes_on(
-    spark: SparkSession, tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every point of the driver, in one process: what was written by then is all that the next life finds."""
-    source = write_input(tmp_path / "input", files=2 * len(DRIVER_POINTS) + 2, seed=4)
-    program = Program("windowed", source, tmp_path / "crashed")
-    for life, point in enumerate(DRIVER_POINTS, start=1):
-        monkeypatch.setenv(VARIABLE, f"{point}@{2 * life}=raise")
-        query = start(spark, "windowed", source, program.output, program.checkpoint, 1 + life % 3)
-        with pytest.raises(BatchFailedError, match=f"Crash: {point}@{2 * life}"):
-            query.awaitTermination()
-    monkeypatch.delenv(VARIABLE)
-    start(spark, "windowed", source, program.output, program.checkpoint, 2).awaitTermination()
-    assert not Left.of(program).difference(undisturbed("windowed", source, tmp_path / "undisturbed"))
+def at(second: float) -> datetime:
+    return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+
+
+def sliding(rows: Any) -> Any:
+    windows = rows.withWatermark("ts", "10 seconds").groupBy("k", F.window("ts", "40 seconds", "15 seconds"))
+    return windows.agg(F.count("*").alias("n"), F.sum("v").alias("s"), F.avg("v").alias("a"))
+
+
+def test_a_query_that_breaks_off_at_any_point_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """Every point of the driver and of a task, in one process: what was written by then is all that the next life finds.
+
+    All windows are closed in the end, so the results are Spark's only if the state was right all the time.
+    """
+    out, random = tmp_path / "out", Random(4)
+
+    def query(rows: Any) -> dict[str, Any]:
+        windows = sliding(rows)
+        return {"kept": windows, "files": windows.writeStream.format("parquet").option("path", str(out))}
+
+    with QueryTest(spark, tmp_path) as t:
+        rows = t.source("k long, ts timestamp, v double")
+        t.start(query, instances=2, depthMax=2, versionsToKeep=3)
+        for number, point in enumerate(FAIL_POINTS):
+            with t.batch():
+                rows.add(*[(random.choice([None, *range(9)]), at(60 * number + random.random() * 70), random.random()) for _ in range(60)])
+                if number > 1:
+                    rows.add((1, at(0), 1.0), late=True)
+            t.abort(point)
+            t.restart(instances=1 + number % 3)
+        rows.advance(at(10_000))
+        t.run()
+        t.assert_same_as_spark(sliding)
+        assert len(t.rows()) > 200
+        assert t.late_rows() == len(FAIL_POINTS) - 2
+        assert_same_rows(spark.read.parquet(str(out)).collect(), t.rows(), what="files and what was kept")
 
 
 @pytest.mark.extra

@@ -9,7 +9,8 @@ look-up otherwise. At such a point the process is ended by ``kill -9``:
   ``HEADRACE_FAILPOINT_ONCE`` names a directory in which each point leaves a mark the first time, and does nothing once the mark is there.
 
 With ``NAME@VERSION=raise`` the batch breaks off there and the process lives: nothing of the query does anything after that point, so
-its files are those that a kill would leave, and a restart in the same process takes a second.
+its files are those that a kill would leave, and a restart in the same process takes a second. The driver sends such points along with
+its tasks, because a worker keeps the environment that it was started with.
 
 A bare ``NAME`` is a condition that holds all the time, such as a disk without locks.
 
@@ -19,9 +20,11 @@ and the recovery of the query, and does its work when nobody wants it any more.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 VARIABLE = "HEADRACE_FAILPOINT"
@@ -39,20 +42,50 @@ DRIVER_POINTS = (
 TASK_POINTS = ("task-begin", "run-before", "run-after", "staged-after", "task-end")
 
 
+_RAISE = "=raise"
+_sent = ""
+"""In a worker: the points that the driver sent along with the task."""
+
+
 class Crash(Exception):
     """The batch broke off at a point, because a test asked for it."""
 
 
+@contextlib.contextmanager
+def break_off(name: str, version: int) -> Iterator[None]:
+    """Meanwhile, a batch of this process that comes to this point breaks off there."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = ",".join(filter(None, (before, f"{name}@{version}{_RAISE}")))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+
+
+def points_for_tasks() -> str:
+    """In the driver: the points at which tasks are to break off."""
+    return ",".join(point for point in os.environ.get(VARIABLE, "").split(",") if point.endswith(_RAISE))
+
+
+def receive_points(points: str) -> None:
+    """In a worker, at the begin of a task: take over what the driver sent along."""
+    global _sent
+    _sent = points
+
+
 def fail_point(name: str, version: int) -> None:
     """Die here if a test asked for it."""
-    wanted = os.environ.get(VARIABLE)
+    wanted = os.environ.get(VARIABLE) or _sent
     if not wanted:
         return
     here = f"{name}@{version}"
     points = wanted.split(",")
     if here in points and _first_time(here):
         _kill()
-    elif f"{here}=raise" in points and _first_time(here):
+    elif f"{here}{_RAISE}" in points and _first_time(here):
         raise Crash(here)
     elif f"{here}=wait" in points and _first_time(here):
         while (Path(os.environ[ONCE]) / here).exists():

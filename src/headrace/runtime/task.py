@@ -24,7 +24,7 @@ from headrace.ids import SLOTS
 from headrace.logs import log_fields, logger, set_level
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.border import spark_batches, spark_schema
-from headrace.runtime.failpoints import fail_point
+from headrace.runtime.failpoints import fail_point, receive_points
 from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.runtime.skew import rows_per_hash, rows_per_slot
 from headrace.runtime.staged import write_staged
@@ -75,6 +75,8 @@ class TaskSpec:
     """Where an executor keeps its own copies of runs, see ``working_folder``; None where the directory is as near."""
     until_ms: int | None = None
     """Set for the flush: close what falls due up to this watermark. Rows come only from other operators' flush."""
+    fail_points: str = ""
+    """Where the task is to break off, for tests."""
 
     log_level: str = ""
     """What a worker prints to its stderr; see ``Config.logLevel``."""
@@ -118,6 +120,7 @@ class InstanceTask:
         from pyspark import TaskContext
 
         freeze_modules()
+        receive_points(self.spec.fail_points)
         context = TaskContext.get()
         assert context is not None
         working = None if self.spec.working is None else Working(working_folder(self.spec.working))

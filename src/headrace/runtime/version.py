@@ -20,7 +20,7 @@ from headrace.operators.kernel import Moment, OutputMode, store_id
 from headrace.runtime import watermark
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
-from headrace.runtime.failpoints import fail_point
+from headrace.runtime.failpoints import fail_point, points_for_tasks
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JobRunner, Reports
 from headrace.runtime.reports import merged
@@ -216,6 +216,7 @@ class VersionMaker:
             working=None if placement is None else placement.working,
             passes_on=not staged,
             log_level=config.logLevel,
+            fail_points=points_for_tasks(),
         )
 
     def _live_states(self, states: States, reached_ms: int) -> dict[str, OperatorState]:

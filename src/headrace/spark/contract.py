@@ -124,7 +124,8 @@ MEMBERS: Members = {
     "org.apache.spark.sql.execution.streaming.runtime": {
         "StreamingQueryWrapper": "streamingQuery awaitTermination/1 exception",
         "StreamExecution": (
-            "logicalPlan lastExecution availableOffsets latestOffsets getStartOffsetsOfLatestBatch isInterruptionException/2"
+            "logicalPlan lastExecution availableOffsets latestOffsets getStartOffsetsOfLatestBatch isInterruptionException/2 "
+            "awaitProgressLock"
         ),
         "StreamingRelation": "sourceName dataSource",
     },

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +66,20 @@ def failure_of(query: StreamingQuery) -> Any | None:
     """The Java exception that ended a query, or None."""
     found = java_query(query).exception()
     return found.get() if found.isDefined() else None
+
+
+@contextmanager
+def planning_paused(query: StreamingQuery) -> Iterator[None]:
+    """Meanwhile Spark plans no batch of this query, so that the next one gets all that is added to any of its sources.
+
+    It is the lock under which Spark asks the sources for new data, one after the other.
+    """
+    lock = execution_of(query).awaitProgressLock()
+    lock.lock()
+    try:
+        yield
+    finally:
+        lock.unlock()
 
 
 def source_offsets(execution: Any) -> list[SourceOffsets]:

@@ -1,1 +1,14 @@
-"""What users and our own tests test queries with."""
+"""A kit for testing your own queries: feed rows batch by batch, abort and restart, rescale, compare with Spark's batch answer.
+
+`docs/testing.md` shows how it is used. It needs no pytest, and works on `hr.session` as on any SparkSession.
+"""
+
+from __future__ import annotations
+
+from headrace.testing.compare import assert_same_rows
+from headrace.testing.killing import kill_at
+from headrace.testing.query_test import QueryTest
+from headrace.testing.running import FAIL_POINTS
+from headrace.testing.source import Source
+
+__all__ = ["FAIL_POINTS", "QueryTest", "Source", "assert_same_rows", "kill_at"]

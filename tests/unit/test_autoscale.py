@@ -86,8 +86,8 @@ def model_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_burst_makes_it_grow_and_the_routing_says_why() -> None:
     bench = Bench.of(110_000).run(20)
     assert bench.instances == 4
-    (change,) = bench.live.drain_changes()
-    assert change.why.startswith("elastic-manager: average CPU 2.")
+    (change,) = bench.live.told()
+    assert change.why.startswith("elastic-manager: Utilisation 2")
     (grown,) = [entry for entry in bench.scaler.decisions.entries if entry.outcome is Outcome.PERFORMED]
     assert (grown.instances_before, grown.instances) == (1, 4)
     assert grown in bench.scaler.decisions.drain()
@@ -107,7 +107,7 @@ def test_a_stream_that_went_quiet_gives_up_its_instances() -> None:
     bench.scaler.look(last_s + 60)
     assert bench.instances == 1
     assert bench.outcomes[-1] is Outcome.STEADY
-    assert "average CPU 0.000" in bench.scaler.decisions.entries[-1].why
+    assert "Utilisation 0.0%" in bench.scaler.decisions.entries[-1].why
 
 
 def test_a_long_batch_is_no_idleness() -> None:

@@ -1,7 +1,7 @@
-"""Slots from busy instances to idle ones: the arithmetic of balancing, for a thousand instances in milliseconds.
+"""Moves slots from busy instances to idle ones, for a thousand instances in milliseconds.
 
-Slots have a weight, the CPU they cost. A table of owners comes in and another one goes out, as in `headrace.state.levelling`, which deals
-slots out anew when the number of instances changes.
+Each slot has a weight, the CPU that it costs. The functions map a table of owners to a new one, as in `headrace.state.levelling`, which
+assigns slots when the number of instances changes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from headrace.state.levelling import running
 
 
 def relieved(owners: Owners, weights: Floats, loads: Floats) -> Owners:
-    """One sweep of balancing: the most loaded gives to the least loaded, the second to the second least, and so on.
+    """One sweep of balancing: the most loaded instance gives to the least loaded, the second to the second least, and so on.
 
-    Each giver hands over its heaviest slots that fit into half of the difference. Where none does, it hands over its lightest one, if that
-    is lighter than the difference: the pair comes closer all the same.
+    Each giver hands over its heaviest slots that fit into half of the difference. If none fits, it hands over its lightest one, provided
+    that this is lighter than the difference. The two loads still come closer.
 
     >>> from headrace.ids import SLOTS
     >>> after = relieved(np.zeros(SLOTS, dtype=np.int64), np.full(SLOTS, 1 / SLOTS), np.array([1.0, 0.0]))
@@ -28,7 +28,7 @@ def relieved(owners: Owners, weights: Floats, loads: Floats) -> Owners:
     order, before = _heaviest_first(owners[working], np.where(weights[working] <= room[owners[working]], weights[working], 0.0))
     slots = working[order]
     small = weights[slots] <= room[owners[slots]]
-    # One part in 10^9 more room, or the rounding of sums would leave the last of equal slots behind.
+    # Slightly more room, because rounding of sums would otherwise leave the last of equal slots behind.
     going = slots[small & (before + weights[slots] <= room[owners[slots]] * (1 + 1e-9))]
     stuck = np.setdiff1d(owners[slots], owners[going])
     large = slots[np.isin(owners[slots], stuck)]
@@ -41,7 +41,7 @@ def relieved(owners: Owners, weights: Floats, loads: Floats) -> Owners:
 
 
 def _pairs(loads: Floats) -> tuple[Owners, Floats]:
-    """For each instance whom it gives to, and half of the difference; takers give nothing to themselves."""
+    """For each instance: the instance that it gives to, and half of the difference in load. Takers give to themselves, with no room."""
     ranked = np.argsort(loads, kind="stable")
     half = len(loads) // 2
     takers, givers = ranked[:half], ranked[::-1][:half]
@@ -53,6 +53,6 @@ def _pairs(loads: Floats) -> tuple[Owners, Floats]:
 
 
 def _heaviest_first(owners: Owners, weights: Floats) -> tuple[Owners, Floats]:
-    """Slots by owner, the heaviest first; and for each the weight of those of its owner before it."""
+    """Slots by owner, the heaviest first; and for each slot the total weight of its owner's slots before it."""
     order = np.lexsort((-weights, owners))
     return order, running(owners[order], weights[order])

@@ -1,7 +1,7 @@
-"""Placements that look at average loads only: what Borealis compares its own with (3.1, Fig. 4; 3.2, Fig. 5).
+"""Simple placements by average load, with which Borealis compares its own (3.1, Fig. 4; 3.2, Fig. 5).
 
-The paper names the alternatives without printing them. Largest load first deals operators out, largest first, each to the node with the
-least load per capacity; RAND-GLB does so in random order; the plain random one gives every node as many operators, whatever they cost.
+The paper names these alternatives without printing them. Largest load first assigns operators, largest first, each to the node with the
+least load per capacity. RAND-GLB does the same in random order. The plain random placement gives every node the same number of operators.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.ids import OperatorId
 
 
 def largest_first(loads: Mapping[OperatorId, float], nodes: Sequence[Node]) -> Placement:
-    """Largest load first, each to the node that has least.
+    """Assign the largest operators first, each to the node with the least load.
 
     >>> largest_first({"a": 1.0, "b": 3.0, "c": 2.0}, [Node("x"), Node("y")])
     {'b': 'x', 'c': 'y', 'a': 'y'}
@@ -25,13 +25,13 @@ def largest_first(loads: Mapping[OperatorId, float], nodes: Sequence[Node]) -> P
 
 
 def random_balanced(loads: Mapping[OperatorId, float], nodes: Sequence[Node], seed: int) -> Placement:
-    """In random order, each to the node that has least."""
+    """Assign operators in random order, each to the node with the least load."""
     names = list(loads)
     return _deal_out([names[at] for at in np.random.default_rng(seed).permutation(len(names))], loads, nodes)
 
 
 def random_even(operators: Sequence[OperatorId], nodes: Sequence[Node], seed: int) -> Placement:
-    """As many operators on every node, chosen at random."""
+    """Assign the same number of random operators to every node."""
     check_nodes(nodes)
     order = np.random.default_rng(seed).permutation(len(operators))
     return {operators[at]: nodes[turn % len(nodes)].name for turn, at in enumerate(order)}

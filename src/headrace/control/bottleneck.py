@@ -1,15 +1,14 @@
-"""SEEP's bottleneck detector (5.1): what was above delta in k consecutive reports, one every r seconds, is split.
+"""SEEP's bottleneck detector (5.1): splits instances whose utilisation was above delta in k reports in a row, one every r seconds.
 
-The reports are the CPU utilisation of instances. An instance's slots are cut into contiguous parts of equal load (SEEP's key intervals);
-the first stays, each other one gets a new instance.
-The detector only scales out, as in the paper: give it together with a policy that scales in, where that is wanted.
+A split divides an instance's slots into contiguous ranges of equal load (SEEP's key intervals). The first range stays with the instance,
+and each other one gets a new instance. The detector only scales out, as in the paper.
 
-Where this departs from the paper:
-- How many parts one trigger makes is not said there: here ceil(utilisation / delta), at least 2.
-- Reports closer than half of r to the last one are not counted, so that a faster reporter does not make the detector nervous.
-- The counts of all instances of an operator start again after one of them was split: their last reports show the old routing.
-- A slot is never cut. An instance where one slot makes nearly all the load is left alone, since a split would buy a machine for nothing.
-  Splits lower the load of the instance, so under a steady load there is an end to them.
+Differences from the paper:
+- The paper does not say into how many parts an instance is split. Here it is ceil(utilisation / delta), at least 2.
+- Reports that come within half of r after the last one are not counted, so the rate of reports does not matter.
+- After a split, counting starts again for all instances of the operator, because their last reports show the old routing.
+- A slot is never divided. If one slot has nearly all the load of an instance, a split would not help, and the instance is left alone.
+  Every split lowers the load of an instance, so under a steady load the splits end.
 """
 
 from __future__ import annotations
@@ -22,20 +21,23 @@ import numpy as np
 from headrace.control.checks import between
 from headrace.control.decisions import Decision, Nothing, ScaleOut, moves_between
 from headrace.control.observation import Flags, Observation, OperatorLoad, Owners
+from headrace.control.wording import counted, limit, percent
 from headrace.ids import SLOTS, OperatorId
 from headrace.state.levelling import running, with_idle
 
 
 @dataclass(frozen=True)
 class BottleneckConfig:
+    """Settings, with the paper's values."""
+
     period_s: float = 5.0
-    """r."""
+    """r: the interval of reports."""
     reports: int = 2
-    """k."""
+    """k: how many reports in a row must be above the threshold."""
     threshold: float = 0.7
-    """delta; 0.5 to 0.7 is the best trade between machines and latency (Fig. 9)."""
+    """delta: the utilisation above which an instance is too busy. 0.5 to 0.7 is the best trade between machines and latency (Fig. 9)."""
     hot_slot_share: float = 0.9
-    """An instance is not split where one slot makes more of its load than this: it would stay at nine tenths of what it was."""
+    """An instance is not split if one slot has more than this share of its load."""
     instances_max: int = SLOTS
 
     def __post_init__(self) -> None:
@@ -49,66 +51,70 @@ class BottleneckConfig:
 
 @dataclass(frozen=True)
 class BottleneckMemory:
-    """Per operator and instance: how many reports in a row were above the threshold."""
+    """What the detector remembers from one report to the next."""
 
     counts: Mapping[OperatorId, tuple[int, ...]] = field(default_factory=dict)
+    """Per operator and instance: how many reports in a row were above the threshold."""
     counted_at_s: float | None = None
+    """When the last report was counted."""
 
 
 def decide(observation: Observation, config: BottleneckConfig, memory: BottleneckMemory) -> tuple[tuple[Decision, ...], BottleneckMemory]:
-    """Split what was too busy for long enough.
+    """Split the instances that were too busy in enough reports in a row.
 
     >>> busy = OperatorLoad(OperatorId("map"), np.array([0.8, 0.4]), np.arange(SLOTS) * 2 // SLOTS, np.ones(SLOTS))
     >>> decisions, memory = decide(Observation(0.0, (busy,)), BottleneckConfig(), BottleneckMemory())
     >>> decisions[0].why
-    'no instance was above 0.7 in 2 reports in a row'
+    'No instance was above 70% in 2 reports in a row'
     >>> (split,), memory = decide(Observation(5.0, (busy,)), BottleneckConfig(), memory)
     >>> split.instances, split.moves, split.why
-    (3, (Move(slots=((1024, 2048),), to=2),), 'CPU above 0.7 in 2 reports in a row: instance 0 (0.80) becomes 2')
+    (3, (Move(slots=((1024, 2048),), to=2),), 'Utilisation > 70% in 2 reports in a row: split instance 0 (80.0%) into 2')
     """
     last = memory.counted_at_s
     if last is not None and observation.at_s - last < config.period_s / 2:
-        return (Nothing(why=f"only {observation.at_s - last:g} s since the last report; one every {config.period_s:g} s counts"),), memory
+        why = f"Only {observation.at_s - last:g} s since the last report; one every {config.period_s:g} s is counted"
+        return (Nothing(why=why),), memory
     decisions: list[Decision] = []
     counts: dict[OperatorId, tuple[int, ...]] = {}
     for load in observation.operators:
         before = _resized(memory.counts.get(load.operator, ()), load.instances)
         now = np.where(load.cpu > config.threshold, before + 1, 0)
         decision = _decide_one(load, config, now >= config.reports)
-        # Counting starts again when the routing changes; nothing else forgets.
+        # Counting starts again when the routing changes, and only then.
         counts[load.operator] = tuple((now * isinstance(decision, Nothing)).tolist())
         decisions.append(decision)
     return tuple(decisions), BottleneckMemory(counts, observation.at_s)
 
 
 def _resized(counts: tuple[int, ...], instances: int) -> Owners:
-    """Instances that came since the last report start from 0."""
+    """The counts for this many instances; new instances start from 0."""
     known = np.array(counts[:instances], dtype=np.int64)
     return np.pad(known, (0, instances - len(known)))
 
 
 def _decide_one(load: OperatorLoad, config: BottleneckConfig, over: Flags) -> Decision:
     if not over.any():
-        return Nothing(operator=load.operator, why=f"no instance was above {config.threshold:g} in {config.reports} reports in a row")
+        return Nothing(operator=load.operator, why=f"No instance was above {limit(config.threshold)} {_in_a_row(config.reports)}")
     room = config.instances_max - load.instances
     splittable = over & ~_hot(load, config.hot_slot_share)
     if not splittable.any():
-        why = f"instances {_named(over)} are above {config.threshold:g}, but one slot makes over {config.hot_slot_share:.0%} of their load"
+        whose = "its load" if over.sum() == 1 else "the load of each"
+        why = f"{_named(over)} above {limit(config.threshold)}, but one slot has over {limit(config.hot_slot_share)} of {whose}"
         return Nothing(operator=load.operator, why=why)
     if room <= 0:
-        why = f"instances {_named(over)} are above {config.threshold:g}, but there are {config.instances_max} instances, the most allowed"
-        return Nothing(operator=load.operator, why=why)
+        most = f"{counted(config.instances_max, 'instance')} {'is' if config.instances_max == 1 else 'are'} the most allowed"
+        return Nothing(operator=load.operator, why=f"{_named(over)} above {limit(config.threshold)}, but {most}")
     parts = _parts(load, config, splittable, room)
     owners = split(load, parts)
-    named = ", ".join(f"instance {i} ({load.cpu[i]:.2f}) becomes {parts[i]}" for i in np.flatnonzero(parts > 1)[:5])
+    named = ", ".join(f"instance {i} ({percent(load.cpu[i])}) into {parts[i]}" for i in np.flatnonzero(parts > 1)[:5])
     more = int((parts > 1).sum()) - 5
-    why = f"CPU above {config.threshold:g} in {config.reports} reports in a row: {named}" + (f" and {more} more" if more > 0 else "")
+    why = f"Utilisation > {limit(config.threshold)} {_in_a_row(config.reports)}: split {named}" + (f" and {more} more" if more > 0 else "")
     instances = int(owners.max()) + 1
     return ScaleOut(operator=load.operator, instances=max(instances, load.instances), moves=moves_between(load.owners, owners), why=why)
 
 
 def _hot(load: OperatorLoad, share: float) -> Flags:
-    """Which instances have a slot that makes more than this share of their load, or only one slot at all."""
+    """Which instances have only one slot, or a slot with more than this share of their load."""
     weights = with_idle(load.slot_cpu())
     heaviest = np.zeros(load.instances)
     np.maximum.at(heaviest, load.owners, weights)
@@ -117,7 +123,7 @@ def _hot(load: OperatorLoad, share: float) -> Flags:
 
 
 def _parts(load: OperatorLoad, config: BottleneckConfig, splittable: Flags, room: int) -> Owners:
-    """How many instances each becomes; the busiest first where there is no room for all."""
+    """Into how many parts each instance is split. If there is no room for all, the busiest come first."""
     wanted = np.where(splittable, np.maximum(2, np.ceil(load.cpu / config.threshold)), 1).astype(np.int64)
     slots = np.bincount(load.owners, minlength=load.instances)
     wanted = np.minimum(wanted, np.maximum(slots, 1))
@@ -130,7 +136,7 @@ def _parts(load: OperatorLoad, config: BottleneckConfig, splittable: Flags, room
 
 
 def split(load: OperatorLoad, parts: Owners) -> Owners:
-    """Owners after each instance's slots were cut into so many contiguous parts of equal load; new instances come after the last.
+    """Owners of slots after each instance is split into this many contiguous parts of equal load. New instances come after the last.
 
     >>> load = OperatorLoad(OperatorId("map"), np.array([0.8, 0.4]), np.arange(SLOTS) * 2 // SLOTS)
     >>> np.bincount(split(load, np.array([3, 1]))).tolist()
@@ -141,7 +147,7 @@ def split(load: OperatorLoad, parts: Owners) -> Owners:
     weights = with_idle(load.slot_cpu())
     middle = running(owners, weights[order]) + weights[order] / 2
     part = np.floor(middle / load.per_instance(weights)[owners] * parts[owners]).astype(np.int64).clip(0, parts[owners] - 1)
-    # Parts that got no slot, since one slot was as heavy as several parts, are left out of the numbering.
+    # If one slot is as heavy as several parts, some parts get no slot; they get no number either.
     keys, index = np.unique(owners * (parts.max() + 1) + part, return_inverse=True)
     first = np.r_[True, np.diff(keys // (parts.max() + 1)) != 0]
     number = np.where(first, keys // (parts.max() + 1), load.instances + np.cumsum(~first) - 1)
@@ -150,6 +156,17 @@ def split(load: OperatorLoad, parts: Owners) -> Owners:
     return after
 
 
+def _in_a_row(reports: int) -> str:
+    return "in the last report" if reports == 1 else f"in {reports} reports in a row"
+
+
 def _named(which: Flags) -> str:
+    """The beginning of a sentence about these instances.
+
+    >>> _named(np.array([False, True])), _named(np.array([True, True]))
+    ('Instance 1 is', 'Instances 0, 1 are')
+    """
     numbers = np.flatnonzero(which)
-    return ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
+    if len(numbers) == 1:
+        return f"Instance {numbers[0]} is"
+    return f"Instances {', '.join(map(str, numbers[:5]))}" + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "") + " are"

@@ -1,4 +1,4 @@
-"""What the settings of policies have to keep to; a mistake is reported where the settings are built."""
+"""Checks of policies' settings. A mistake is reported where the settings are built."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def between(where: str, name: str, value: float, low: float, high: float = math.
 
 
 def ascending(where: str, **values: float) -> None:
-    """Refuse settings that do not grow in the order given.
+    """Refuse settings that are not in ascending order.
 
     >>> ascending("elastic manager", lower=0.5, target=0.4)
     Traceback (most recent call last):

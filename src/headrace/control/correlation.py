@@ -1,24 +1,24 @@
-"""Correlation-based placement (Borealis 3.1): even loads, and little variance of the load of each node.
+"""Correlation-based placement (Borealis 3.1): even loads, and a small variance of each node's load.
 
-Operators whose loads rise together go to different nodes, so that a burst of one stream is shared by all. The load of an operator is a time
-series of fixed length; rho(o, N) is its correlation with what else runs on N, and 0 where either is constant (or N is empty).
+Operators whose loads rise together go to different nodes, so that all nodes share a burst of one stream. The load of an operator is a time
+series of fixed length. rho(o, N) is its correlation with the other load of N, and 0 if either is constant (or N is empty).
 
     score of o for a target     global     mean over nodes j of rho(o, N_j), less rho(o, target)
                                 two-way    rho(o, other) - rho(o, target)
                                 one-way    rho(o, rest of its node) - rho(o, target)
 
-Where it departs from the paper:
+Differences from the paper:
 
-- The paper chooses among all operators that are not placed. A large one chosen last spoils the balance, so ours chooses among those with at
-  least `band` of the largest load left. `band=0` is the paper's.
-- "Balance is achieved" has no definition there. Ours moves an operator only if that narrows the gap of the pair, and takes the new mapping
-  of a pair only if its gap shrinks by `gain_min` or more. The sum of squared utilisations, weighted by capacity, falls with every change: a
-  steady load comes to rest.
-- The order of exchanges is not printed. Ours evens out one way first; then the fuller node gives its best operator above `score_min`, each
-  operator once; the best of the mappings on the way, by variance, among those as even as the first, is taken.
+- The paper chooses among all operators that are not placed yet. A large operator that is placed last spoils the balance, so here only
+  operators with at least `band` of the largest remaining load are considered. `band=0` is the paper's choice.
+- The paper does not define "balance is achieved". Here an operator moves only if that narrows the gap of the pair, and a new mapping of a
+  pair is used only if its gap shrinks by `gain_min` or more. The sum of squared utilisations, weighted by capacity, falls with every
+  change, so a steady load comes to rest.
+- The paper does not print the order of exchanges. Here the pair is first balanced one way. Then the fuller node gives its best operator
+  above `score_min`, each operator once. Of the mappings on the way that are as even as the first, the one with the least variance is used.
 - Nodes may differ in capacity: loads are compared per capacity.
 
-`correlation_pairs.py` has what happens within a pair.
+`correlation_pairs.py` does the work within a pair.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ import numpy as np
 
 from headrace.control.correlation_pairs import Indices, Mapping, Pairs, best, exchanged, one_way, two_way
 from headrace.control.network import Matrix, Node, NodeId, Placement, Vector, check_nodes, check_placement, expect, node_sums, owners
+from headrace.control.wording import percent
 from headrace.ids import OperatorId
 
 
@@ -57,27 +58,29 @@ class LoadHistory:
 
     @cached_property
     def shapes(self) -> Matrix:
-        """Each series with mean 0 and length 1, or all 0 where constant: products of these are correlations."""
+        """Each series with mean 0 and length 1, or all 0 if it is constant. Products of these are correlations."""
         return _shape(self.series)
 
     @cached_property
     def centred(self) -> Matrix:
-        """Each series with mean 0, or all 0 where constant: products of these are covariances, up to a factor."""
+        """Each series with mean 0, or all 0 if it is constant. Products of these are covariances, up to a factor."""
         return _centred(self.series)[0]
 
 
 @dataclass(frozen=True)
 class CorrelationConfig:
+    """Settings of the placement."""
+
     method: Literal["one-way", "two-way", "selective"] = "selective"
-    """How a pair is rebalanced."""
+    """How a pair of nodes is rebalanced."""
     gap_max: float = 0.1
-    """A pair is left alone while its utilisations differ by no more; 0.1 is a tenth of a core per core."""
+    """A pair is left alone if its utilisations differ by at most this; 0.1 is a tenth of a core per core."""
     gain_min: float = 0.01
-    """By how much the gap of a pair must shrink to be worth any move."""
+    """The gap of a pair must shrink by at least this much; otherwise nothing is moved."""
     score_min: float = 0.5
-    """Operators with a lower score are not exchanged; the scale is from -2 to 2. Lower: better plans, more moves."""
+    """Operators with a lower score are not exchanged. Scores are from -2 to 2. Lower values give better plans and more moves."""
     band: float = 0.5
-    """How much smaller than the largest operator left one may be to be chosen before it."""
+    """Only operators with at least this share of the largest remaining load are considered next."""
 
     def __post_init__(self) -> None:
         where = "CorrelationConfig"
@@ -90,6 +93,8 @@ class CorrelationConfig:
 
 @dataclass(frozen=True)
 class OperatorMove:
+    """An operator that moves from one node to another, and the reason."""
+
     operator: OperatorId
     source: NodeId
     target: NodeId
@@ -97,7 +102,7 @@ class OperatorMove:
 
 
 def place(history: LoadHistory, nodes: Sequence[Node], config: CorrelationConfig | None = None) -> Placement:
-    """The global algorithm, for nodes that are empty. In the paper's Fig. 3 the cut plan comes out:
+    """Place all operators on empty nodes: the paper's global algorithm. For the query of Fig. 3 it finds the cut plan:
 
     >>> bursts = np.array([[1, 2], [1, 2], [2, 1], [2, 1]], dtype=float)
     >>> place(LoadHistory(("a1", "a2", "b1", "b2"), bursts), [Node("x"), Node("y")])
@@ -112,7 +117,7 @@ def place(history: LoadHistory, nodes: Sequence[Node], config: CorrelationConfig
 def rebalance(
     history: LoadHistory, nodes: Sequence[Node], placement: Placement, config: CorrelationConfig | None = None
 ) -> tuple[OperatorMove, ...]:
-    """What to move now: the fullest node is paired with the emptiest, the second with the last but one, and so on."""
+    """The moves that balance the nodes. The fullest node is paired with the emptiest, the second with the last but one, and so on."""
     check_placement(placement, history.operators, nodes)
     config = config or CorrelationConfig()
     capacities = np.array([node.capacity for node in nodes])
@@ -124,7 +129,7 @@ def rebalance(
         for full, empty in zip(order[: len(order) // 2], order[::-1], strict=False)
         if used[full] - used[empty] > config.gap_max
     ]
-    # Within a pair in order of the nodes, not of their loads, so that doing it again gives the same.
+    # In the order of the nodes, not of their loads, so that a second call gives the same result.
     ends = [(min(pair), max(pair)) for pair in ends]
     members = [np.flatnonzero((at == first) | (at == second)) for first, second in ends]
     after = at.copy()
@@ -138,12 +143,12 @@ def rebalance(
 
 
 def _moves(operators: Sequence[OperatorId], nodes: Sequence[Node], at: Indices, after: Indices, used: Vector) -> tuple[OperatorMove, ...]:
-    said = [f"{node.name} is used {share:.2f}" for node, share in zip(nodes, used.tolist(), strict=True)]
+    texts = [f"utilisation of {node.name} is {percent(share)}" for node, share in zip(nodes, used.tolist(), strict=True)]
     found = []
     for each in np.flatnonzero(after != at).tolist():
         source, target = int(at[each]), int(after[each])
         full, empty = (source, target) if used[source] >= used[target] else (target, source)
-        found.append(OperatorMove(operators[each], nodes[source].name, nodes[target].name, f"{said[full]}, {said[empty]}"))
+        found.append(OperatorMove(operators[each], nodes[source].name, nodes[target].name, f"{texts[full]}, {texts[empty]}"))
     return tuple(found)
 
 
@@ -158,12 +163,12 @@ def node_series(history: LoadHistory, nodes: Sequence[Node], placement: Placemen
 
 
 def mean_variance(series: Matrix) -> float:
-    """The paper's first measure of a plan, to be small: the mean over nodes of the variance of their load."""
+    """The paper's first measure of a plan: the mean over nodes of the variance of their load. Small is good."""
     return float(series.var(axis=1).mean())
 
 
 def mean_correlation(series: Matrix) -> float:
-    """The paper's second measure, to be large: the mean correlation of two nodes; nan for a single node."""
+    """The paper's second measure: the mean correlation of two nodes; nan for a single node. Large is good."""
     shapes = _shape(series)
     return float((shapes @ shapes.T)[np.triu_indices(len(series), 1)].mean()) if len(series) > 1 else math.nan
 
@@ -175,10 +180,10 @@ def _shape(series: Matrix) -> Matrix:
 
 
 def _centred(series: Matrix) -> tuple[Matrix, Matrix]:
-    """Without the mean, and the length of that; both 0 where constant."""
+    """Each series minus its mean, and the length of that; both 0 if the series is constant."""
     centred = series - series.mean(axis=-1, keepdims=True)
     length = np.sqrt(np.einsum("...t,...t->...", centred, centred))[..., None]
-    # Rounding leaves a constant series with a tiny rest that would correlate with anything.
+    # Rounding leaves a tiny rest of a constant series, which would correlate with anything.
     constant = length <= 1e-9 * np.maximum(series.max(axis=-1, keepdims=True, initial=0.0), 1e-300)
     if constant.any():
         centred, length = np.where(constant, 0.0, centred), np.where(constant, 0.0, length)
@@ -186,7 +191,7 @@ def _centred(series: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def _spread(history: LoadHistory, pool: Indices, capacities: Vector, band: float) -> Indices:
-    """Deal the operators of the pool out to empty nodes: always to the emptiest, the operator with the best score for it."""
+    """Assign the operators of the pool to empty nodes. The emptiest node always gets the operator with the best score for it."""
     means, shapes, series = history.means[pool], history.shapes[pool], history.series[pool]
     at = np.zeros(len(pool), dtype=np.int64)
     free = np.ones(len(pool), dtype=bool)
@@ -209,7 +214,7 @@ def _spread(history: LoadHistory, pool: Indices, capacities: Vector, band: float
 
 
 def _rebalanced(pairs: Pairs, at: Indices, config: CorrelationConfig) -> Indices:
-    """For every pair a mapping that is more even by `gain_min`, or the one there is."""
+    """For every pair a mapping whose gap is smaller by at least `gain_min`, or the current mapping."""
     mapping = Mapping(pairs, at)
     before = mapping.gaps
     if config.method == "two-way":
@@ -221,7 +226,7 @@ def _rebalanced(pairs: Pairs, at: Indices, config: CorrelationConfig) -> Indices
 
 
 def _by_size(members: Sequence[Indices]) -> Iterator[list[int]]:
-    """Pairs that are handled together: within a factor of four as many operators, so that most places are taken."""
+    """Groups of pairs to handle together. Their numbers of operators differ by at most a factor of four, so few array places are empty."""
     found: dict[int, list[int]] = {}
     for at, each in enumerate(members):
         found.setdefault(len(each).bit_length() // 2, []).append(at)

@@ -1,9 +1,9 @@
-"""Pairs of nodes exchange operators (Borealis 3.1): one-way, two-way, and one-way with selective exchange, many pairs at a time.
+"""Pairs of nodes exchange operators (Borealis 3.1): one-way, two-way, and one-way with selective exchange.
 
-A mapping says for each operator of a pair whether it is on node 0 or 1. Series are centred, that is without their means: products of
-them are covariances, and a node's series is the sum of its operators'. Both sums are kept up move by move, so that all scores are one
-product of matrices. Pairs have nothing to do with each other, but a step of each costs a few numpy calls, whether for one pair or for
-fifty: so all take their steps together, and those that are done stand still.
+A mapping says for each operator of a pair whether it is on node 0 or 1. Series are centred, that is without their means, so products of
+them are covariances, and a node's series is the sum of its operators' series. These sums are updated with every move, so that all scores
+are one matrix product. Pairs are independent of each other. A step takes a few numpy calls for one pair or for fifty, so all pairs take
+their steps together, and pairs that are done wait.
 
     centred      pair x operator x period         rows beyond a pair's own operators are 0 and never chosen
     at           pair x operator
@@ -29,17 +29,20 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
+    """The operators and nodes of many pairs, in arrays of equal size."""
+
     places: Indices
-    """The operators of each pair, as numbers of whatever `gathered` was given; their count where there is none."""
+    """The operators of each pair, by their index in the arrays given to `gathered`. Empty places have the number of operators."""
     real: Flags
+    """False for empty places."""
     centred: Floats
     means: Matrix
     capacities: Matrix
-    """Of both nodes of each pair."""
+    """The capacities of both nodes of each pair."""
 
     @classmethod
     def gathered(cls, members: Sequence[Indices], centred: Matrix, means: Vector, capacities: Matrix) -> Pairs:
-        """From the operators of each pair, those with most first, and what there is of all operators."""
+        """Build the arrays. `members` are the operators of each pair, pairs with most operators first; the rest is for all operators."""
         places = np.full((len(members), max(len(each) for each in members)), len(means))
         for at, each in enumerate(members):
             places[at, : len(each)] = each
@@ -53,12 +56,12 @@ class Pairs:
 
     @cached_property
     def inverse(self) -> Matrix:
-        """Of the deviations; 0 where there is none, so that what is constant correlates with nothing."""
+        """1 / deviation of each operator; 0 if it is constant, so that it correlates with nothing."""
         return np.divide(1.0, np.sqrt(self.squares), out=np.zeros_like(self.means), where=self.squares > 0)
 
     @cached_property
     def tolerance(self) -> Vector:
-        """Squared deviations of a sum below this are the rounding of series that cancel each other."""
+        """Squared deviations below this are rounding errors of series that cancel each other."""
         least: Vector = 1e-12 * np.sqrt(self.squares).sum(axis=1) ** 2
         return least
 
@@ -67,13 +70,13 @@ class Pairs:
         return np.arange(len(self.places))
 
     def covariances(self, series: Matrix) -> Matrix:
-        """Of each operator with its pair's series, for as many pairs as there are series."""
+        """The covariance of each operator with the series of its pair, for the first pairs, one per series."""
         found: Matrix = np.matmul(self.centred[: len(series)], series[:, :, None])[:, :, 0]
         return found
 
 
 class Mapping:
-    """Who is on which node of its pair, and what follows from that."""
+    """Which node of its pair each operator is on, with the resulting sums and utilisations."""
 
     def __init__(self, pairs: Pairs, at: Indices) -> None:
         self.pairs, self.at = pairs, at.copy()
@@ -82,7 +85,7 @@ class Mapping:
         self.used: Matrix = (share @ pairs.means[:, :, None])[:, :, 0] / pairs.capacities
 
     def move(self, rows: Indices, operators: Indices) -> None:
-        """One operator of each of some pairs, to the other node."""
+        """Move one operator of each of these pairs to the other node."""
         source = self.at[rows, operators]
         self.at[rows, operators] = 1 - source
         series, means = self.pairs.centred[rows, operators], self.pairs.means[rows, operators]
@@ -101,16 +104,16 @@ class Mapping:
 
     @property
     def variances(self) -> Vector:
-        """Of both nodes together, up to a factor."""
+        """The variance of both nodes together, up to a factor."""
         squares: Vector = np.einsum("pnt,pnt->p", self.totals, self.totals)
         return squares
 
     def scores(self, givers: Indices) -> Matrix:
-        """How much better each operator of a giver fits to the other node: rho(o, rest of its node) - rho(o, the other)."""
+        """How much better each operator of the giver fits on the other node: rho(o, rest of its node) - rho(o, the other node)."""
         pairs = self.pairs
         own, there = self.totals[pairs.rows, givers], self.totals[pairs.rows, 1 - givers]
         covariance = pairs.covariances(own)
-        # Those of the rest of its node: |s - o|^2 = |s|^2 - 2 s.o + |o|^2, and (s - o).o.
+        # For the rest s - o of its node: |s - o|^2 = |s|^2 - 2 s.o + |o|^2, and (s - o).o.
         rest = np.einsum("pt,pt->p", own, own)[:, None] - 2 * covariance + pairs.squares
         found = (covariance - pairs.squares) * _inverse_root(rest, pairs.tolerance[:, None])
         other = _inverse_root(np.einsum("pt,pt->p", there, there), pairs.tolerance)
@@ -119,9 +122,9 @@ class Mapping:
 
 
 def one_way(mapping: Mapping) -> None:
-    """The fuller node gives operators, best score first, as long as that narrows the gap."""
+    """The fuller node gives operators, best score first, while that narrows the gap."""
     pairs, givers = mapping.pairs, mapping.fuller
-    # A move of load x changes the difference by x/c1 + x/c2; below twice the difference, the gap narrows.
+    # Moving load x changes the difference by x/c1 + x/c2. If that is below twice the difference, the gap narrows.
     shift = pairs.means * (1 / pairs.capacities).sum(axis=1)[:, None]
     active = np.ones(len(givers), dtype=bool)
     while active.any():
@@ -129,7 +132,7 @@ def one_way(mapping: Mapping) -> None:
         mine = (mapping.at == givers[:, None]) & (shift > 0) & active[:, None]
         fits = mine & (shift <= difference)
         going = fits.any(axis=1)
-        # Where what remains is larger than the difference, one more may still leave less of it.
+        # If all remaining operators are larger than the difference, one more may still narrow the gap.
         last = mine & (shift < 2 * difference - 1e-12) & ~going[:, None]
         scores = np.where(going[:, None], mapping.scores(givers), -shift)
         rows = np.flatnonzero(going | last.any(axis=1))
@@ -138,8 +141,10 @@ def one_way(mapping: Mapping) -> None:
 
 
 def exchanged(mapping: Mapping, score_min: float) -> tuple[Indices, Vector]:
-    """The fuller node gives its best operator, again and again, until the fuller one has none above the threshold. The mapping on the way
-    with the least variance among those as even as the first, and its gaps."""
+    """The fuller node gives its best operator, again and again, until it has none with a score above the threshold.
+
+    Returns the mapping with the least variance among those on the way that are as even as the first, and its gaps.
+    """
     pairs = mapping.pairs
     gaps, variances, found = mapping.gaps, mapping.variances, mapping.at.copy()
     first = gaps + 1e-12
@@ -160,17 +165,17 @@ def exchanged(mapping: Mapping, score_min: float) -> tuple[Indices, Vector]:
 
 
 def two_way(pairs: Pairs, band: float) -> Mapping:
-    """All nodes as if empty: always to the emptier one, the operator that fits best to it rather than to the other."""
+    """Place all operators of each pair anew. The emptier node always gets the operator that fits it best, compared with the other."""
     counts = pairs.real.sum(axis=1)
-    require(bool((np.diff(counts) <= 0).all()), "pairs come in order of their size, the largest first")
+    require(bool((np.diff(counts) <= 0).all()), "pairs are ordered by size, the largest first")
     at = np.zeros(pairs.means.shape, dtype=np.int64)
     used = np.zeros((len(counts), 2))
     totals = np.zeros((len(counts), 2, pairs.centred.shape[2]))
     rho = np.zeros((len(counts), 2, pairs.means.shape[1]))
-    # The loads of those not placed yet; -1 for all others.
+    # The loads of operators that are not placed yet; -1 for all others.
     left = np.where(pairs.real, pairs.means, -1.0)
     for turn in range(pairs.means.shape[1]):
-        # Those that still have somebody to place.
+        # Pairs that still have operators to place.
         some = int((counts > turn).sum())
         rows = pairs.rows[:some]
         target = (used[:some, 1] < used[:some, 0]).astype(np.int64)
@@ -189,14 +194,14 @@ def two_way(pairs: Pairs, band: float) -> Mapping:
 
 
 def _inverse_root(squares: Floats, tolerance: Floats) -> Floats:
-    """1 / sqrt(x), and 0 for what is no more than rounding."""
+    """1 / sqrt(x), and 0 where x is within the tolerance."""
     known = squares > tolerance
     found: Floats = known / np.sqrt(np.where(known, squares, 1.0))
     return found
 
 
 def best(scores: Matrix, loads: Matrix, allowed: Flags) -> Indices:
-    """In every row the highest score; among equals (but for rounding) the largest load, then the first."""
+    """The index of the highest score in every row. Among equal scores (within rounding) the largest load wins, then the first."""
     scores = np.where(allowed, scores, -np.inf)
     top = scores >= scores.max(axis=-1, keepdims=True) - 1e-9
     chosen: Indices = np.where(top, loads, -1.0).argmax(axis=-1)

@@ -1,6 +1,6 @@
-"""What policies decide. Only the runtime or the simulator performs it; every decision says why it was made.
+"""Decisions of policies. Only the runtime or the simulator performs them. Every decision has its reason.
 
-Numbers are absolute where a decision might be performed twice or late: ``instances`` and ``total`` are what shall be, not what to add.
+Numbers are absolute where a decision might be performed late or twice: ``instances`` and ``total`` are targets, not differences.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.state.slots import SlotRanges
 
 @dataclass(frozen=True)
 class Move:
-    """Slots that get another owner."""
+    """Slots, and the instance that will own them."""
 
     slots: SlotRanges
     to: InstanceId
@@ -28,21 +28,25 @@ class Move:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
+    """Base of all decisions."""
+
     why: str
+    """The reason, as one sentence for users."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nothing(Decision):
-    """Leave it as it is."""
+    """Change nothing."""
 
     operator: OperatorId | None = None
+    """None if the decision is about the whole query."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rescale(Decision):
-    """Another number of instances. Without moves, the routing deals the slots out as it does for `rescale`.
+    """Change the number of instances. Without moves, slots are assigned as for ``query.rescale``.
 
-    Instances stay numbered 0, 1, ...: new ones come after the last, and those with the highest numbers go.
+    Instances stay numbered 0, 1, ...: new ones come after the last, and those with the highest numbers are removed.
     """
 
     operator: OperatorId
@@ -56,17 +60,17 @@ class Rescale(Decision):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleOut(Rescale):
-    """More instances, and what they take over."""
+    """Add instances, and give them slots."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleIn(Rescale):
-    """Fewer instances, and who takes over what the others had."""
+    """Remove instances, and give their slots to the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoveSlots(Decision):
-    """Other owners for some slots, all at once."""
+    """Give some slots to other owners, all at once."""
 
     operator: OperatorId
     moves: tuple[Move, ...]
@@ -74,29 +78,32 @@ class MoveSlots(Decision):
 
 @dataclass(frozen=True, kw_only=True)
 class Shed(Decision):
-    """Keep only a share of an instance's rows; 1 ends it. Changes results, so it is only decided where it is allowed."""
+    """Drop rows of an instance. This changes results, so policies decide it only where the user allows it."""
 
     operator: OperatorId
     instance: InstanceId
     keep: float
+    """The share of rows to keep; 1 ends the shedding."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestExecutors(Decision):
-    """So many executors shall there be in all, working, ready and starting."""
+    """Request executors."""
 
     total: int
+    """How many there should be in all: working, ready and starting."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseExecutors(Decision):
-    """Give back so many of the ready executors."""
+    """Release ready executors."""
 
     count: int
+    """How many to release."""
 
 
 def moves_between(before: Owners, after: Owners) -> tuple[Move, ...]:
-    """What leads from one table of owners to another.
+    """The moves that turn one table of owners into another.
 
     >>> before = np.zeros(SLOTS, dtype=np.int64)
     >>> after = before.copy()
@@ -123,7 +130,7 @@ def moved(owners: Owners, moves: Iterable[Move]) -> Owners:
 
 
 def routed(routing: Routing, decision: Rescale | MoveSlots) -> Routing:
-    """The routing that a decision leads to.
+    """The routing after a decision.
 
     >>> grown = ScaleOut(operator=OperatorId("sum"), instances=2, moves=(Move(((0, 10),), InstanceId(1)),), why="busy")
     >>> routed(Routing.even(1), grown).ranges
@@ -133,5 +140,5 @@ def routed(routing: Routing, decision: Rescale | MoveSlots) -> Routing:
     if not decision.moves:
         return routing.rescaled(instances)
     owners = moved(routing.table(), decision.moves)
-    require(int(owners.max()) < instances, f"moves go to instances 0 to {instances - 1}, and none that goes keeps slots")
+    require(int(owners.max()) < instances, f"after the moves all slots belong to instances 0 to {instances - 1}")
     return Routing(ranges_by_owner(owners, instances), routing.epoch + 1)

@@ -1,7 +1,7 @@
-"""``hr.Elastic``: how a query follows its load by itself; the user's settings of a policy, and the policies by name.
+"""``hr.Elastic``: the user's settings for a policy that scales a running query, and the policies by name.
 
-Thresholds that are not given are those of the policy, which are the papers' where the papers have any. A threshold that the chosen policy
-does not know is refused, for it would silently do nothing.
+A threshold that is not given has the policy's default, which is the paper's where the paper has one. A threshold that the chosen policy
+does not have is refused, because it would have no effect.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ class Elastic:
     """``elastic-manager`` (StreamCloud), ``bottleneck`` (SEEP; only grows), ``rates`` (as DS2) or ``load-balancer`` (only moves slots)."""
     min: int = 1
     max: int | None = None
-    """Instances of an operator, at least and at most; without a number: at most one for each core that Spark has when the query starts."""
+    """The fewest and the most instances of an operator. Without ``max``: one for each core that Spark has when the query starts."""
     cooldown_s: float = 10.0
-    """After a change of an operator it is left alone for so long. Twice the period: what is observed next is all of the new routing."""
+    """How long an operator is left alone after a change. Twice the period, so that the next observation shows the new routing only."""
     period_s: float = 5.0
-    """What a decision is made from: the batches of so many seconds, or the last one if it took longer. SEEP's r."""
+    """A decision looks at the batches of the last so many seconds, or at the last batch if it took longer. SEEP's r."""
     dry_run: bool = False
     """Decide and log, but change nothing."""
     target: float | None = None
-    """elastic-manager (0.6) and rates (0.8): how busy instances shall be."""
+    """elastic-manager (0.6) and rates (0.8): the utilisation that instances should have."""
     lower: float | None = None
-    """elastic-manager: below this average utilisation (0.5) instances are given up."""
+    """elastic-manager: scale in below this average utilisation (0.5)."""
     upper: float | None = None
-    """elastic-manager: above this average utilisation (0.9) there will be more."""
+    """elastic-manager: scale out above this average utilisation (0.9)."""
     provisioning: str | None = None
-    """elastic-manager: ``load-aware`` goes to the target in one step, ``individual`` by one instance at a time."""
+    """elastic-manager: ``load-aware`` reaches the target in one step, ``individual`` adds or removes one instance at a time."""
     threshold: float | None = None
     """bottleneck: an instance above this utilisation (0.7) ..."""
     reports: int | None = None
     """... in so many reports in a row (2) is split."""
     hot_slot_share: float | None = None
-    """bottleneck: an instance is not split if one slot makes more of its load than this (0.9)."""
+    """bottleneck: an instance is not split if one slot has more than this share of its load (0.9)."""
     slack: float | None = None
-    """rates: how much more input has to fit into fewer instances (0.1) before the others are given up."""
+    """rates: scale in only if this share of additional input (0.1) would still fit."""
     imbalance_max: float | None = None
     """elastic-manager and load-balancer: slots move when the deviation of utilisation is above this (0.1) ..."""
     gain_min: float | None = None
@@ -90,16 +90,16 @@ class Elastic:
 
     @property
     def thresholds(self) -> dict[str, Any]:
-        """Those that were given."""
+        """The thresholds that the user gave."""
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in COMMON}
         return {name: value for name, value in given.items() if value is not None}
 
     def most(self, cores: int) -> int:
-        """The most instances, where ``max`` may leave it to the cores that there are."""
+        """The most instances of an operator: ``max``, or one for each of these cores."""
         return self.max if self.max is not None else max(self.min, cores)
 
     def on(self, cores: int) -> Elastic:
-        """The same, for so many cores."""
+        """The same settings, with ``max`` filled in for this many cores."""
         return replace(self, max=min(SLOTS, self.most(cores)))
 
     def chosen(self) -> Policy:
@@ -109,16 +109,16 @@ class Elastic:
 
 @dataclass(frozen=True)
 class Policy:
-    """What decides: an observation and what it remembered go in, decisions and what to remember come out."""
+    """A policy that is ready to decide: maps an observation and its memory to decisions and its new memory."""
 
     decide: Callable[[Observation, Any], tuple[tuple[Decision, ...], Any]]
     first: Any = None
-    """What it remembers at first."""
+    """The memory for the first call."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A policy by its name: which thresholds it has, and how it is made."""
+    """A policy that users can choose: the thresholds it has, and the function that makes it from the settings."""
 
     thresholds: tuple[str, ...]
     make: Callable[[Elastic], Policy]
@@ -159,7 +159,7 @@ POLICIES = {
 
 
 def _check_type(name: str, declared: str, value: Any) -> None:
-    """Refuse what is no value of the setting at all; numbers may be whole where parts would do."""
+    """Refuse a value of the wrong type. A whole number is fine for a setting that may have decimals."""
     kind, _, optional = declared.partition(" | ")
     if value is None and optional:
         return

@@ -1,25 +1,25 @@
 """StreamCloud's elastic manager (V.B, Fig. 12): how many instances each operator needs, from their average CPU utilisation.
 
-Outside of [LUT, UUT] the operator gets as many instances as bring the average to the target TUT; within, an imbalance is levelled by the
-load balancer. Each operator is decided on its own, as subclusters are in the paper.
+Outside of [LUT, UUT] the operator gets as many instances as bring the average to the target TUT. Inside, the load balancer levels an
+imbalance. Each operator is decided on its own, like a subcluster in the paper.
 
     n := ceil(n * U_av / TUT)                           load-aware provisioning
     n := n + 1 or n - 1, towards that                   individual provisioning
 
-The new number follows from the load n * U_av alone, so that under a steady load the second decision would be the first again: nothing.
+The new number depends on the load n * U_av alone. So under a steady load the second decision finds nothing to change.
 
-Where this departs from the paper:
-- ``ceil(n * U_av / TUT)`` is the usual form; the paper only says that size, load and TUT decide. It never grows below LUT nor shrinks
-  above UUT, whatever the rounding.
-- Individual decommissioning waits until one instance less does not exceed TUT. Else one instance at 0.91 would become two at 0.455,
-  below LUT, and then one again, for ever.
-- Provisioning moves slots to the new instances in the same decision, levelled by load, where Fig. 12 would leave that to the
-  balancing of lines 10-12; so a period either rescales or balances, never both from one and the same measurement.
-- Which instances go is not said there: here those with the highest numbers, since instances stay numbered without gaps. Offload deals
-  their slots out to the least loaded, neighbours together (`headrace.state.levelling`). The heaviest first would level skewed loads a
-  little better (CPU deviates by 0.00 instead of 0.04 for Zipf's law on 24 instances), but cuts the key space into a hundred times as many
-  ranges, each of which costs something at every batch.
-- A measured utilisation saturates at 1, so that a heavy overload takes several decisions: from n to 5n/3 with TUT 0.6, and again.
+Differences from the paper:
+- The paper only says that size, load and TUT decide; ``ceil(n * U_av / TUT)`` is the usual form. Whatever the rounding, an operator
+  never scales out below LUT nor scales in above UUT.
+- Individual decommissioning waits until the average of the remaining instances does not exceed TUT. Otherwise one instance at 0.91
+  would become two at 0.455, below LUT, and then one again, for ever.
+- Provisioning also moves slots to the new instances, levelled by load. Fig. 12 leaves that to the balancing of lines 10-12. So one
+  observation leads either to a rescale or to balancing, never to both.
+- The paper does not say which instances are removed. Here they are those with the highest numbers, since instances are numbered without
+  gaps. Their slots go to the least loaded instances, neighbouring slots together (`headrace.state.levelling`). Assigning the heaviest
+  slots first would level skewed loads a little better: utilisation deviates by 0.00 instead of 0.04 for Zipf's law on 24 instances. But
+  it cuts the key space into a hundred times as many ranges, and each range costs something in every batch.
+- In the simulator measured utilisation saturates at 1. A heavy overload then takes several decisions: n to 5n/3 with TUT 0.6, and again.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from headrace.control import load_balancer
 from headrace.control.checks import ascending, between
 from headrace.control.decisions import Decision, Nothing, Rescale, ScaleIn, ScaleOut, moves_between
 from headrace.control.observation import Observation, OperatorLoad
+from headrace.control.wording import counted, limit, percent, size_change
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from headrace.state.levelling import levelled
@@ -40,13 +41,16 @@ PROVISIONING = ("load-aware", "individual")
 
 @dataclass(frozen=True)
 class ElasticManagerConfig:
+    """Settings, with the values of the paper's experiment."""
+
     lower: float = 0.5
-    """LUT, as in the paper's experiment."""
+    """LUT: scale in below this average utilisation."""
     upper: float = 0.9
-    """UUT."""
+    """UUT: scale out above this average utilisation."""
     target: float = 0.6
-    """TUT."""
+    """TUT: the average utilisation after a change."""
     provisioning: str = "load-aware"
+    """``load-aware``: reach the target in one step. ``individual``: one instance at a time."""
     instances_min: int = 1
     instances_max: int = SLOTS
     balancer: load_balancer.LoadBalancerConfig = field(default_factory=load_balancer.LoadBalancerConfig)
@@ -72,28 +76,27 @@ def decide(observation: Observation, config: ElasticManagerConfig) -> tuple[Deci
     >>> busy = OperatorLoad(OperatorId("sum"), np.full(4, 0.95), np.arange(SLOTS) % 4, np.ones(SLOTS))
     >>> (decision,) = decide(Observation(0.0, (busy,)), ElasticManagerConfig())
     >>> decision.instances, decision.why
-    (7, 'average CPU 0.950 is above 0.9: 7 instances instead of 4 make it 0.543')
+    (7, 'Utilisation 95.0% > 90%: scale out 4 → 7 (expected 54.3%)')
     """
     return tuple(decide_one(load, config) for load in observation.operators)
 
 
 def decide_one(load: OperatorLoad, config: ElasticManagerConfig) -> Decision:
     """Fig. 12 for one operator."""
-    # Rounded, or the mean of many times 0.9 might be a little above 0.9.
+    # Rounded, because the mean of many times 0.9 may be slightly above 0.9.
     average = round(float(load.cpu.mean()), 9)
     needed = instances_needed(load.instances, average, config)
     if needed == load.instances:
         return _balanced(load, config, average)
-    side = f"above {config.upper:g}" if average > config.upper else f"below {config.lower:g}"
+    why = _utilisation(average, config)
     if config.lower <= average <= config.upper:
-        side = f"in range, but instances are limited to {config.instances_min} to {config.instances_max}"
-    predicted = average * load.instances / needed
-    why = f"average CPU {average:.3f} is {side}: {needed} instances instead of {load.instances} make it {predicted:.3f}"
-    return _rescaled(load, needed, why)
+        why += f", but instances are limited to {config.instances_min} to {config.instances_max}"
+    expected = percent(average * load.instances / needed)
+    return _rescaled(load, needed, f"{why}: {size_change(load.instances, needed)} (expected {expected})")
 
 
 def instances_needed(instances: int, average: float, config: ElasticManagerConfig) -> int:
-    """ComputeNewConfiguration, for either way of provisioning.
+    """The number of instances after this decision: ComputeNewConfiguration of Fig. 12.
 
     >>> [instances_needed(10, average, ElasticManagerConfig()) for average in (0.95, 0.9, 0.5, 0.45, 0.0)]
     [16, 10, 10, 8, 1]
@@ -104,7 +107,7 @@ def instances_needed(instances: int, average: float, config: ElasticManagerConfi
     """
     needed = instances
     if not config.lower <= average <= config.upper:
-        # Rounded, since 3 * 0.2 / 0.6 is a little more than 1 in floating point.
+        # Rounded, because 3 * 0.2 / 0.6 is slightly more than 1 in floating point.
         exact = math.ceil(round(instances * average / config.target, 9))
         needed = max(instances, exact) if average > config.upper else min(instances, exact)
         if config.provisioning == "individual":
@@ -121,5 +124,28 @@ def _rescaled(load: OperatorLoad, needed: int, why: str) -> Rescale:
 def _balanced(load: OperatorLoad, config: ElasticManagerConfig, average: float) -> Decision:
     decision = load_balancer.balance(load, config.balancer)
     if isinstance(decision, Nothing):
-        return Nothing(operator=load.operator, why=f"average CPU {average:.3f} needs {load.instances} instances as now; {decision.why}")
+        balance = decision.why[:1].lower() + decision.why[1:]
+        why = f"{_utilisation(average, config)}{_why_not(load.instances, average, config)}; {balance}"
+        return Nothing(operator=load.operator, why=why)
     return decision
+
+
+def _utilisation(average: float, config: ElasticManagerConfig) -> str:
+    """How the average compares with the thresholds."""
+    if average > config.upper:
+        return f"Utilisation {percent(average)} > {limit(config.upper)}"
+    if average < config.lower:
+        return f"Utilisation {percent(average)} < {limit(config.lower)}"
+    return f"Utilisation {percent(average)} is within {limit(config.lower)} to {limit(config.upper)}"
+
+
+def _why_not(instances: int, average: float, config: ElasticManagerConfig) -> str:
+    """Why an operator outside of the thresholds keeps its instances; nothing for one inside."""
+    verb = "is" if instances == 1 else "are"
+    if average > config.upper and instances >= config.instances_max:
+        return f", but {counted(instances, 'instance')} {verb} the most allowed"
+    if average < config.lower and instances <= config.instances_min:
+        return f", but {counted(instances, 'instance')} {verb} the fewest allowed"
+    if config.lower <= average <= config.upper:
+        return ""
+    return f", but {counted(instances, 'instance')} {verb} needed for the target of {limit(config.target)}"

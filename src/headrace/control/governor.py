@@ -1,9 +1,9 @@
-"""Between a policy and what it decides about: cool-down, dry run, manual override, and a log of every decision with its reason.
+"""Which decisions of a policy are performed: cool-down, dry run, manual override, and a log of every decision with its reason.
 
     decisions -> judge -> performed, or the reason why not -> log
 
-A change is followed by a cool-down, in which the operator is left alone. An operator that somebody has changed by hand is left alone until
-it is given back. Both are per operator. Decisions that are not performed are logged as well; the same one again and again is one entry.
+After a change an operator is left alone for the cool-down. An operator that somebody has changed by hand is left alone until it is given
+back to the policy. Decisions that are not performed are logged too. A decision that repeats is one entry with a count.
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ from typing import Any
 
 from headrace.control.decisions import Decision, MoveSlots, Nothing, Rescale
 from headrace.control.elastic import Elastic
+from headrace.control.wording import counted
 from headrace.ids import OperatorId
 
 ENTRIES_MAX = 500
-"""Entries that the log keeps."""
+"""The log keeps this many entries."""
 
 
 class Outcome(StrEnum):
-    """What became of a decision."""
+    """What happened to a decision."""
 
     STEADY = "steady"
-    """It was to leave everything as it is."""
+    """The decision was to change nothing."""
     PERFORMED = "performed"
     COOLING_DOWN = "cooling down"
-    """Not performed: the operator was changed a moment ago."""
+    """Not performed: the operator was changed less than the cool-down ago."""
     OVERRIDDEN = "overridden"
     """Not performed: somebody has changed the operator by hand."""
     DRY_RUN = "dry run"
+    """Not performed: the user asked for decisions without changes."""
     UNCHANGED = "unchanged"
-    """Performed, but the routing was as good as that already."""
+    """Performed, but the slots were assigned like this already."""
     FAILED = "failed"
     MANUAL = "by hand"
-    """Not the policy's: somebody has changed the operator."""
+    """No decision of the policy: somebody has changed the operator."""
     RESUMED = "resumed"
     """An operator was given back to the policy."""
 
@@ -52,11 +54,11 @@ class Entry:
     why: str
     instances_before: int
     instances: int
-    """As they shall be; as before if only slots move or nothing is done."""
+    """The number of instances decided on; the same as before if only slots move or nothing changes."""
     times: int = 1
-    """How often it was decided in a row."""
+    """How often the decision was made in a row."""
     last_s: float = 0.0
-    """When it was last decided; the reason is that of then."""
+    """When it was made last. The reason is that of the last time."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -78,7 +80,7 @@ class Entry:
         return cls(body["atS"], name, body["what"], Outcome(body["outcome"]), body["why"], *numbers)
 
     def repeats(self, before: Entry) -> bool:
-        """Whether this says what the entry before has said. What was not wanted or not allowed may differ in numbers from time to time."""
+        """True if this entry is to be counted with the one before. Entries that changed nothing count as equal if only numbers differ."""
         if (self.operator, self.outcome) != (before.operator, before.outcome):
             return False
         if self.outcome in (Outcome.STEADY, Outcome.COOLING_DOWN, Outcome.OVERRIDDEN):
@@ -89,15 +91,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Governor:
-    """What is known of earlier changes."""
+    """Judges decisions by the settings and by earlier changes."""
 
     settings: Elastic
     changed_at_s: Mapping[OperatorId, float] = field(default_factory=dict)
-    """When the operator was last changed by a decision."""
+    """When a decision last changed each operator."""
     overridden: frozenset[OperatorId] = frozenset()
 
     def judge(self, decision: Decision, at_s: float) -> Outcome:
-        """Whether a decision is to be performed now; else why not."""
+        """PERFORMED if the decision may be performed now; otherwise the reason why not."""
         if isinstance(decision, Nothing) or not isinstance(decision, Rescale | MoveSlots):
             return Outcome.STEADY
         if decision.operator in self.overridden:
@@ -120,20 +122,20 @@ class Governor:
 
 
 def entry_of(decision: Decision, outcome: Outcome, instances: int, at_s: float) -> Entry:
-    """A decision as the log has it, for an operator with so many instances."""
+    """The log entry of a decision about an operator with this many instances."""
     operator = getattr(decision, "operator", None)
     match decision:
         case Rescale(instances=wanted):
             what = "scale out" if wanted > instances else "scale in"
         case MoveSlots(moves=moves):
-            wanted, what = instances, f"move {sum(hi - lo for move in moves for lo, hi in move.slots)} slots"
+            wanted, what = instances, f"move {counted(round(sum(hi - lo for move in moves for lo, hi in move.slots)), 'slot')}"
         case _:
             wanted, what = instances, "nothing"
     return Entry(at_s, operator, what, outcome, decision.why, instances, wanted, last_s=at_s)
 
 
 def logged(log: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
-    """The log with one more entry; what repeats the last one of its operator is counted there.
+    """The log with one more entry. An entry that repeats the last one of its operator raises the count of that one.
 
     >>> quiet = Entry(1.0, OperatorId("sum"), "nothing", Outcome.STEADY, "CPU 0.51", 2, 2)
     >>> (one,) = logged(logged((), quiet), replace(quiet, at_s=2.0, why="CPU 0.52"))

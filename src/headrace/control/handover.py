@@ -1,15 +1,15 @@
-"""How state changes hands, and which way to take.
+"""The protocols by which the state of slots goes to a new owner, and the choice between them.
 
-- *state recreation* (StreamCloud V.A): the new owner has the state before it begins. What it lacks is fetched while batches go on by the
+- *state recreation* (StreamCloud V.A): the new owner has the state before it begins. Missing state is fetched while batches go on with the
   old routing; then the routing switches.
-- *window recreation* (StreamCloud V.A): the old owner closes the windows it has begun, the new one begins those that follow. No state
-  moves; the change takes as long as a window.
-- *merge* (replica groups): the new owner begins at once, on nothing, and the old state joins its own when it arrives. Only where nothing
-  has to be told of the old state meanwhile: windows that are emitted when they close.
-- *buffering* (replica groups): for state that cannot be merged, rows wait until it has arrived. A source that can replay is the buffer: no
-  batch begins meanwhile.
+- *window recreation* (StreamCloud V.A): the old owner closes the windows that it has begun, and the new one begins those that follow. No
+  state moves, and the change takes as long as a window.
+- *merge* (replica groups): the new owner begins at once with empty state, and the old state is merged in when it arrives. Possible only if
+  no result depends on the old state before that: windows that are emitted when they close.
+- *buffering* (replica groups): for state that cannot be merged, rows wait until it has arrived. A source that can replay serves as the
+  buffer: no batch begins meanwhile.
 
-StreamCloud's rule is the default: state recreation, unless it would take longer than filling a window.
+StreamCloud's rule is the default: state recreation, unless fetching would take longer than filling a window.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AUTO = "auto"
 
 
 class Protocol(StrEnum):
-    """The names that ``headrace.config.HANDOVERS`` lists, beside AUTO."""
+    """The protocols, by the names in ``headrace.config.HANDOVERS``."""
 
     STATE_RECREATION = "state recreation"
     WINDOW_RECREATION = "window recreation"
@@ -34,20 +34,21 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True)
 class Facts:
-    """What the choice depends on, of one operator."""
+    """The properties of an operator that the choice depends on."""
 
     window: tuple[int, int, int] | None = None
-    """Size, advance and offset of its time windows in microseconds; None if it has none that close."""
+    """Size, advance and offset of its time windows in microseconds; None if it has no windows that close."""
     emits_at_once: bool = True
-    """Whether rows give results before a window closes."""
+    """True if rows give results before a window closes."""
 
     @property
     def mergeable(self) -> bool:
-        """Whether any instance may keep a part of a key's state, to be merged when a window closes."""
+        """True if several instances may keep partial state of one key, to be merged when a window closes."""
         return self.window is not None and not self.emits_at_once
 
     @property
     def possible(self) -> tuple[Protocol, ...]:
+        """The protocols that the operator allows."""
         windows = (Protocol.WINDOW_RECREATION,) if self.window else ()
         merges = (Protocol.MERGE,) if self.mergeable else ()
         return (Protocol.STATE_RECREATION, *windows, *merges, Protocol.BUFFERING)
@@ -55,12 +56,16 @@ class Facts:
 
 @dataclass(frozen=True)
 class Choice:
+    """The protocol for one change, and the reason."""
+
     protocol: Protocol
     why: str
 
 
 def choose(wanted: str, operator: str, facts: Facts, moving_bytes: int, bytes_per_s: float) -> Choice:
-    """Which way an operator's slots go; ``moving_bytes`` is what new owners would have to fetch.
+    """Choose the protocol for an operator's slots.
+
+    ``wanted`` is a protocol or ``auto``. ``moving_bytes`` is the state that new owners would have to fetch.
 
     >>> hour = Facts(window=(3_600_000_000, 60_000_000, 0))
     >>> choose("auto", "aggregate", hour, 10_000_000, 50e6).why
@@ -90,5 +95,6 @@ def choose(wanted: str, operator: str, facts: Facts, moving_bytes: int, bytes_pe
 
 
 def check_name(where: str, wanted: str) -> None:
+    """Refuse a name that is no protocol."""
     if wanted not in HANDOVERS:
         raise QueryError(where=where, wanted=f"one of {', '.join(HANDOVERS)}", found=repr(wanted))

@@ -1,8 +1,8 @@
-"""Which executor each instance lives on.
+"""The home of each instance: the executor that it runs on.
 
-An instance stays where its state is, as long as that executor lives and has no more instances than its share. So a new executor takes
-instances only from those that have too many, and a lost one's instances go to those that have the fewest: Floe's and SEEP's rule that
-what need not move does not move.
+An instance stays where its state is, as long as that executor is alive and has no more instances than its share. So a new executor gets
+instances only from those with too many, and the instances of a lost executor go to those with the fewest. Floe and SEEP have the same
+rule: nothing moves that need not move.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Executor = str
 
 
 def assigned(before: Sequence[Executor | None], instances: int, live: Sequence[Executor]) -> tuple[Executor, ...]:
-    """A home for each of so many instances, among live executors; ``before`` are the homes so far.
+    """A home for each instance, among the live executors. ``before`` are the homes so far.
 
     >>> assigned([], 4, ["1", "2"])
     ('1', '2', '1', '2')
@@ -23,7 +23,7 @@ def assigned(before: Sequence[Executor | None], instances: int, live: Sequence[E
     >>> assigned(["1", "2", "3"], 3, ["1", "3", "4"])
     ('1', '4', '3')
 
-    When some must have one more than others, those keep it who had it:
+    If some executors must have one instance more than others, those that had one more keep it:
 
     >>> assigned(["1", "2", "2"], 3, ["1", "2"])
     ('1', '2', '2')

@@ -1,10 +1,11 @@
-"""Hot slots: those with more work than an instance's even share, which no dealing out of whole slots can level.
+"""Hot slots: slots with more work than an instance's even share. Assigning whole slots cannot level such a load.
 
-Where state is merged anyway, the rows of such a slot, also if they are all of one key, are spread over all instances, and its owner merges
-their partials when a window closes. Flink and Kafka Streams would need the query rewritten for that (a salted key and a second aggregate).
+Where state can be merged, the rows of a hot slot are spread over all instances, even if they all have one key. The slot's owner merges
+their partials when a window closes. In Flink and Kafka Streams the user would rewrite the query for that, with a salted key and a second
+aggregate.
 
-Elsewhere the slot is cut: around its heavy keys, each of which may then have an owner of its own, and into even pieces where it is just
-large. One key is as fine as it gets.
+Elsewhere the slot is cut: around its heavy keys, each of which can then have an owner of its own, and into even pieces if the slot is
+just large. A single key is never cut.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from headrace.state.routing import WHOLE, Routing
 from headrace.state.units import Units
 
 HOT_SHARE = 1.0
-"""A slot is hot when it has more than this share of what each instance ought to have."""
+"""A slot is hot if its work is more than this share of an instance's even share."""
 HEAVY_SHARE = 0.25
-"""A key of a hot slot is cut out when it has more than this share of what each instance ought to have."""
+"""A key of a hot slot is cut out if its work is more than this share of an instance's even share."""
 
 KeyRows = Mapping[int, float]
-"""Work by hash, of the heaviest keys of slots that have much."""
+"""Work by key hash, for the heaviest keys of busy slots."""
 
 
 def levelled(
     before: Routing, instances: int, work: Weights | None, *, spreads: bool, keys: KeyRows | None = None, moves_freely: bool = False
 ) -> Routing:
-    """For so many instances, the work even among them; hot slots are spread, if they may be, and cut otherwise.
+    """A routing for this many instances with even work. Hot slots are spread if ``spreads``, and cut otherwise.
 
     >>> work = np.ones(4096)
     >>> work[77] = 9000.0
@@ -41,7 +42,7 @@ def levelled(
     >>> levelled(after, 4, np.ones(4096), spreads=True).spread
     ()
 
-    ``moves_freely`` says that a slot that changes hands costs nothing, so that each instance may have neighbouring slots.
+    ``moves_freely`` says that moving a slot costs nothing, so that each instance can get neighbouring slots.
     """
     deal = Routing.side_by_side if moves_freely else Routing.rescaled
     if work is None:
@@ -56,7 +57,7 @@ def levelled(
 
 
 def unit_work(units: Units, work: Weights, keys: KeyRows) -> Weights:
-    """The work of each unit: that of the keys that have one to themselves, and for the rest of a slot what is left, by width.
+    """The work of each unit. A key with a unit of its own keeps its work; the other units of a slot share the rest by width.
 
     >>> units = Units.cut_at([7.5, 7.5 + POSITION_STEP])
     >>> work = np.where(np.arange(4096) == 7, 10.0, 1.0)

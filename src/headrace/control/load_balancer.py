@@ -1,18 +1,18 @@
-"""StreamCloud's load balancer (V.B, Fig. 12 lines 10-12): move slots from the most to the least loaded while that helps.
+"""StreamCloud's load balancer (V.B, Fig. 12 lines 10-12): moves slots from the most to the least loaded instances while that helps.
 
-It acts when the standard deviation of the instances' CPU utilisation is above UIT, and stops when a further step would lower it by less
-than MIT, as a share of what it was at first; that last step is not made. Every plan so lowers the deviation by more than MIT, which is
-why a steady load comes to rest: no plan is ever undone by a later one.
+It acts if the standard deviation of the instances' utilisation is above UIT. It makes steps as long as each lowers the deviation by more
+than MIT, as a share of the first deviation. So every plan lowers the deviation by more than MIT, no later plan undoes an earlier one, and
+a steady load comes to rest.
 
-Where this departs from the paper:
-- The printed standard deviation lacks the 1/n.
-- A step there is one bucket from the most to the least loaded. With 4096 slots a single one hardly changes the deviation of many
-  instances, so that any MIT would end the search at once. A step here is a sweep: the most loaded gives to the least loaded, the second
-  to the second least and so on, each as many slots, heaviest first, as fit into half of the difference. For two instances with a heavy
-  slot each this is the paper's step.
-- A bucket heavier than half of the difference, but lighter than the difference, moves only where no lighter one can. A heavier one never
-  moves: there the paper's algorithm stops, ours goes on with lighter ones.
-- The paper measures tuples per bucket (T_b) and CPU per instance; a slot's CPU is its owner's, in proportion to rows.
+Differences from the paper:
+- The standard deviation as printed lacks the 1/n.
+- In the paper a step moves one bucket from the most to the least loaded instance. With 4096 slots one slot hardly changes the deviation
+  of many instances, so any MIT would end the search at once. Here a step is a sweep: the most loaded gives to the least loaded, the
+  second to the second least, and so on. Each gives as many slots, heaviest first, as fit into half of the difference. For two instances
+  with one heavy slot each, this is the paper's step.
+- A slot heavier than half of the difference, but lighter than the difference, moves only if no lighter one can. A still heavier slot
+  never moves; there the paper's algorithm stops, while this one goes on with lighter slots.
+- The paper measures tuples per bucket (T_b) and CPU per instance. Here a slot has a share of its owner's CPU, in proportion to rows.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from headrace.control.assignment import relieved
 from headrace.control.checks import between
 from headrace.control.decisions import Decision, MoveSlots, Nothing, moves_between
 from headrace.control.observation import Floats, Observation, OperatorLoad, Owners, loads_of
+from headrace.control.wording import counted, limit, percent
 
 SWEEPS_MAX = 64
-"""A bound on the work of one decision; the deviation falls so quickly that a few sweeps are made."""
+"""Bounds the work of one decision. The deviation falls quickly, so only a few sweeps are made."""
 
 
 @dataclass(frozen=True)
 class LoadBalancerConfig:
     imbalance_max: float = 0.1
-    """UIT. The paper gives none. A third of the way from its target (0.6) to its upper threshold (0.9): even an instance three deviations
-    above the mean is then just not overloaded."""
+    """UIT: the deviation of utilisation above which slots are moved. The paper gives no value. 0.1 is a third of the way from the target
+    (0.6) to the upper threshold (0.9), so an instance three deviations above the mean is just not overloaded."""
     gain_min: float = 0.05
-    """MIT. The paper gives none. Moving state costs more than a twentieth of the imbalance is worth, and it is well above the noise of
-    utilisation measured over seconds."""
+    """MIT: the least gain of a step, as a share of the first deviation. The paper gives no value. Smaller gains are not worth moving
+    state, and are lost in the noise of utilisation measured over seconds."""
 
     def __post_init__(self) -> None:
         between("load balancer", "imbalance_max", self.imbalance_max, 0, 1)
@@ -43,35 +44,35 @@ class LoadBalancerConfig:
 
 
 def decide(observation: Observation, config: LoadBalancerConfig) -> tuple[Decision, ...]:
-    """Moves for each operator that is out of balance.
+    """Move slots of each operator that is out of balance.
 
     >>> import numpy as np
     >>> from headrace.ids import SLOTS, OperatorId
     >>> skewed = OperatorLoad(OperatorId("sum"), np.array([0.9, 0.3]), np.arange(SLOTS) * 2 // SLOTS, np.ones(SLOTS))
     >>> (decision,) = decide(Observation(0.0, (skewed,)), LoadBalancerConfig())
     >>> decision.moves, decision.why
-    ((Move(slots=((0, 682),), to=1),), 'CPU deviates by 0.300, more than 0.1; 682 slots moved make it 0.000')
+    ((Move(slots=((0, 682),), to=1),), 'Utilisation deviates by 30.0% > 10%: move 682 slots (expected 0.0%)')
     """
     return tuple(balance(load, config) for load in observation.operators)
 
 
 def balance(load: OperatorLoad, config: LoadBalancerConfig) -> Decision:
-    """The moves for one operator, or why there are none."""
+    """The moves for one operator, or the reason why there are none."""
     before = float(load.cpu.std())
     if before <= config.imbalance_max:
-        return Nothing(operator=load.operator, why=f"CPU deviates by {before:.3f}, not more than {config.imbalance_max:g}")
+        return Nothing(operator=load.operator, why=f"Utilisation deviates by {percent(before)}, at most {limit(config.imbalance_max)}")
     owners, after = swept(load.owners, load.slot_cpu(), load.instances, config.gain_min)
     moves = moves_between(load.owners, owners)
     if not moves:
-        why = f"CPU deviates by {before:.3f}, more than {config.imbalance_max:g}, but no move lowers it by {config.gain_min:.0%}"
-        return Nothing(operator=load.operator, why=why)
-    count = int((owners != load.owners).sum())
-    why = f"CPU deviates by {before:.3f}, more than {config.imbalance_max:g}; {count} slots moved make it {after:.3f}"
+        uneven = f"Utilisation deviates by {percent(before)} > {limit(config.imbalance_max)}"
+        return Nothing(operator=load.operator, why=f"{uneven}, but no move lowers that by {limit(config.gain_min)}")
+    count = counted(int((owners != load.owners).sum()), "slot")
+    why = f"Utilisation deviates by {percent(before)} > {limit(config.imbalance_max)}: move {count} (expected {percent(after)})"
     return MoveSlots(operator=load.operator, moves=moves, why=why)
 
 
 def swept(owners: Owners, slot_cpu: Floats, instances: int, gain_min: float) -> tuple[Owners, float]:
-    """Sweep as long as each lowers the deviation by ``gain_min`` of what it was at first; the owners then, and the deviation."""
+    """Sweep while each sweep lowers the deviation by ``gain_min`` of the first deviation. Returns the owners and the deviation then."""
     loads = loads_of(owners, slot_cpu, instances)
     at_first = deviation = float(loads.std())
     for _ in range(SWEEPS_MAX):

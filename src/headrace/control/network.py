@@ -1,7 +1,7 @@
-"""What placement and load shedding decide about: queries as graphs of operators, the nodes that run them, and who runs what.
+"""The model for placement and load shedding: a query as a graph of operators, the nodes, and the placement of operators on nodes.
 
-The load model is linear, as in Borealis: a tuple costs an operator `cost` seconds of CPU and makes `selectivity` tuples, whichever of its
-inputs it came from. Rates and loads are then linear in the rates of the sources, and all questions are about a few matrices:
+The load model is linear, as in Borealis: a tuple costs an operator `cost` seconds of CPU and makes `selectivity` tuples, from whichever
+input it comes. So rates and loads are linear in the rates of the sources, and a few matrices describe them:
 
     source a --> [cost 1, selectivity 0.5] --> [cost 4] --> output         arrivals per tuple of a: 1, 0.5
                                                                            load per tuple of a:     1, 2
@@ -23,20 +23,20 @@ from headrace.errors import QueryError
 from headrace.ids import OperatorId
 
 NodeId = NewType("NodeId", str)
-"""A machine, or an executor: what has a capacity of its own and fails as a whole."""
+"""A machine or an executor. It has a capacity of its own and fails as a whole."""
 
 StreamId = NewType("StreamId", str)
-"""A source, or the output of the operator of the same name."""
+"""A source, or the output of the operator with the same name."""
 
 Placement = Mapping[OperatorId, NodeId]
-"""Who runs what."""
+"""The node of each operator."""
 
 Matrix = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float64]
 
 
 def expect(ok: bool, where: str, wanted: str, found: object) -> None:
-    """Refuse what a user or a caller got wrong, naming it.
+    """Raise a QueryError that names a mistake of the user or the caller, unless ``ok``.
 
     >>> expect(False, "Node 'a'", "a capacity above 0", -1)
     Traceback (most recent call last):
@@ -49,23 +49,27 @@ def expect(ok: bool, where: str, wanted: str, found: object) -> None:
 
 @dataclass(frozen=True)
 class Node:
+    """A machine or an executor that runs operators."""
+
     name: NodeId
     capacity: float = 1.0
     """CPU seconds per second."""
     zone: str = ""
-    """What fails together with it: a rack, a host. Without one a node is a zone of its own."""
+    """Its fault zone, such as a rack or a host: nodes of one zone may fail together. A node without one is a zone of its own."""
 
     def __post_init__(self) -> None:
         expect(0 < self.capacity < math.inf, f"Node {self.name!r}", "a capacity above 0", self.capacity)
 
     @property
     def fault_zone(self) -> str:
-        # A name never equals a zone, so that a node without a zone shares none by accident.
+        # With a prefix, so that the name of a node without a zone never equals a zone.
         return f"zone {self.zone}" if self.zone else f"node {self.name}"
 
 
 @dataclass(frozen=True)
 class Operator:
+    """An operator of the load model."""
+
     name: OperatorId
     inputs: tuple[StreamId, ...]
     cost: float = 1.0
@@ -73,7 +77,7 @@ class Operator:
     selectivity: float = 1.0
     """Tuples out per tuple in."""
     weight: float = 1.0
-    """What a tuple of its output is worth; it counts only where nobody consumes the output, that is at the end of a query."""
+    """The worth of a tuple of its output. Only outputs that no operator reads count: the results of the query."""
 
     def __post_init__(self) -> None:
         where = f"Operator {self.name!r}"
@@ -87,7 +91,7 @@ class Operator:
 
 
 class Arc(NamedTuple):
-    """A stream on its way into one of its consumers: the place where tuples can be dropped."""
+    """The connection from a stream to one operator that reads it. Tuples can be dropped there."""
 
     stream: StreamId
     operator: OperatorId
@@ -95,7 +99,7 @@ class Arc(NamedTuple):
 
 @dataclass(frozen=True)
 class Query:
-    """A graph of operators without circles; several queries that run together are one graph with several ends."""
+    """A graph of operators without cycles. Several queries that run together are one graph with several ends."""
 
     sources: tuple[StreamId, ...]
     operators: tuple[Operator, ...]
@@ -110,22 +114,23 @@ class Query:
         try:
             tuple(graphlib.TopologicalSorter(graph).static_order())
         except graphlib.CycleError as error:
-            raise QueryError(where="Query", wanted="operators without a circle", found=" -> ".join(error.args[1])) from None
+            raise QueryError(where="Query", wanted="operators without a cycle", found=" -> ".join(error.args[1])) from None
 
     @cached_property
     def downstream(self) -> tuple[Operator, ...]:
-        """The operators, each after those that feed it."""
+        """The operators, each after those that it reads."""
         by_name = {each.name: each for each in self.operators}
         graph = {each.name: [name for name in each.inputs if name not in self.sources] for each in self.operators}
         return tuple(by_name[OperatorId(name)] for name in graphlib.TopologicalSorter(graph).static_order())
 
     @cached_property
     def arcs(self) -> tuple[Arc, ...]:
-        """In order of the operators downstream."""
+        """All arcs, in the order of `downstream`."""
         return tuple(Arc(stream, each.name) for each in self.downstream for stream in each.inputs)
 
     @cached_property
     def consumers(self) -> Mapping[StreamId, tuple[Arc, ...]]:
+        """The arcs that leave each stream."""
         found: dict[StreamId, tuple[Arc, ...]] = dict.fromkeys([*self.sources, *(each.output for each in self.operators)], ())
         for arc in self.arcs:
             found[arc.stream] += (arc,)
@@ -138,7 +143,7 @@ class Query:
 
     @cached_property
     def arrivals(self) -> Matrix:
-        """Tuples that arrive at each operator (row, in the given order) per tuple of each source (column), when nothing is dropped.
+        """Tuples that arrive at each operator (row, in the given order) per tuple of each source (column), if none are dropped.
 
         >>> chain = Query(("a",), (Operator("f", ("a",), selectivity=0.5), Operator("g", ("f",), cost=4)))
         >>> chain.arrivals.tolist(), chain.loads.tolist()
@@ -160,7 +165,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A query on nodes."""
+    """A query whose operators are placed on nodes."""
 
     query: Query
     nodes: tuple[Node, ...]
@@ -175,12 +180,12 @@ class Deployment:
 
     @cached_property
     def loads(self) -> Matrix:
-        """CPU seconds of each node (row) per tuple of each source (column), when nothing is dropped."""
+        """CPU seconds of each node (row) per tuple of each source (column), if no tuples are dropped."""
         at = owners(self.placement, (each.name for each in self.query.operators), self.nodes)
         return node_sums(self.query.loads, at, len(self.nodes))
 
     def feasible(self, rates: Sequence[float] | Vector) -> bool:
-        """Whether no node is overloaded at these rates of the sources.
+        """True if no node is overloaded at these rates of the sources.
 
         >>> one = Deployment(Query(("a",), (Operator("f", ("a",), cost=2),)), (Node("n"),), {"f": "n"})
         >>> one.feasible([0.5]), one.feasible([0.6])
@@ -190,11 +195,13 @@ class Deployment:
 
 
 def check_nodes(nodes: Sequence[Node]) -> None:
+    """Refuse an empty list of nodes, or two with one name."""
     names = [node.name for node in nodes]
     expect(len(set(names)) == len(names) > 0, "nodes", "one or more, every name once", names)
 
 
 def check_placement(placement: Placement, operators: Iterable[OperatorId], nodes: Sequence[Node]) -> None:
+    """Refuse a placement that lacks an operator or names an unknown node."""
     check_nodes(nodes)
     missing = [name for name in operators if name not in placement]
     expect(not missing, "placement", "a node for every operator", f"none for {missing}")
@@ -209,7 +216,7 @@ def owners(placement: Placement, operators: Iterable[OperatorId], nodes: Sequenc
 
 
 def node_sums(values: Matrix, at: npt.NDArray[np.int64], nodes: int) -> Matrix:
-    """Rows of operators added up per node."""
+    """The sum of the operators' rows for each node. `at` is the node of each operator."""
     sums = np.zeros((nodes, values.shape[1]))
     np.add.at(sums, at, values)
     return sums

@@ -1,7 +1,7 @@
-"""What policies see: per operator one array per quantity, an entry for each instance or slot.
+"""What policies see: for each operator one array per quantity, with an entry for each instance or slot.
 
-Arrays rather than an object per instance, so that a decision over a thousand instances costs a few numpy calls. Instances are numbered
-0, 1, ... as in `headrace.state.routing`, and a slot's owner is such a number. Time is a number of seconds, from any beginning.
+There are arrays instead of an object per instance, so that a decision about a thousand instances takes a few numpy calls. Instances are
+numbered 0, 1, ... as in `headrace.state.routing`, and the owner of a slot is such a number. Times are seconds since any fixed moment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.ids import SLOTS, OperatorId
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Owners = npt.NDArray[np.int64]
-"""Slot to instance, as `Routing.table` gives it."""
+"""The owner of each slot, as from `Routing.table`."""
 
 
 def _unknown() -> Floats:
@@ -29,33 +29,34 @@ def _unknown() -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class OperatorLoad:
-    """One operator during the last reporting period. A quantity left out is 0 everywhere."""
+    """One operator during the last reporting period. A quantity that is left out is 0 everywhere."""
 
     operator: OperatorId
     cpu: Floats
-    """Per instance: the share of its CPU time slice that it used, 0 to 1; more where it is known that it would have used more."""
+    """Per instance: utilisation, the share of its time slice that it used. Above 1 if it would have needed more than there was."""
     owners: Owners
     rows_per_slot: Floats = field(default_factory=_unknown)
-    """Rows that arrived per second and slot."""
+    """Per slot: rows that arrived per second."""
     rows_in_per_s: Floats = field(default_factory=_unknown)
-    """Per instance: rows processed, which are fewer than arrived where the instance is overloaded."""
+    """Per instance: rows processed per second; fewer than arrived if the instance is overloaded."""
     rows_out_per_s: Floats = field(default_factory=_unknown)
     queue_rows: Floats = field(default_factory=_unknown)
-    """Per instance: rows that wait."""
+    """Per instance: rows that wait to be processed."""
     state_bytes: Floats = field(default_factory=_unknown)
     hosts: tuple[str, ...] = ()
-    """Per instance: the executor it lives on."""
+    """Per instance: the executor it runs on."""
     zones: tuple[str, ...] = ()
-    """Per instance: what fails together with its host."""
+    """Per instance: its fault zone. Hosts of one zone may fail together."""
 
     def __post_init__(self) -> None:
         instances = len(self.cpu)
-        require(instances > 0, f"operator {self.operator} has an instance")
+        require(instances > 0, f"operator {self.operator} has at least one instance")
         for name in ("cpu", "rows_in_per_s", "rows_out_per_s", "queue_rows", "state_bytes"):
             self._freeze(name, instances)
         self._freeze("rows_per_slot", SLOTS)
         owners = np.asarray(self.owners, dtype=np.int64)
-        require(len(owners) == SLOTS and owners.min() >= 0 and owners.max() < instances, f"every slot has an owner of 0 to {instances - 1}")
+        known = len(owners) == SLOTS and owners.min() >= 0 and owners.max() < instances
+        require(known, f"every slot has an owner from 0 to {instances - 1}")
         object.__setattr__(self, "owners", _read_only(owners))
         for name in ("hosts", "zones"):
             each = getattr(self, name) or ("",) * instances
@@ -67,7 +68,7 @@ class OperatorLoad:
         return len(self.cpu)
 
     def slot_cpu(self) -> Floats:
-        """The CPU that each slot costs: that of its owner, in proportion to rows; evenly where no rows were counted.
+        """The CPU that each slot costs: a share of its owner's CPU in proportion to rows, or an even share if no rows were counted.
 
         >>> load = OperatorLoad(OperatorId("sum"), np.array([0.8, 0.2]), np.arange(SLOTS) % 2, np.arange(SLOTS) % 4 + 1.0)
         >>> (load.slot_cpu()[:4] * 1024).round(3).tolist()
@@ -78,13 +79,13 @@ class OperatorLoad:
         rows = self.rows_per_slot
         of_owner = self.per_instance(rows)
         slots = np.bincount(self.owners, minlength=self.instances)
-        # An instance without rows still costs something, such as timers; its slots share that.
+        # An instance without rows still costs something, such as timers. Its slots share that evenly.
         weight = np.where(of_owner[self.owners] > 0, rows, 1.0)
         total = np.where(of_owner > 0, of_owner, np.maximum(slots, 1))
         return weight * (self.cpu / total)[self.owners]
 
     def per_instance(self, per_slot: Floats) -> Floats:
-        """Each instance's part of a quantity given per slot."""
+        """The sum of a per-slot quantity over the slots of each instance."""
         return loads_of(self.owners, per_slot, self.instances)
 
     def _freeze(self, name: str, entries: int) -> None:
@@ -97,24 +98,24 @@ class OperatorLoad:
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """A query during the last reporting period."""
+    """All operators of a query during the last reporting period."""
 
     at_s: float
     operators: tuple[OperatorLoad, ...]
     inputs: Mapping[OperatorId, tuple[OperatorId, ...]] = field(default_factory=dict)
-    """Per operator: those whose output it reads. A name that is no operator here is a source."""
+    """Per operator: the operators and sources that it reads. A name that is no operator here is a source."""
     source_rows_per_s: Mapping[OperatorId, float] = field(default_factory=dict)
-    """What the sources offer, whether or not the query keeps up."""
+    """Per source: rows that it offers per second, even if the query cannot keep up."""
 
     def __post_init__(self) -> None:
         names = [load.operator for load in self.operators]
-        require(len(set(names)) == len(names), f"operators have names of their own, unlike {names}")
+        require(len(set(names)) == len(names), f"operators have distinct names; found {names}")
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
         object.__setattr__(self, "source_rows_per_s", MappingProxyType(dict(self.source_rows_per_s)))
 
 
 def loads_of(owners: Owners, per_slot: Floats, instances: int) -> Floats:
-    """What belongs to each instance of a quantity given per slot.
+    """The sum of a per-slot quantity over the slots of each instance.
 
     >>> loads_of(np.array([0, 2, 2]), np.array([1.0, 2.0, 3.0]), 4).tolist()
     [1.0, 0.0, 5.0, 0.0]
@@ -123,7 +124,7 @@ def loads_of(owners: Owners, per_slot: Floats, instances: int) -> Floats:
 
 
 def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A view, so that the caller's own array stays as it was."""
+    """A read-only view. The caller's own array stays writeable."""
     view = values.view()
     view.flags.writeable = False
     return view

@@ -1,27 +1,27 @@
-"""From what batches did to what policies see: the utilisation of instances that only work when a batch comes.
+"""Turns the reports of micro-batches into observations: the utilisation of instances that only work while a batch runs.
 
-An instance is *busy* while its task runs: from its first row to its report. That is wall-clock time, in which the task holds a core: work
-of the JVM for it and waiting for the disk count, as they keep the core from others; CPU time of the task's Python process would miss both.
+An instance is *busy* while its task runs, from its first row to its report. This is wall-clock time, in which the task holds a core. It
+includes the JVM's work for the task and waiting for the disk; the CPU time of the task's Python process would miss both.
 
-The time that was *available* to it is the time in which its rows came: from the beginning of a batch to the beginning of the next,
-for a batch takes what has come since the one before was cut. Over the batches of a period:
+The time *available* to an instance is the time in which its rows arrived: from the beginning of a batch to the beginning of the next,
+because a batch takes the rows that arrived since the one before. Over the batches of a period:
 
     utilisation = busy / available
 
-This is what the instance would need, by what it has: 1 is the most that can be kept up, and an overload shows as what it is. Twice the rows
-that can be processed make batches double from one to the next, and utilisation 2 from the first of them on; the share of the running time
-would creep up to 1 over ever longer batches. While a query catches up, its batches are busy with rows that came over a longer time, and
-utilisation is as low as it will be.
+Utilisation compares what the instance needs with what it has. 1 is the most that can be sustained. With twice the rows that can be
+processed, each batch takes twice as long as the one before, and utilisation is 2 from the first of them on. The share of the running time
+would only creep up to 1. While a query catches up, batches are busy with rows that arrived over a longer time, so utilisation is already
+as low as it will be.
 
-- With a trigger the pause until the next batch is idle time, and counts as available.
-- Without one a batch follows a batch, and the query is never idle, however light its load. Spark's own two rates, rows per second that came
-  in and that were processed, are then equal, and say nothing. Instances do: what a batch spends on planning, committing and delivering is
-  time in which they wait, and as batches grow with the load that time becomes a smaller part of all. At the rate that instances cannot
-  exceed, their utilisation is 1; near it batches get long, which is what a target below 1 is for.
-- A source that is given to batches in portions (``maxFilesPerTrigger``) breaks that: batches cannot grow. Where a batch leaves rows that
-  had come before the batch began, only the busiest instance's own time, and pauses for a trigger, were available.
+- With a trigger, the pause until the next batch counts as available.
+- Without a trigger, batches follow one another, and the query is never idle. Spark's two rates, rows per second in and processed, are then
+  equal at any load. Instances still show the load: they wait while a batch is planned, committed and delivered, and as batches grow with
+  the load, that becomes a smaller part of the time. At the highest rate that instances can sustain, utilisation is 1. Batches get long
+  near it, which is why targets are below 1.
+- With limited batches (``maxFilesPerTrigger``), batches cannot grow. If a batch leaves rows that had arrived before it began, only the busy
+  time of the busiest instance and pauses for a trigger count as available.
 
-A query that has no rows to process has no batches either; it is observed all the same, as idle.
+A query without rows has no batches. It is observed as idle.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from headrace.ids import SLOTS, OperatorId
 from headrace.state.routing import Routing
 
 UTILISATION_MAX = 4.0
-"""More is not believed: a single batch that was held up for seconds must not multiply instances."""
+"""Higher utilisations are cut to this, so that a single batch that was delayed for seconds does not multiply instances."""
 DRAIN_S = 30.0
-"""Rows that were left behind are to be worked off within so many seconds."""
+"""Rows that were left behind should be processed within this many seconds."""
 ON_TIME = 1.1
-"""A batch that begins within this many trigger intervals after the one before has waited for its trigger."""
+"""A batch has waited for its trigger if it begins within this many trigger intervals after the one before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class OperatorBatch:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a batch did, from the progress that Headrace reports of it."""
+    """One batch, as reported in the progress."""
 
     version: int
     begin_s: float
@@ -70,11 +70,11 @@ class Batch:
     operators: tuple[OperatorBatch, ...]
     inputs: Mapping[OperatorId, tuple[OperatorId, ...]]
     rows_left: float = 0.0
-    """Rows that waited before the batch began, and that it did not take; 0 also where nobody can tell."""
+    """Rows that were waiting before the batch began and that it did not take; 0 if unknown."""
     trigger_s: float = 0.0
-    """The interval at which batches are to begin; 0: one after the other."""
+    """The trigger interval; 0 if batches follow one another."""
     spark_s: tuple[float, float] | None = None
-    """When Spark began with the batch and was done with it, where its part of the progress is known: it works before and after ours."""
+    """When Spark began and ended its work on the batch, which includes ours; None if Spark's part of the progress is not known."""
 
     @property
     def epochs(self) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ class Batch:
 
     @classmethod
     def read(cls, headrace: Mapping[str, Any]) -> Batch:
-        """From ``progress["headrace"]``, as it is or as it comes back from JSON."""
+        """From ``progress["headrace"]``, as made or as read back from JSON."""
         about = headrace["observation"]
         operators = tuple(_operator(name, body, headrace["instances"]) for name, body in about["routing"].items())
         inputs = {OperatorId(name): tuple(map(OperatorId, each)) for name, each in about["inputs"].items()}
@@ -90,7 +90,7 @@ class Batch:
         return cls(headrace["version"], about["beginS"], about["endS"], operators, inputs, left, about["triggerS"])
 
     def resting(self, routing: Mapping[OperatorId, Routing]) -> Batch:
-        """The same moment, had the batch done nothing by this routing: what a query is that has been quiet since it was changed."""
+        """A batch without work, at the end of this one and with this routing. It stands for a query that was idle since its change."""
         operators = tuple(_operator(each.operator, routing[each.operator].to_json(), ()) for each in self.operators)
         return replace(self, begin_s=self.end_s, operators=operators, rows_left=0.0)
 
@@ -98,7 +98,7 @@ class Batch:
 def _operator(name: str, body: dict[str, Any], reports: Sequence[Mapping[str, Any]]) -> OperatorBatch:
     routing = Routing.from_json(body)
     count = routing.instances
-    # While windows are recreated their sides are tasks of their own, which are work of the old and of the new owner.
+    # During a window recreation each side has a task of its own. Its work counts for the old or the new owner.
     owner_of = [*range(count), *(side % count for each in routing.recreations for side in (each.old, each.new))]
     sums = {key: np.zeros(count) for key in ("wallSeconds", "rows", "rowsOut", "stateBytes")}
     per_slot, hosts = np.zeros(SLOTS), [""] * count
@@ -116,9 +116,9 @@ def _operator(name: str, body: dict[str, Any], reports: Sequence[Mapping[str, An
 
 
 def observe(batches: Sequence[Batch], at_s: float, period_s: float) -> Observation | None:
-    """What the batches say at a moment; None as long as there were too few of them since the start or since the last change.
+    """The observation at a moment; None if there were too few batches since the start or since the last change.
 
-    The first batch by a routing only tells when the others began: it compiles code, starts workers or fetches state.
+    The first batch with a routing is not measured, because it compiles code, starts workers or fetches state.
     """
     found = _window(batches, at_s, period_s)
     if found is None:
@@ -129,7 +129,7 @@ def observe(batches: Sequence[Batch], at_s: float, period_s: float) -> Observati
     left = window[-1].rows_left if window else 0.0
     paused_s = _paused_s(before, window) if left > 0 else None
     loads = tuple(_load(at, last, window, span_s, paused_s) for at in range(len(last.operators)))
-    # Sources offer what was taken, and what was left behind meanwhile or before.
+    # Sources offer the rows that were taken, and those that were left behind.
     taken = _rows_from_outside(window)
     more = left - window[0].rows_left + left * span_s / DRAIN_S if window else 0.0
     inputs, sources = _sources(loads, last.inputs, max(0.0, 1 + more / taken) if taken else 1.0)
@@ -137,7 +137,7 @@ def observe(batches: Sequence[Batch], at_s: float, period_s: float) -> Observati
 
 
 def _window(batches: Sequence[Batch], at_s: float, period_s: float) -> tuple[Batch, Sequence[Batch]] | None:
-    """The batches to look at, as few as make up the period, and the one before them; all by one routing."""
+    """The fewest last batches that cover the period, and the one before them. All have the same routing; None if there are too few."""
     for first in range(len(batches), 0, -1):
         before = batches[first - 1]
         if before.epochs != batches[-1].epochs:
@@ -177,20 +177,20 @@ def _load(at: int, last: Batch, window: Sequence[Batch], span_s: float, paused_s
 
 
 def _rows_from_outside(window: Sequence[Batch]) -> float:
-    """Rows of the operator that read most of the sources' rows."""
+    """Rows that were read from sources: those of the operator that read the most."""
     readers = {name for batch in window for name, each in batch.inputs.items() if any(OUTSIDE in source for source in each)}
     totals = [sum(float(one.rows.sum()) for batch in window for one in batch.operators if one.operator == name) for name in readers]
     return max(totals, default=0.0)
 
 
 OUTSIDE = "sources of "
-"""All that an operator reads from sources counts as one source of its own, for reports do not tell sources apart."""
+"""Prefix of a source's name. All sources of an operator count as one, because reports do not distinguish them."""
 
 
 def _sources(
     loads: tuple[OperatorLoad, ...], inputs: Mapping[OperatorId, tuple[OperatorId, ...]], wanted: float
 ) -> tuple[dict[OperatorId, tuple[OperatorId, ...]], dict[OperatorId, float]]:
-    """Who reads whom, and what sources offer: what was taken from them, and more where rows are left behind."""
+    """The inputs of each operator, and the rows per second of each source: the rows taken, times ``wanted``."""
     of = {load.operator: load for load in loads}
     found = {load.operator: inputs.get(load.operator, (OperatorId(OUTSIDE + load.operator),)) for load in loads}
     rates: dict[OperatorId, float] = {}

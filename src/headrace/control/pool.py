@@ -1,12 +1,12 @@
-"""SEEP's pool of ready machines (5.2), here executors: started ahead of need, since a start takes longer than an overload may last.
+"""SEEP's pool of ready machines (5.2), here executors. They are started before they are needed, because a start takes too long.
 
-    p = a few for failures + the most that were taken within any one start time, lately
+    p = a few for failures + the most that were taken within one start time, lately
 
-What is taken while an executor starts has to be there already, and so the second part is exactly what a growing query needs: the pool is
-large while the query scales out fast. When the last minute's requests were few, it shrinks to what failures need.
+Executors that are taken while another one starts must be ready already. So the second part is what a growing query needs: the pool is
+large while the query scales out fast, and shrinks to what failures need when the last minute had few requests.
 
-Where this departs from the paper: it gives the two observations (one or two for failures; larger while scaling out, smaller after), but
-uses a constant p in its experiments. The formula is ours. With nothing taken p stays the same, so a steady load comes to rest.
+Differences from the paper: it says that one or two machines suffice for failures, and that the pool should be larger while the query
+scales out. Its experiments use a constant p. The formula is ours. If nothing is taken, p does not change, so a steady load comes to rest.
 """
 
 from __future__ import annotations
@@ -21,35 +21,39 @@ from headrace.errors import require
 
 @dataclass(frozen=True)
 class PoolObservation:
+    """The executors of a query at one moment."""
+
     at_s: float
     working: int
     """Executors that have instances."""
     ready: int
-    """Executors that wait to be taken."""
+    """Executors in the pool: started, but without instances."""
     starting: int = 0
-    """Executors that were requested and are not there yet."""
+    """Executors that were requested and have not started yet."""
     taken: int = 0
-    """How many were taken from the pool since the last observation, for more instances or in place of failed ones."""
+    """Executors taken from the pool since the last observation, for more instances or to replace failed ones."""
     waiting: int = 0
-    """How many are asked for that the pool does not have; they come on top of what shall be ready."""
+    """Executors that the query needs now and that the pool does not have. They are requested in addition to the pool."""
 
     def __post_init__(self) -> None:
         counts = (self.working, self.ready, self.starting, self.taken, self.waiting)
-        require(min(counts) >= 0, f"numbers of executors are not negative, unlike {counts}")
+        require(min(counts) >= 0, f"numbers of executors are not negative; found {counts}")
 
 
 @dataclass(frozen=True)
 class PoolConfig:
+    """Settings of the pool."""
+
     for_failures: int = 2
-    """One or two suffice for failures as they happen, says the paper; the second covers a failure while the first is being replaced."""
+    """Ready executors for failures. The paper suggests one or two; the second covers a failure while the first is being replaced."""
     ready_max: int = 16
-    """Ready executors cost as much as working ones."""
+    """The most ready executors: they cost as much as working ones."""
     start_s: float = 5.0
-    """How long an executor takes to start; a JVM takes about that on a laptop. Set it to minutes where machines must be booted."""
+    """How long an executor takes to start, about what a JVM takes on a laptop. Set it to minutes if machines must be booted."""
     window_s: float = 60.0
-    """For how long a burst of requests is remembered. Twelve start times: a ramp with a step a minute keeps its pool."""
+    """How long a burst of requests is remembered: twelve start times, so a load that grows once a minute keeps its pool."""
     total_max: int = 1_000_000
-    """Executors in all, working and ready."""
+    """The most executors in all, working and ready."""
 
     def __post_init__(self) -> None:
         between("pool", "for_failures", self.for_failures, 0)
@@ -61,30 +65,30 @@ class PoolConfig:
 
 @dataclass(frozen=True)
 class PoolMemory:
+    """What the policy remembers from one observation to the next."""
+
     taken: tuple[tuple[float, int], ...] = ()
-    """When how many were taken, oldest first, as far back as the window goes."""
+    """Moments and numbers of executors that were taken within the window, oldest first."""
 
 
 def decide(observation: PoolObservation, config: PoolConfig, memory: PoolMemory) -> tuple[tuple[Decision, ...], PoolMemory]:
-    """Refill or shrink the pool.
+    """Request executors if the pool is too small, release some if it is too large.
 
     >>> growing = PoolObservation(at_s=10.0, working=6, ready=0, taken=4)
     >>> (decision,), memory = decide(growing, PoolConfig(), PoolMemory())
     >>> decision
-    RequestExecutors(why='6 ready executors wanted, for 4 were taken within 5 s and 2 are for failures; there are 0, and 0 start', total=12)
+    RequestExecutors(why='Ready executors needed: 6 (4 taken within 5 s + 2 for failures); 0 ready, 0 starting', total=12)
     >>> (later,), memory = decide(PoolObservation(at_s=80.0, working=6, ready=6), PoolConfig(), memory)
     >>> later
-    ReleaseExecutors(why='2 ready executors wanted, for 0 were taken within 5 s and 2 are for failures; there are 6, and 0 start', count=4)
+    ReleaseExecutors(why='Ready executors needed: 2 (0 taken within 5 s + 2 for failures); 6 ready, 0 starting', count=4)
     """
     memory = _remembered(observation, config, memory)
     burst = burst_max(memory.taken, config.start_s)
     room = max(0, config.total_max - observation.working)
     wanted = min(min(config.for_failures + burst, config.ready_max) + observation.waiting, room)
-    waiting = f", {observation.waiting} are waited for" if observation.waiting else ""
-    why = (
-        f"{wanted} ready executors wanted, for {burst} were taken within {config.start_s:g} s{waiting} and {config.for_failures} are for "
-        f"failures; there are {observation.ready}, and {observation.starting} start"
-    )
+    waiting = f" + {observation.waiting} missing now" if observation.waiting else ""
+    parts = f"{burst} taken within {config.start_s:g} s + {config.for_failures} for failures{waiting}"
+    why = f"Ready executors needed: {wanted} ({parts}); {observation.ready} ready, {observation.starting} starting"
     if observation.ready + observation.starting < wanted:
         return (RequestExecutors(total=observation.working + wanted, why=why),), memory
     if observation.ready > wanted:
@@ -93,7 +97,7 @@ def decide(observation: PoolObservation, config: PoolConfig, memory: PoolMemory)
 
 
 def burst_max(taken: tuple[tuple[float, int], ...], span_s: float) -> int:
-    """The most that were taken within any span of time of this length.
+    """The most executors that were taken within any time span of this length.
 
     >>> burst_max(((0.0, 1), (4.0, 2), (6.0, 2), (20.0, 3)), 5.0)
     4

@@ -1,19 +1,19 @@
-"""Rate-based scaling, as in DS2: the parallelism of every operator in one step, from what instances can do and not from how busy they are.
+"""Rate-based scaling, as in DS2: the parallelism of every operator in one step, from the rows that an instance can process.
 
-An instance that processed 600 rows a second while it was busy half of the time can process 1,200: its *true rate*. It shows whether or not
-the instance is held back by slower ones behind or before it, so the needs of all operators follow at once, from the sources on:
+An instance that processed 600 rows/s while it was busy half of the time can process 1,200 rows/s: its *true rate*. It can be measured
+even while slower operators before or behind it hold the instance back. So the needs of all operators follow at once, from the sources on:
 
-    rows wanted of an operator  = sum over its inputs of what they put out when nothing holds them back
-    rows it then puts out       = rows wanted * selectivity, rows out per row in
-    instances                   = ceil(rows wanted / (true rate * target))
+    input of an operator   = sum of the outputs of its inputs, if nothing held them back
+    output of an operator  = input * selectivity (rows out per row in)
+    instances              = ceil(input / (true rate * target))
 
-None of the five papers has this; it stands beside their policies. Where it departs from DS2 (Kalavri et al., OSDI 2018, section 3):
-- The rate of an operator is all its rows by all its busy time, where DS2 averages the rates of instances: a nearly idle instance has a
-  rate that is mostly noise.
-- DS2 aims at instances that are always busy. ``target`` leaves room, as queues grow without bound near 1.
-- Instances are only given up when ``slack`` more rows would fit too; else a load that lies just at the edge would swing between
-  two sizes with the noise of measurement. Within the slack nothing changes, so a steady load comes to rest after one step.
-- Busy time is CPU time. Skew is not seen, as in DS2: a load balancer has to go with it.
+None of the five papers has this policy. Differences from DS2 (Kalavri et al., OSDI 2018, section 3):
+- The true rate of an operator is all its rows divided by all its busy time. DS2 averages the rates of instances, but the rate of a nearly
+  idle instance is mostly noise.
+- DS2 aims at instances that are always busy. ``target`` leaves room, because queues grow without bound near 1.
+- An operator scales in only if ``slack`` more rows would still fit. Otherwise a load at the edge would swing between two sizes with the
+  noise of measurement. Within the slack nothing changes, so a steady load comes to rest after one step.
+- Busy time is CPU time. Like DS2, the policy does not see skew; a load balancer must handle that.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import numpy.typing as npt
 from headrace.control.checks import ascending, between
 from headrace.control.decisions import Decision, Nothing, Rescale, ScaleIn, ScaleOut
 from headrace.control.observation import Floats, Observation, OperatorLoad
+from headrace.control.wording import limit, size_change
 from headrace.errors import QueryError, require
 from headrace.ids import SLOTS, OperatorId
 
@@ -36,10 +37,12 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RatesConfig:
+    """Settings of the policy. DS2 has neither of the two."""
+
     target: float = 0.8
-    """How busy an instance shall be. At 0.8 a queue is four rows long on average (M/M/1), at 0.9 nine."""
+    """The utilisation that instances should have. At 0.8 a queue is four rows long on average (M/M/1), at 0.9 nine."""
     slack: float = 0.1
-    """How much more input has to fit into fewer instances before the others are given up."""
+    """Scale in only if this share of additional input would still fit."""
     instances_min: int = 1
     instances_max: int = SLOTS
 
@@ -53,18 +56,19 @@ class RatesConfig:
 
 @dataclass(frozen=True, eq=False)
 class Capabilities:
-    """What operators can do, whatever they were asked to do; an entry for each of them."""
+    """What each operator is able to process, independent of its input. Arrays have an entry per operator."""
 
     rows_per_s: Floats
     """The true rate of one instance; 0 if it is not known."""
     selectivity: Floats
-    """Rows out per row in; 1 as long as no row came in."""
+    """Rows out per row in; 1 until the first row has arrived."""
 
 
 def decide(observation: Observation, config: RatesConfig) -> tuple[Decision, ...]:
-    """The parallelism of every operator.
+    """Decide the parallelism of every operator.
 
-    A count behind a split into words; a split takes 1 ms a line, a count 0.1 ms a word. Backpressure hides that 1,000 lines a second wait:
+    Example: lines are split into words (1 ms per line), and words are counted (0.1 ms per word). Because of backpressure only 500 of
+    1,000 lines/s are processed:
 
     >>> of = lambda *values: np.array(values)
     >>> slots = np.zeros(SLOTS, dtype=np.int64)
@@ -73,8 +77,8 @@ def decide(observation: Observation, config: RatesConfig) -> tuple[Decision, ...
     >>> graph = {"split": ("lines",), "count": ("split",)}
     >>> for decision in decide(Observation(0.0, (split, count), graph, {"lines": 1000.0}), RatesConfig()):
     ...     print(decision.operator, decision.instances, decision.why, sep=": ")
-    split: 2: 1000 rows/s wanted, 1000 rows/s per instance at most: 1.25 instances at 0.8 busy
-    count: 3: 20000 rows/s wanted, 10000 rows/s per instance at most: 2.50 instances at 0.8 busy
+    split: 2: Input 1,000 rows/s, capacity 1,000 rows/s per instance: 1.25 instances needed at 80% utilisation; scale out 1 → 2
+    count: 3: Input 20,000 rows/s, capacity 10,000 rows/s per instance: 2.50 instances needed at 80% utilisation; scale out 1 → 3
     """
     loads = observation.operators
     able = capabilities(loads)
@@ -88,7 +92,7 @@ def decide(observation: Observation, config: RatesConfig) -> tuple[Decision, ...
 
 
 def capabilities(loads: Sequence[OperatorLoad]) -> Capabilities:
-    """Every operator's true rate and selectivity."""
+    """The true rate and the selectivity of every operator."""
     rows = _totals([load.rows_in_per_s for load in loads])
     busy = _totals([load.cpu for load in loads])
     rows_out = _totals([load.rows_out_per_s for load in loads])
@@ -98,7 +102,7 @@ def capabilities(loads: Sequence[OperatorLoad]) -> Capabilities:
 
 
 def _totals(per_instance: list[Floats]) -> Floats:
-    """The sum of each array, all at once: there may be a thousand small ones."""
+    """The sum of each array, in one numpy call, because there may be a thousand small arrays."""
     if not per_instance:
         return np.zeros(0)
     firsts = np.cumsum([0, *map(len, per_instance[:-1])])
@@ -106,14 +110,14 @@ def _totals(per_instance: list[Floats]) -> Floats:
 
 
 def rows_wanted(observation: Observation, able: Capabilities) -> Floats:
-    """Rows per second that would reach each operator if all had enough instances."""
+    """Rows per second that would reach each operator if all operators had enough instances."""
     wanted: dict[OperatorId, float] = {}
     puts_out = dict(observation.source_rows_per_s)
     selectivity = dict(zip((load.operator for load in observation.operators), able.selectivity.tolist(), strict=True))
     inputs = observation.inputs
     for name in _from_the_sources_on(observation):
         if name not in selectivity:
-            require(name in puts_out, f"{name} is an operator, or a source with a rate")
+            require(name in puts_out, f"{name} is an operator or a source with a known rate")
             continue
         require(bool(inputs.get(name)), f"operator {name} has an input")
         wanted[name] = sum([puts_out[each] for each in inputs[name]])
@@ -122,7 +126,7 @@ def rows_wanted(observation: Observation, able: Capabilities) -> Floats:
 
 
 def _from_the_sources_on(observation: Observation) -> Iterable[OperatorId]:
-    """All names, each after its inputs. Most queries list their operators so already, and looking is quicker than sorting."""
+    """All names, each after its inputs. Most queries list their operators in this order already, and checking is faster than sorting."""
     graph = {load.operator: observation.inputs.get(load.operator, ()) for load in observation.operators}
     before = set(observation.source_rows_per_s) - set(graph)
     for name, inputs in graph.items():
@@ -138,12 +142,12 @@ def _from_the_sources_on(observation: Observation) -> Iterable[OperatorId]:
 
 
 def instances_needed(instances: Counts, exact: Floats, config: RatesConfig) -> Counts:
-    """At least as many as needed; fewer than now only if there is slack.
+    """Whole numbers of instances: at least as many as needed, and fewer than now only if there is slack.
 
     >>> instances_needed(np.full(5, 4), np.array([4.1, 3.9, 2.9, 2.0, 0.0]), RatesConfig()).tolist()
     [5, 4, 4, 3, 1]
     """
-    # Rounded, since floating point makes a little more than a whole number of what is one.
+    # Rounded, because floating point may turn a whole number into slightly more.
     least, roomy = (np.ceil(each.round(9)) for each in (exact, exact * (1 + config.slack)))
     needed = np.maximum(least, np.minimum(instances, roomy))
     return needed.clip(config.instances_min, config.instances_max).astype(np.int64)
@@ -151,10 +155,12 @@ def instances_needed(instances: Counts, exact: Floats, config: RatesConfig) -> C
 
 def _decided(target: float, operator: OperatorId, now: int, needed: int, wanted: float, rate: float, exact: float) -> Decision:
     if not rate and wanted > 0:
-        return Nothing(operator=operator, why=f"{wanted:.0f} rows/s wanted, but none seen yet to know the rate of an instance by")
-    most = f"{rate:.0f} rows/s per instance at most" if rate else "no rows seen"
-    why = f"{wanted:.0f} rows/s wanted, {most}: {exact:.2f} instances at {target:g} busy"
+        return Nothing(operator=operator, why=f"Input {wanted:,.0f} rows/s, but the capacity of an instance is not known yet")
+    why = "No input"
+    if rate:
+        capacity = f"capacity {rate:,.0f} rows/s per instance"
+        why = f"Input {wanted:,.0f} rows/s, {capacity}: {exact:.2f} instances needed at {limit(target)} utilisation"
     if needed == now:
         return Nothing(operator=operator, why=why)
     kind: type[Rescale] = ScaleOut if needed > now else ScaleIn
-    return kind(operator=operator, instances=needed, why=why)
+    return kind(operator=operator, instances=needed, why=f"{why}; {size_change(now, needed)}")

@@ -1,25 +1,24 @@
-"""Resilient placement, ROD (Borealis 3.2): a static placement that bears as many combinations of input rates as it can.
+"""Resilient placement, ROD (Borealis 3.2): a static placement that can bear as many combinations of input rates as possible.
 
-A node's load is linear in the rates of the sources, so the rates it can bear lie below a plane, and the rates that all nodes can bear, the
-*feasible set*, below all planes. It is largest if all planes are the same, that is if every node has of every source's load its share by
-capacity: the *ideal*. In coordinates x_k = (load of source k) / (total capacity) the ideal is the simplex x >= 0, sum x <= 1, and
+A node's load is linear in the rates of the sources. So the rates that a node can bear lie below a plane, and the rates that all nodes can
+bear, the *feasible set*, lie below all planes. The set is largest if all planes are the same: every node has its share, by capacity, of
+every source's load. This is the *ideal*. In coordinates x_k = (load of source k) / (total capacity) it is x >= 0, sum x <= 1, and
 
     node i bears x  <=>  w_i . x <= 1       w_ik = (its share of the load of k) / (its share of the capacity)
 
-so w_ik = 1 everywhere is ideal, 1 / w_ik is where its plane cuts axis k, and 1 / |w_i| its distance from the origin.
+So w_ik = 1 everywhere is ideal, the plane of node i cuts axis k at 1 / w_ik, and its distance from the origin is 1 / |w_i|.
 
-Where it departs from the paper:
+Differences from the paper:
 
-- Operators are ordered by the norm of their load in these coordinates, so that the units of rates do not matter (the paper says "effect on
-  load").
-- Among class I nodes, where the paper picks at random or by "another orthogonal criterion", ours takes the one with the largest plane
-  distance, or with most neighbours in the query if asked to.
-- Among class II nodes the paper takes the one with the largest plane distance. That one may already cut an axis before the ideal, and
-  cuts it again, while another would have cut it for the first time and less. Ours takes the node that adds least to the squares of what
-  weights exceed 1 by, with a little of the squared length of w, so that planes count too. On random queries, on 4 to 10 nodes, the
-  feasible set was larger, or the same within 0.001 where operators are few: 0.93 against 0.87 of the ideal for 200 operators on 10 nodes.
-  `class_two="plane"` is the paper's.
-- MMAD and MMPD alone are offered for comparison. Sources that put no load on anything are no dimension of the feasible set.
+- Operators are ordered by the norm of their load in these coordinates, so that the units of rates do not matter. The paper says "effect on
+  load".
+- Among class I nodes the paper chooses at random or by "another orthogonal criterion". Here the node with the largest plane distance is
+  chosen, or, with `class_one="neighbours"`, the one with most neighbours of the operator in the query.
+- Among class II nodes the paper chooses the one with the largest plane distance. Its plane may already cut an axis below the ideal and
+  then cuts it even lower, while another node would cut it less. Here the node is chosen that adds least to the sum of
+  (w_ik - 1)^2 over all w_ik > 1, plus a little of |w_i|^2. On random queries on 4 to 10 nodes the feasible set was larger, or equal within
+  0.001 for few operators: 0.93 against 0.87 of the ideal for 200 operators on 10 nodes. `class_two="plane"` is the paper's choice.
+- The heuristics MMAD and MMPD can be used alone, for comparison. Sources without any load are no dimension of the feasible set.
 """
 
 from __future__ import annotations
@@ -34,22 +33,23 @@ from scipy.stats import qmc
 
 from headrace.control.network import Deployment, Matrix, Node, Placement, Query, Vector, check_nodes, expect
 
-# What counts as "not above 1" in sums of many shares.
+# Sums of many shares count as "not above 1" up to this rounding error.
 ROUNDING = 1e-9
 
-# How much a plane's distance counts beside its excess; from 0.01 to 0.03 the results are the same but for a hundredth.
+# The weight of a plane's distance compared with its excess. From 0.01 to 0.03 the results differ by a hundredth at most.
 LENGTH_WEIGHT = 0.02
 
 
 @dataclass(frozen=True)
 class ResilientConfig:
-    heuristic: Literal["rod", "mmad", "mmpd"] = "rod"
-    """Both heuristics by the classes of nodes; or only axis distances; or only plane distances."""
-    class_one: Literal["plane", "neighbours"] = "plane"
-    """Which node of class I: the one with the largest plane distance, or with most neighbours of the operator, for less traffic."""
+    """Settings of the placement."""
 
+    heuristic: Literal["rod", "mmad", "mmpd"] = "rod"
+    """``rod``: both heuristics, by the classes of nodes. ``mmad``: axis distances only. ``mmpd``: plane distances only."""
+    class_one: Literal["plane", "neighbours"] = "plane"
+    """The choice among class I nodes: the largest plane distance, or most neighbours of the operator, for less traffic."""
     class_two: Literal["excess", "plane"] = "excess"
-    """Which node of class II: the one that adds least to what exceeds the ideal, or the one with the largest plane distance."""
+    """The choice among class II nodes: the least added excess over the ideal, or the largest plane distance."""
 
     def __post_init__(self) -> None:
         where = "ResilientConfig"
@@ -59,7 +59,7 @@ class ResilientConfig:
 
 
 def place(query: Query, nodes: Sequence[Node], config: ResilientConfig | None = None) -> Placement:
-    """Each operator, the heaviest first, on the node where it costs least of the feasible set.
+    """Place each operator, the heaviest first, on the node where it reduces the feasible set least.
 
     >>> from headrace.control.network import Operator
     >>> chains = [Operator(name, (name[0],)) for name in ("a1", "a2", "b1", "b2")]
@@ -85,8 +85,8 @@ def place(query: Query, nodes: Sequence[Node], config: ResilientConfig | None = 
 
 
 def _chosen(before: Matrix, after: Matrix, near: Vector, config: ResilientConfig) -> int:
-    """The node for an operator, given the weights of each without and with it."""
-    # Plane distance: the shorter the vector, the farther the plane. Squares order the same way.
+    """The node for an operator, given the weights of each node without and with it."""
+    # Plane distance: the shorter the vector, the farther the plane. Squares give the same order.
     lengths = (after**2).sum(axis=1)
     if config.heuristic == "mmad":
         return int(np.lexsort((lengths, after.max(axis=1, initial=0.0)))[0])
@@ -100,13 +100,13 @@ def _chosen(before: Matrix, after: Matrix, near: Vector, config: ResilientConfig
 
 
 def _excess(weights: Matrix) -> Vector:
-    """Of each node, the squares of what its weights exceed the ideal by."""
+    """Per node: the sum of squares by which its weights exceed the ideal."""
     squares: Vector = (np.maximum(weights - 1, 0.0) ** 2).sum(axis=1)
     return squares
 
 
 def weights_of(deployment: Deployment) -> Matrix:
-    """w_ik of a placement: nodes by sources that have any load. All 1 is ideal.
+    """w_ik of a placement: a row per node, a column per source with any load. All 1 is ideal.
 
     >>> from headrace.control.network import Operator
     >>> two = Query(("a", "b"), (Operator("f", ("a",)), Operator("g", ("b",))))
@@ -119,13 +119,13 @@ def weights_of(deployment: Deployment) -> Matrix:
 
 
 def axis_distances(weights: Matrix) -> Vector:
-    """Per source, the nearest point where a node's plane cuts its axis; 1 is ideal."""
+    """Per source: the nearest point at which a node's plane cuts its axis. 1 is ideal."""
     distances: Vector = 1 / weights.max(axis=0)
     return distances
 
 
 def plane_distance(weights: Matrix) -> float:
-    """The distance from the origin of the nearest plane; 1 / sqrt(sources) is ideal, and without any load there is no plane."""
+    """The distance of the nearest plane from the origin; infinite without any load. 1 / sqrt(sources) is ideal."""
     longest = float(np.linalg.norm(weights, axis=1).max())
     return 1 / longest if longest else math.inf
 
@@ -154,7 +154,7 @@ def simplex_points(dimensions: int, samples_log2: int, seed: int) -> Matrix:
 
 
 def _shares(loads: Matrix) -> Matrix:
-    """Of every source that has any load: the share of each row."""
+    """The share of each row in the load of every source. Sources without load are left out."""
     totals = loads.sum(axis=0)
     shares: Matrix = loads[:, totals > 0] / totals[totals > 0]
     return shares

@@ -1,24 +1,24 @@
-"""Borealis' three tiers (2): local, neighbourhood and global optimisation, which work together.
+"""Borealis' three tiers (2): local, neighbourhood and global optimisers that work together.
 
-| tier          | sees                   | does                                        | looks every |
-| ------------- | ---------------------- | ------------------------------------------- | ----------- |
-| local         | one instance           | sheds load, where the query allows it       | 1 s         |
-| neighbourhood | the instances of a zone| moves slots within the zone                 | 5 s         |
-| global        | all instances          | rescales, moves slots across zones          | 30 s        |
+| tier          | sees                   | does                                        | runs every |
+| ------------- | ---------------------- | ------------------------------------------- | ---------- |
+| local         | one instance           | sheds load, where the query allows it       | 1 s        |
+| neighbourhood | the instances of a zone| moves slots within the zone                 | 5 s        |
+| global        | all instances          | rescales, moves slots across zones          | 30 s       |
 
-The rule, for each operator on its own:
-1. A tier looks when its own period has passed, or at once when the narrower tier has seen the same overload ``patience`` times in a row.
-   So a small trouble is mended close by and cheaply, and a large one does not wait for half a minute.
-2. When two tiers would act at one moment the wider one does, and the narrower ones do not: it sees all that they see, and what it changes
-   makes their remedy out of date.
-3. After slots have moved nobody acts for ``settle_s``: all reports still show what was before. Shedding is relief and no remedy, so
-   wider tiers need not wait for it; they are shown the load as it would be without.
+The rules, for each operator on its own:
+1. A tier runs when its period has passed. It also runs at once if the narrower tier has seen an overload ``patience`` times in a row. So
+   a small problem is solved locally and cheaply, and a large one does not wait for half a minute.
+2. If two tiers would act at the same moment, only the wider one acts. It sees all that the narrower ones see, and its change makes theirs
+   out of date.
+3. After slots have moved, no tier acts for ``settle_s``, because all reports still show the old routing. Wider tiers do not wait after
+   shedding, since it does not remove the overload; they are shown the load as it would be without shedding.
 
-Under a steady load each tier alone comes to rest, no two act at once, and none acts on reports from before the last act.
+Under a steady load each tier comes to rest, no two act at once, and none acts on reports from before the last change.
 
-Where this departs from the paper: it names the tiers, their optimisers and that they complement one another, but neither periods nor a
-rule between them; these are ours. Its local optimiser has further tactics (scheduling, changed operators), which Spark decides here. Its
-neighbourhood are servers that exchange streams; here it is a fault zone, where moving state is cheap.
+Differences from the paper: it names the tiers and their optimisers, and says that they complement each other. The periods and the rules
+are ours. Its local optimiser has further tactics (scheduling, changed operators), which Spark decides here. Its neighbourhood consists of
+servers that exchange streams; here it is a fault zone, within which moving state is cheap.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from headrace.control import elastic_manager, load_balancer
 from headrace.control.checks import ascending, between
 from headrace.control.decisions import Decision, MoveSlots, Nothing, Shed, moves_between
 from headrace.control.observation import Floats, Observation, OperatorLoad
+from headrace.control.wording import counted, percent
 from headrace.ids import InstanceId, OperatorId
 
 TIERS = ("local", "neighbourhood", "global")
@@ -39,27 +40,30 @@ TIERS = ("local", "neighbourhood", "global")
 
 @dataclass(frozen=True)
 class TiersConfig:
+    """Settings of the tiers. The paper has no values."""
+
     local_s: float = 1.0
-    """About a micro-batch or two."""
+    """Period of the local tier: about one or two micro-batches."""
     neighbourhood_s: float = 5.0
-    """SEEP's interval of reports; a move costs some hundreds of milliseconds (Borealis 3.2), a tenth of this."""
+    """Period of the neighbourhood tier: SEEP's interval of reports. A move takes a tenth of it (Borealis 3.2)."""
     global_s: float = 30.0
-    """A new executor takes 5 s to start; a decision shall live for several times that."""
+    """Period of the global tier: several times the 5 s that a new executor takes to start."""
     settle_s: float = 5.0
+    """How long no tier acts after slots have moved."""
     patience: int = 3
-    """Looks in a row with the same overload before the next tier is called: two are still chance, as SEEP's k = 2 allows."""
+    """How many overloads in a row call the next tier. Two may still be chance, as SEEP's k = 2 allows."""
     overload: float = 0.9
-    """CPU from which an instance is overloaded; StreamCloud's upper threshold."""
+    """The utilisation from which an instance is overloaded; StreamCloud's upper threshold."""
     shed: bool = False
-    """Whether rows may be dropped. It changes results, so it must be asked for."""
+    """Allow dropping rows. It changes results, so the user must ask for it."""
     shed_queue_rows: float = 1000.0
-    """Rows that wait before any are dropped."""
+    """Rows are dropped only if at least this many wait at an instance."""
     shed_step: float = 0.05
-    """A share of rows kept is changed by at least this much, and so does not follow every small change of the load."""
+    """The share of rows kept changes by at least this much, so that it does not follow every small change of the load."""
     balancer: load_balancer.LoadBalancerConfig = field(default_factory=load_balancer.LoadBalancerConfig)
-    """Of the neighbourhood."""
+    """Settings of the neighbourhood tier."""
     manager: elastic_manager.ElasticManagerConfig = field(default_factory=elastic_manager.ElasticManagerConfig)
-    """Of the whole."""
+    """Settings of the global tier."""
 
     def __post_init__(self) -> None:
         between("tiers", "local_s", self.local_s, 0)
@@ -75,21 +79,27 @@ class TiersConfig:
 
 @dataclass(frozen=True)
 class OperatorMemory:
+    """What the tiers remember of one operator."""
+
     looked_s: tuple[float, float, float]
+    """When each tier last ran."""
     troubled: tuple[int, int] = (0, 0)
-    """How many looks of the local and of the neighbourhood tier in a row saw an overload."""
+    """How many runs in a row of the local and of the neighbourhood tier saw an overload."""
     rest_until_s: float = float("-inf")
+    """No tier acts before this moment, because slots have moved."""
     keep: tuple[float, ...] = ()
-    """The share of rows that instances keep; those not named keep all."""
+    """The share of its rows that each instance keeps. Instances beyond the end keep all."""
 
 
 @dataclass(frozen=True)
 class TiersMemory:
+    """What the tiers remember from one observation to the next."""
+
     operators: Mapping[OperatorId, OperatorMemory] = field(default_factory=dict)
 
 
 def decide(observation: Observation, config: TiersConfig, memory: TiersMemory) -> tuple[tuple[Decision, ...], TiersMemory]:
-    """What the tiers decide, one of them at a time for each operator.
+    """Decide for each operator, by one tier at a time.
 
     >>> from headrace.ids import SLOTS
     >>> skewed = OperatorLoad(OperatorId("sum"), np.array([0.9, 0.3]), np.arange(SLOTS) * 2 // SLOTS, np.ones(SLOTS))
@@ -97,9 +107,9 @@ def decide(observation: Observation, config: TiersConfig, memory: TiersMemory) -
     >>> for at_s in (0.0, 1.0, 2.0):
     ...     (decision,), memory = decide(Observation(at_s, (skewed,)), TiersConfig(), memory)
     ...     print(type(decision).__name__, decision.why, sep=": ")
-    Nothing: local: CPU up to 0.90, and shedding is not allowed
-    Nothing: local: CPU up to 0.90, and shedding is not allowed
-    MoveSlots: neighbourhood, called by local: CPU of zone '' deviates by 0.300; 682 slots moved
+    Nothing: local: Utilisation up to 90.0%, but shedding is not allowed
+    Nothing: local: Utilisation up to 90.0%, but shedding is not allowed
+    MoveSlots: neighbourhood, called by local: Utilisation of zone '' deviates by 30.0%: move 682 slots
     """
     decisions: list[Decision] = []
     remembered: dict[OperatorId, OperatorMemory] = {}
@@ -115,7 +125,7 @@ def _decide_one(
     load: OperatorLoad, at_s: float, config: TiersConfig, memory: OperatorMemory
 ) -> tuple[tuple[Decision, ...], OperatorMemory]:
     if at_s < memory.rest_until_s:
-        return (Nothing(operator=load.operator, why=f"slots moved less than {config.settle_s:g} s ago"),), memory
+        return (Nothing(operator=load.operator, why=f"Slots moved less than {config.settle_s:g} s ago"),), memory
     keep = _keep(memory, load.instances)
     unshed = _without_shedding(load, keep)
     troubled = bool((unshed.cpu >= config.overload).any())
@@ -127,12 +137,12 @@ def _decide_one(
         if not all(isinstance(decision, Nothing) for decision in made):
             break
     if not made:
-        made = (Nothing(operator=load.operator, why="no tier is due"),)
+        made = (Nothing(operator=load.operator, why="No tier is due"),)
     return made, _after(made, at_s, config, memory, keep)
 
 
 def _due(at_s: float, config: TiersConfig, memory: OperatorMemory, troubled: bool) -> dict[int, bool]:
-    """The tiers that look now, and whether a narrower one called them."""
+    """The tiers that run now; True for those that a narrower tier called."""
     due: dict[int, bool] = {}
     for tier in range(len(TIERS)):
         if at_s - memory.looked_s[tier] >= config.period_s(tier):
@@ -144,7 +154,7 @@ def _due(at_s: float, config: TiersConfig, memory: OperatorMemory, troubled: boo
 
 def _looked(at_s: float, memory: OperatorMemory, due: Mapping[int, bool], troubled: bool) -> OperatorMemory:
     local, neighbourhood, whole = (at_s if tier in due else memory.looked_s[tier] for tier in range(len(TIERS)))
-    # A look that called the next tier starts counting again: the next one had its turn.
+    # A tier that called the next one starts counting again.
     counts = [0 if not troubled or tier + 1 in due else memory.troubled[tier] + (tier in due) for tier in range(len(TIERS) - 1)]
     return replace(memory, looked_s=(local, neighbourhood, whole), troubled=(counts[0], counts[1]))
 
@@ -163,7 +173,7 @@ def _named(decisions: tuple[Decision, ...], tier: int, called: bool) -> tuple[De
 
 
 def _after(made: tuple[Decision, ...], at_s: float, config: TiersConfig, memory: OperatorMemory, keep: Floats) -> OperatorMemory:
-    """What is remembered of the decisions: shares kept, and that reports are out of date after slots moved."""
+    """The memory after these decisions: the shares kept, and how long reports are out of date."""
     shares = keep.copy()
     moved = False
     for decision in made:
@@ -171,7 +181,7 @@ def _after(made: tuple[Decision, ...], at_s: float, config: TiersConfig, memory:
             shares[decision.instance] = decision.keep
         elif not isinstance(decision, Nothing):
             moved = True
-    # Counts of overload seen under the old routing say nothing of the new one.
+    # Overloads that were counted under the old routing do not count under the new one.
     memory = replace(memory, rest_until_s=at_s + config.settle_s, troubled=(0, 0)) if moved else memory
     return replace(memory, keep=tuple(shares.tolist()) if (shares < 1).any() else ())
 
@@ -189,12 +199,13 @@ def _without_shedding(load: OperatorLoad, keep: Floats) -> OperatorLoad:
 
 
 def _shed(load: OperatorLoad, keep: Floats, config: TiersConfig) -> tuple[Decision, ...]:
-    """Keep of each overloaded instance's rows what it can process; keep more again as soon as it can."""
+    """Let each overloaded instance keep only the rows that it can process, and more again as soon as it can."""
+    highest = f"Utilisation up to {percent(load.cpu.max())}"
     if not config.shed:
-        allowed = f"CPU up to {load.cpu.max():.2f}" + (", and shedding is not allowed" if load.cpu.max() >= config.overload else "")
-        return (Nothing(operator=load.operator, why=allowed),)
+        refused = ", but shedding is not allowed" if load.cpu.max() >= config.overload else ""
+        return (Nothing(operator=load.operator, why=highest + refused),)
     arriving = load.per_instance(load.rows_per_slot)
-    # What it could process with all of its time slice, from what it did with the part it used.
+    # Rows that it could process with its whole time slice, from those that it did with the part it used.
     able = load.rows_in_per_s / np.maximum(load.cpu, 1e-9)
     share = np.where(arriving > 0, config.overload * able / np.maximum(arriving, 1e-9), 1.0).clip(0.01, 1.0)
     starts = (load.cpu >= config.overload) & (load.queue_rows >= config.shed_queue_rows)
@@ -204,18 +215,18 @@ def _shed(load: OperatorLoad, keep: Floats, config: TiersConfig) -> tuple[Decisi
             operator=load.operator,
             instance=InstanceId(int(i)),
             keep=float(share[i]),
-            why=f"{arriving[i]:.0f} rows/s arrive and {able[i]:.0f} can be processed: {share[i]:.0%} are kept",
+            why=f"Input {arriving[i]:,.0f} rows/s, capacity {able[i]:,.0f} rows/s: keep {percent(share[i])} of the rows",
         )
         for i in np.flatnonzero(changes)
     )
-    return shed or (Nothing(operator=load.operator, why=f"CPU up to {load.cpu.max():.2f}, shares kept stay as they are"),)
+    return shed or (Nothing(operator=load.operator, why=f"{highest}; the shares of rows kept do not change"),)
 
 
 # Neighbourhood.
 
 
 def balanced_within_zones(load: OperatorLoad, config: load_balancer.LoadBalancerConfig) -> Decision:
-    """The load balancer in each zone on its own: no slot leaves its zone."""
+    """Run the load balancer in each zone on its own, so that no slot leaves its zone."""
     names, zone_of = np.unique(np.array(load.zones), return_inverse=True)
     owners, slot_cpu = load.owners.copy(), load.slot_cpu()
     reasons: list[str] = []
@@ -230,7 +241,7 @@ def balanced_within_zones(load: OperatorLoad, config: load_balancer.LoadBalancer
         owners[slots] = inside[swept]
         count = int((swept != numbers).sum())
         if count:
-            reasons.append(f"CPU of zone {str(name)!r} deviates by {deviation:.3f}; {count} slots moved")
+            reasons.append(f"Utilisation of zone {str(name)!r} deviates by {percent(deviation)}: move {counted(count, 'slot')}")
     if not reasons:
-        return Nothing(operator=load.operator, why="no zone can be balanced better")
+        return Nothing(operator=load.operator, why="No zone can be balanced better")
     return MoveSlots(operator=load.operator, moves=moves_between(load.owners, owners), why=", ".join(reasons))

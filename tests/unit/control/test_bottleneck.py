@@ -39,7 +39,7 @@ def test_two_reports_in_a_row_are() -> None:
 def test_reports_that_come_too_often_do_not_count() -> None:
     decisions = reports([0.9], [0.9], [0.9], every_s=1.0)
     assert all(isinstance(decision, Nothing) for decision in decisions)
-    assert "only 1 s since the last report" in decisions[1].why
+    assert "Only 1 s since the last report" in decisions[1].why
 
 
 def test_after_a_split_counting_starts_again() -> None:
@@ -59,7 +59,7 @@ def test_every_bottleneck_is_split_the_busiest_first_when_there_is_no_room_for_a
     (_, decision) = reports(busy, busy, config=BottleneckConfig(instances_max=4))
     assert isinstance(decision, ScaleOut)
     assert decision.instances == 4
-    assert "instance 1 (0.95) becomes 2" in decision.why
+    assert "split instance 1 (95.0%) into 2" in decision.why
     (_, decision) = reports(busy, busy, config=BottleneckConfig(instances_max=3))
     assert "the most allowed" in decision.why
 
@@ -75,7 +75,7 @@ def test_one_hot_slot_is_not_given_a_machine_for_nothing() -> None:
     rows[5] = 100 * SLOTS
     (decision,), _ = decide(observed(load([0.95], rows=rows)), BottleneckConfig(reports=1), BottleneckMemory())
     assert isinstance(decision, Nothing)
-    assert "one slot makes over 90% of their load" in decision.why
+    assert "Instance 0 is above 70%, but one slot has over 90% of its load" in decision.why
 
 
 def test_an_instance_of_one_slot_is_never_split_whatever_the_settings() -> None:

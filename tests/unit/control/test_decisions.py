@@ -37,7 +37,7 @@ def test_without_moves_the_routing_deals_the_slots_out_itself() -> None:
 
 def test_an_instance_that_goes_must_be_empty() -> None:
     half = (Move(((2048, 3000),), InstanceId(0)),)
-    with pytest.raises(InvariantError, match="none that goes keeps slots"):
+    with pytest.raises(InvariantError, match="after the moves all slots belong to instances 0 to 0"):
         routed(Routing.even(2), ScaleIn(operator=NAME, instances=1, moves=half, why="idle"))
 
 

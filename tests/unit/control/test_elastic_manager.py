@@ -83,7 +83,24 @@ def test_an_imbalance_within_the_range_moves_slots_instead_of_buying_machines() 
 def test_all_is_well() -> None:
     (decision,) = decide(observed(load([0.6, 0.7])), ElasticManagerConfig())
     assert isinstance(decision, Nothing)
-    assert decision.why == "average CPU 0.650 needs 2 instances as now; CPU deviates by 0.050, not more than 0.1"
+    assert decision.why == "Utilisation 65.0% is within 50% to 90%; utilisation deviates by 5.0%, at most 10%"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "settings", "why"),
+    [
+        ([0.01, 0.01], {"lower": 0.045}, "Utilisation 1.0% < 4.5%: scale in 2 → 1 (expected 2.0%)"),
+        ([0.95], {}, "Utilisation 95.0% > 90%: scale out 1 → 2 (expected 47.5%)"),
+        ([0.7, 0.7], {"instances_min": 3}, "Utilisation 70.0% is within 50% to 90%, but instances are limited to 3 to 4096: scale"),
+        ([1.0], {"instances_max": 1}, "Utilisation 100.0% > 90%, but 1 instance is the most allowed; utilisation deviates by 0.0%"),
+        ([0.1, 0.1], {"instances_min": 2}, "Utilisation 10.0% < 50%, but 2 instances are the fewest allowed; utilisation"),
+        ([0.4, 0.4], {}, "Utilisation 40.0% < 50%, but 2 instances are needed for the target of 60%; utilisation"),
+        ([1.0, 0.4], {}, "Utilisation deviates by 30.0% > 10%: move 614 slots (expected 0.0%)"),
+    ],
+)
+def test_a_reason_says_what_was_measured_and_what_it_leads_to(cpu: list[float], settings: dict[str, float], why: str) -> None:
+    (decision,) = decide(observed(load(cpu)), ElasticManagerConfig(**settings))  # type: ignore[arg-type]
+    assert decision.why.startswith(why), decision.why
 
 
 def test_limits_hold_even_against_the_load() -> None:

@@ -42,7 +42,7 @@ def test_loads_of_nodes_add_up_to_those_of_the_query() -> None:
     [
         (lambda: Query(("a",), (Operator("f", ("b",)),)), "inputs among a, f"),
         (lambda: Query(("a",), (Operator("a", ("a",)),)), "every name once"),
-        (lambda: Query((), (Operator("f", ("g",)), Operator("g", ("f",)))), "without a circle"),
+        (lambda: Query((), (Operator("f", ("g",)), Operator("g", ("f",)))), "without a cycle"),
         (lambda: Operator("f", ()), "one or more inputs"),
         (lambda: Operator("f", ("a", "a")), "each once"),
         (lambda: Operator("f", ("a",), cost=-1), "a cost of 0 or more"),

@@ -115,7 +115,7 @@ def test_an_operator_that_saw_no_rows_yet_is_left_alone_one_that_gets_none_shrin
     graph, source = {name(0): (OperatorId("source"),)}, OperatorId("source")
     (waiting,) = decide(Observation(0.0, (idle,), graph, {source: 5.0}), RatesConfig())
     assert isinstance(waiting, Nothing)
-    assert waiting.why == "5 rows/s wanted, but none seen yet to know the rate of an instance by"
+    assert waiting.why == "Input 5 rows/s, but the capacity of an instance is not known yet"
     (useless,) = decide(Observation(0.0, (idle,), graph, {source: 0.0}), RatesConfig())
     assert isinstance(useless, ScaleIn)
     assert useless.instances == 1
@@ -123,7 +123,7 @@ def test_an_operator_that_saw_no_rows_yet_is_left_alone_one_that_gets_none_shrin
 
 def test_a_source_of_unknown_rate_is_no_reason_to_shrink() -> None:
     idle = OperatorLoad(name(0), np.zeros(2), np.arange(SLOTS) % 2)
-    with pytest.raises(InvariantError, match="a source with a rate"):
+    with pytest.raises(InvariantError, match="a source with a known rate"):
         decide(Observation(0.0, (idle,), {name(0): (OperatorId("source"),)}), RatesConfig())
 
 

@@ -117,7 +117,7 @@ def test_one_slot_that_makes_the_load_is_not_given_a_machine() -> None:
     ring.slot_cost = np.where(np.arange(SLOTS) == 7, 5.0, ring.slot_cost / 100)
     ring.run(300)
     assert not ring.decisions(RequestNode)
-    assert any("a single slot makes the load" in decision.why for _, decision in ring.decisions(Nothing))
+    assert any("a single slot has all the load" in decision.why for _, decision in ring.decisions(Nothing))
 
 
 def test_a_failed_node_is_taken_over_by_the_next_one_that_holds_its_copy() -> None:
@@ -129,7 +129,7 @@ def test_a_failed_node_is_taken_over_by_the_next_one_that_holds_its_copy() -> No
     ((taker, decision),) = ring.decisions(TakeOver)
     assert isinstance(decision, TakeOver)
     assert (taker, decision.arc.lo, decision.arc.size, decision.missing) == ("n1", 0, 1024, ())
-    assert decision.why == "n0 sent no checkpoint for 5 s and gave no answer"
+    assert decision.why == "n0 sent no checkpoint for 5 s and did not answer"
 
 
 def test_rows_that_waited_for_a_take_over_are_no_reason_to_ask_for_help_at_once() -> None:

@@ -44,7 +44,7 @@ def test_a_skew_within_a_zone_is_mended_in_the_zone() -> None:
     acts, _ = drive(loop, CALM, 29)
     assert [type(act) for _, act in acts] == [MoveSlots]
     assert acts[0][0] == 6.0, "at the neighbourhood's first look"
-    assert acts[0][1].why.startswith("neighbourhood: CPU of zone 'x' deviates")
+    assert acts[0][1].why.startswith("neighbourhood: Utilisation of zone 'x' deviates")
 
 
 def test_no_slot_leaves_its_zone_by_the_neighbourhood() -> None:
@@ -70,7 +70,7 @@ def test_when_two_would_act_the_wider_one_does() -> None:
     assert isinstance(alone, MoveSlots)
     (both,), _ = decide(skewed, CALM, _due_now(neighbourhood=True, whole=True))
     assert isinstance(both, ScaleOut)
-    assert both.why.startswith("global: average CPU 0.925 is above 0.9")
+    assert both.why.startswith("global: Utilisation 92.5% > 90%: scale out 4 → ")
 
 
 def test_an_overload_that_stays_calls_the_next_tier_before_its_time() -> None:

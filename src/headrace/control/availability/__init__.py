@@ -1,6 +1,6 @@
-"""Availability (Borealis 5.2): servers that back each other up in small units, in their idle time.
+"""Availability (Borealis 5.2): servers back each other up in small units, in their idle time. Only the simulator uses it so far.
 
-units.py        HA units and what their recovery takes
-scheduling.py   which checkpoint task an idle server does next: min-max, round-robin, or whole checkpoints
-backups.py      which server backs up which unit: away from the worst point of failure
+units.py        HA units, and how long their recovery takes
+scheduling.py   the next checkpoint task of an idle server: min-max, round-robin, or whole checkpoints
+backups.py      which server backs up which unit, so that the worst failure recovers faster
 """

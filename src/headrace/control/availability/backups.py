@@ -1,20 +1,21 @@
-"""Which server backs up which unit (Borealis 5.2, "Backup Reassignment Algorithm"): away from the worst point of failure.
+"""Which server backs up which unit (Borealis 5.2, "Backup Reassignment Algorithm").
 
-The *worst point of failure* is the server whose failure would take longest to recover. Run from time to time, the algorithm relieves it:
-units that it backs up go to the server whose failure would take least, which gives it time to capture its own; and units of its own go
-from its slowest backup to another.
+The *worst point of failure* is the server whose failure would take longest to recover. The algorithm runs from time to time and relieves
+it. Units that it backs up go to the server whose failure would take least, so that it has more time to capture its own units. Units of
+its own go from their slowest backup to another one.
 
-The paper says in one sentence that the backup load of the worst is balanced with that of the best. What "balanced" means is ours: with
-the duty of a server all that it would have to recover for anybody, and the load of a pair what it would have to for one primary,
+The paper only says that the backup load of the worst server is balanced with that of the best. Our definition of balance: the *duty* of a
+server is all that it would have to recover for any primary, and the *load* of a pair is what a backup would have to recover for one
+primary.
 
     unevenness = sum over servers of duty^2 / capacity + sum over pairs of load^2 / capacity of the backup
 
-must fall with every change, by `gain_min` of what the worst server has part in (of the whole, one change among a hundred servers would
-never be worth it), and the longest recovery time must not rise. So a steady load comes to rest. A new backup is
-never the primary nor in its zone. The paper only moves units between the worst and the best; relieving the slowest backup of the worst is
-ours, for the case that the worst backs up nothing.
+Every change must lower the unevenness by `gain_min` of the worst server's part in it, and must not raise the longest recovery time. So a
+steady load comes to rest. (A share of the whole would be too much to ask of one change among a hundred servers.) A new backup is never
+the primary nor in its zone. The paper only moves units between the worst and the best server. Moving units off the slowest backup of the
+worst is ours, for the case that the worst backs up nothing.
 
-Give it units with loads averaged over a period, not those of one moment: just after a capture a unit has nothing to redo.
+Pass units with loads averaged over a period, not those of one moment: just after a capture a unit has nothing to redo.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from headrace.control.network import Node, NodeId, expect
 
 @dataclass(frozen=True)
 class BackupConfig:
+    """Settings of the algorithm."""
+
     gain_min: float = 0.02
-    """By which share of the worst server's part the unevenness must fall for a change to be worth shipping a unit's whole state."""
+    """A change ships a unit's whole state. It must lower the unevenness by this share of the worst server's part."""
     changes_max: int = 4
-    """In one run."""
+    """The most changes in one run."""
 
     def __post_init__(self) -> None:
         expect(0 < self.gain_min < 1, "BackupConfig", "gain_min between 0 and 1", self.gain_min)
@@ -40,6 +43,8 @@ class BackupConfig:
 
 @dataclass(frozen=True)
 class Reassignment:
+    """A unit that gets another backup, and the reason."""
+
     unit: UnitId
     source: NodeId
     target: NodeId
@@ -47,7 +52,7 @@ class Reassignment:
 
 
 def reassign(units: Sequence[HaUnit], nodes: Sequence[Node], config: BackupConfig | None = None) -> tuple[Reassignment, ...]:
-    """Which units should have another backup.
+    """The units that should get another backup.
 
     >>> units = [HaUnit(f"u{at}", "a", "b", redo_s=1) for at in range(4)]
     >>> [(change.unit, change.target) for change in reassign(units, [Node("a"), Node("b"), Node("c")])]
@@ -74,13 +79,13 @@ def reassigned(units: Iterable[HaUnit], changes: Iterable[Reassignment]) -> tupl
 
 @dataclass(frozen=True)
 class Burden:
-    """What everybody would have to recover."""
+    """What each server would have to recover for others."""
 
     capacity: Mapping[NodeId, float]
     pairs_s: Mapping[tuple[NodeId, NodeId], float]
-    """By primary and backup."""
+    """Per primary and backup: the load of the pair."""
     duties_s: Mapping[NodeId, float]
-    """By backup."""
+    """Per backup: its duty."""
 
     @classmethod
     def of(cls, units: Iterable[HaUnit], nodes: Sequence[Node]) -> Burden:
@@ -101,27 +106,27 @@ class Burden:
         return of_servers + sum(load_s**2 / self.capacity[backup] for (_, backup), load_s in self.pairs_s.items())
 
     def part(self, server: NodeId) -> float:
-        """What a server's duty and its own pairs have of the unevenness."""
+        """A server's part in the unevenness: its duty, and the pairs of which it is the primary."""
         pairs = sum(load_s**2 / self.capacity[backup] for (primary, backup), load_s in self.pairs_s.items() if primary == server)
         return self.duties_s[server] ** 2 / self.capacity[server] + pairs
 
     def gain(self, unit: HaUnit, target: NodeId) -> float:
-        """By how much the unevenness falls with another backup of this unit."""
+        """By how much the unevenness falls if this unit gets another backup."""
         x = unit.recovery_s
         here = self.duties_s[unit.backup] + self.pairs_s[unit.primary, unit.backup]
         there = self.duties_s[target] + self.pairs_s.get((unit.primary, target), 0.0)
-        # Of a^2 - (a - x)^2 for what is given and (b + x)^2 - b^2 for what is taken, for the duty and for the pair.
+        # The old backup saves a^2 - (a - x)^2, and the new one adds (b + x)^2 - b^2; for the duty and for the pair.
         return 2 * (x * here - x * x) / self.capacity[unit.backup] - 2 * (x * there + x * x) / self.capacity[target]
 
     def wait_s(self, unit: HaUnit, target: NodeId) -> float:
-        """How long the unit's primary would wait for that backup."""
+        """How long the unit's primary would wait for this backup, if it had the unit."""
         return (self.pairs_s.get((unit.primary, target), 0.0) + unit.recovery_s) / self.capacity[target]
 
 
 def _best_change(units: Sequence[HaUnit], nodes: Sequence[Node], config: BackupConfig) -> Reassignment | None:
     burden = Burden.of(units, nodes)
     times_s = burden.times_s
-    # Ties go to the least duty, then to the first name, so that the answer does not depend on the order of nodes.
+    # Ties go to the least duty, then to the first name, so that the result does not depend on the order of nodes.
     worst = min(times_s, key=lambda name: (-times_s[name], name))
     best = min(times_s, key=lambda name: (times_s[name], burden.duties_s[name] / burden.capacity[name], name))
     wanted = config.gain_min * burden.part(worst)
@@ -140,7 +145,7 @@ def _best_change(units: Sequence[HaUnit], nodes: Sequence[Node], config: BackupC
 def _candidates(
     units: Sequence[HaUnit], nodes: Sequence[Node], burden: Burden, worst: NodeId, best: NodeId
 ) -> Iterator[tuple[HaUnit, NodeId]]:
-    """Units that the worst backs up, to the best; and those of the worst at its slowest backup, to anybody."""
+    """Possible changes: units that the worst server backs up, to the best one; and units of the worst at its slowest backup, to any."""
     zone = {node.name: node.fault_zone for node in nodes}
     waits_s = {backup: load_s / burden.capacity[backup] for (primary, backup), load_s in burden.pairs_s.items() if primary == worst}
     slowest = max(waits_s, key=lambda name: waits_s[name], default=None)

@@ -1,18 +1,17 @@
-"""Which checkpoint task an idle server does next (Borealis 5.2, "Min-Max Checkpoint Scheduling").
+"""The next checkpoint task of an idle server (Borealis 5.2, "Min-Max Checkpoint Scheduling").
 
-A server is the primary of some units and the backup of others, so it may capture or paste. The time to recover a server is that of its
-slowest backup, so the task to do is the one that helps there:
+A server is the primary of some units and the backup of others, so it can capture or paste. The time to recover a server is that of its
+slowest backup. So the next task is the one that helps the slowest backup:
 
-    best capture    of the own units at the slowest backup, the one with most processing to lose per second of capture
-    best paste      of the messages received, one for the primary that would wait longest for this server; of those, for the unit with the
-                    largest recovery load
+    best capture    among the server's units at its slowest backup: the one with most processing to lose per second of capture
+    best paste      among messages for the primary that would wait longest for this server: the unit with the largest recovery load
     the task        the one of the two that lowers the larger recovery load
 
-Beside it: *whole* checkpoints, the paper's baseline, capture all units of a server at once every `interval_s`; *round-robin*, ours, takes
-all captures and pastes in turn, whatever they help.
+For comparison: *whole* checkpoints, the paper's baseline, capture all units of a server at once every `interval_s`. *Round-robin*, ours,
+does all captures and pastes in turn.
 
-The paper gives the idea in words, no formula; the lines above are our reading. A capture is worth its while only if it takes away more
-recovery load than its message adds: `paste_factor` is what a message takes to paste, as a multiple of its capture.
+The paper describes the idea without a formula; the lines above are our reading. A capture is useful only if it removes more recovery load
+than its message adds. `paste_factor` is the time to paste a message, as a multiple of the time to capture it.
 """
 
 from __future__ import annotations
@@ -27,12 +26,15 @@ from headrace.control.network import Node, NodeId, expect
 
 @dataclass(frozen=True)
 class ScheduleConfig:
+    """Settings of the schedule."""
+
     method: Literal["min-max", "round-robin", "whole"] = "min-max"
     interval_s: float = 30.0
-    """Between two whole checkpoints; the others use whatever time is idle."""
+    """The time between two whole checkpoints. The other methods use all idle time."""
     paste_factor: float = 1.0
+    """The time to paste a message, as a multiple of the time to capture it."""
     gain_min_s: float = 0.0
-    """By how much a capture must lower the recovery load; more than 0 saves work on units that hardly change."""
+    """A capture must lower the recovery load by more than this. A value above 0 saves work on units that hardly change."""
 
     def __post_init__(self) -> None:
         where = "ScheduleConfig"
@@ -44,17 +46,19 @@ class ScheduleConfig:
 
 @dataclass(frozen=True)
 class Task:
+    """A checkpoint task, and the reason for it."""
+
     kind: Literal["capture", "paste"]
     server: NodeId
-    """Who does it."""
+    """The server that does it."""
     units: tuple[UnitId, ...]
-    """One, but for whole checkpoints."""
+    """One unit; all units of a server for whole checkpoints."""
     reason: str
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What round-robin remembers: the last task it gave out."""
+    """The memory of round-robin: the last task."""
 
     kind: str = ""
     unit: str = ""
@@ -66,7 +70,7 @@ FIRST = Turn()
 def next_task(
     server: NodeId, units: Sequence[HaUnit], nodes: Sequence[Node], config: ScheduleConfig | None = None, turn: Turn = FIRST
 ) -> tuple[Task | None, Turn]:
-    """What the server should do now that it is idle, and the memory for the next time; None: nothing worth doing.
+    """The next task of an idle server, or None if none is useful; and the memory for the next call.
 
     >>> units = [HaUnit("u", "a", "b", redo_s=3, capture_s=1), HaUnit("v", "a", "b", redo_s=4, capture_s=2)]
     >>> task, _ = next_task("a", units, [Node("a"), Node("b")])
@@ -97,7 +101,7 @@ def _min_max(
     def waits_s(unit: HaUnit) -> float:
         return times_s[unit.primary, unit.backup]
 
-    # Ties go to the first name, so that the answer does not depend on the order of units.
+    # Ties go to the first name, so that the result does not depend on the order of units.
     capture = min(captures, key=lambda unit: (-waits_s(unit), -unit.redo_s / max(unit.capture_s, 1e-9), unit.name), default=None)
     paste = min(pastes, key=lambda unit: (-waits_s(unit), -unit.recovery_s, unit.name), default=None)
     if capture is not None and (paste is None or waits_s(capture) >= waits_s(paste)):
@@ -113,7 +117,7 @@ def _round_robin(server: NodeId, captures: Sequence[HaUnit], pastes: Sequence[Ha
     if not tasks:
         return None, turn
     last = (turn.unit, turn.kind)
-    # By unit, then by kind: the first after the last one, or the first of all.
+    # Ordered by unit, then by kind: the one after the last task, or the first of all.
     task = min(tasks, key=lambda each: ((each.units[0], each.kind) <= last, each.units[0], each.kind))
     return task, Turn(task.kind, task.units[0])
 

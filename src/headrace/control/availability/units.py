@@ -1,9 +1,9 @@
-"""HA units, and what it takes to recover them (Borealis 5.2).
+"""HA units, and how long it takes to recover them (Borealis 5.2).
 
-The operators of a server, the *primary*, are divided into HA units; each has a *backup* on another server. A checkpoint of a unit is two
-tasks: the primary *captures* what has changed into a message, and the backup *pastes* the message into its image of the unit. When a
-primary fails, its backups paste what has arrived and redo what was processed since the last capture, each for its own units and all at
-the same time:
+The operators of a server, the *primary*, are divided into HA units. Each unit has a *backup* on another server. A checkpoint of a unit has
+two tasks: the primary *captures* the changes into a message, and the backup *pastes* the message into its image of the unit. If a primary
+fails, its backups paste the messages that have arrived and redo the processing since the last capture. They work at the same time, each
+for its own units:
 
     recovery load of a unit            paste_s + redo_s
     recovery time of a server          the largest sum of these over the units that one backup holds for it, per capacity
@@ -23,17 +23,17 @@ UnitId = NewType("UnitId", str)
 
 @dataclass(frozen=True)
 class HaUnit:
-    """A unit as it stands now. All times are seconds of CPU, but for `age_s`."""
+    """A unit at one moment. All times are seconds of CPU, except `age_s`."""
 
     name: UnitId
     primary: NodeId
     backup: NodeId
     redo_s: float = 0.0
-    """Processing since the last capture, lost with the primary."""
+    """Processing since the last capture. It is lost with the primary and must be done again."""
     capture_s: float = 0.0
-    """What a capture would take now."""
+    """How long a capture would take now."""
     paste_s: float = 0.0
-    """What the messages take that were captured and not pasted yet."""
+    """How long it takes to paste the messages that were captured and not pasted yet."""
     age_s: float = 0.0
     """Seconds since the last capture."""
 
@@ -49,7 +49,7 @@ class HaUnit:
 
 
 def pair_loads_s(units: Iterable[HaUnit]) -> dict[tuple[NodeId, NodeId], float]:
-    """What each backup would have to do if each primary failed."""
+    """Per primary and backup: the recovery load of the backup if the primary failed."""
     loads: dict[tuple[NodeId, NodeId], float] = {}
     for unit in units:
         pair = (unit.primary, unit.backup)
@@ -58,7 +58,7 @@ def pair_loads_s(units: Iterable[HaUnit]) -> dict[tuple[NodeId, NodeId], float]:
 
 
 def recovery_times_s(units: Iterable[HaUnit], nodes: Sequence[Node]) -> Mapping[NodeId, float]:
-    """How long the recovery of each server would take; its backups work at the same time.
+    """How long the recovery of each server would take. Its backups work at the same time.
 
     >>> units = [HaUnit("u", "a", "b", redo_s=3), HaUnit("v", "a", "c", redo_s=2, paste_s=2), HaUnit("w", "b", "a", redo_s=1)]
     >>> recovery_times_s(units, [Node("a"), Node("b"), Node("c")])
@@ -68,7 +68,7 @@ def recovery_times_s(units: Iterable[HaUnit], nodes: Sequence[Node]) -> Mapping[
 
 
 def slowest_s(pairs_s: Mapping[tuple[NodeId, NodeId], float], capacity: Mapping[NodeId, float]) -> dict[NodeId, float]:
-    """For each server the time of the backup that has most to do for it."""
+    """Per server: the time of its slowest backup."""
     times = dict.fromkeys(capacity, 0.0)
     for (primary, backup), load in pairs_s.items():
         times[primary] = max(times[primary], load / capacity[backup])
@@ -76,6 +76,7 @@ def slowest_s(pairs_s: Mapping[tuple[NodeId, NodeId], float], capacity: Mapping[
 
 
 def check_units(units: Sequence[HaUnit], nodes: Sequence[Node]) -> None:
+    """Refuse two units with one name, or a server that is no node."""
     names = [unit.name for unit in units]
     expect(len(set(names)) == len(names), "units", "every name once", names)
     unknown = {server for unit in units for server in (unit.primary, unit.backup)} - {node.name for node in nodes}

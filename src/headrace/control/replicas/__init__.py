@@ -1,6 +1,6 @@
-"""Replica placement (replica groups 3.5): which nodes hold the copies of each range of keys.
+"""Replica placement (replica groups 3.5): which nodes hold the copies of each range of keys. Running queries do not use it yet.
 
-model.py       ranges, hosts, what shipping costs, and what has to be done to get from one arrangement to another
-transport.py   replicas of primaries that stay where they are: Hungarian for one, the transport problem for more
-together.py    primaries and replicas as one entity, also when a node is overloaded
+model.py       ranges, hosts, the cost of shipping state, and the changes that lead from one arrangement to another
+transport.py   replicas for primaries that stay where they are: Hungarian for one replica, the transport problem for more; only tests use it
+together.py    primaries and replicas placed together, also if a node is overloaded; the simulator uses it
 """

@@ -1,11 +1,11 @@
-"""Ranges of keys and their copies, hosts, and what it costs to ship state between them (replica groups 3.5).
+"""Ranges of keys and their copies, hosts, and the cost of shipping state between them (replica groups 3.5).
 
-Every range has a primary, which processes its tuples, and q replicas, which get its incremental checkpoints. Shipping costs bytes times the
-network switches on the way plus the work load of both ends. A copy where none was costs the whole state once; that is spread over `horizon`
-checkpoints, so that a move must pay off within so many. With costs of moves in the sum, placing again after a node came or went changes
-only what is worth it: this stands in for the incremental Hungarian algorithm that the paper cites (its answer is the same optimum).
+Every range has a primary, which processes its tuples, and q replicas, which receive its incremental checkpoints. The cost of shipping is
+the number of bytes, times the network switches on the way plus the load of both ends. A new copy costs the whole state once. This cost is
+spread over `horizon` checkpoints, so a move must pay off within that many. Because moves have a cost, placing again after a node came or
+went changes only what is worth it. The paper cites the incremental Hungarian algorithm for that; both find the same optimum.
 
-Fault zones are Floe's (section VII): no two copies of a range in one. The paper has nodes only.
+Fault zones come from Floe (section VII): a zone has at most one copy of a range. The paper has nodes only.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from headrace.control.network import Matrix, Node, NodeId, Vector, check_nodes, 
 RangeId = NewType("RangeId", str)
 """A contiguous part of the key space that moves as one."""
 
-# What makes staying win against an equally good place elsewhere.
+# A small extra cost of every move, so that a copy stays if another place is only equally good.
 STAY = 1e-6
 
 
 @dataclass(frozen=True)
 class Host:
+    """A node that can hold copies."""
+
     node: Node
     load: float = 0.0
-    """Its work load now, as a share of its capacity; what makes shipping from and to it slow."""
+    """Its current load, as a share of its capacity. It slows down shipping from and to the host."""
     replicas_max: int = 1_000_000
+    """The most replicas that the host takes."""
 
     def __post_init__(self) -> None:
         expect(0 <= self.load < math.inf, f"Host {self.node.name!r}", "a load of 0 or more", self.load)
@@ -41,13 +44,15 @@ class Host:
 
 @dataclass(frozen=True)
 class KeyRange:
+    """A range of keys, its copies and its sizes."""
+
     name: RangeId
     primary: NodeId
-    """Where it is processed; a node that is no host any more has failed."""
+    """The node that processes it. If this is no host any more, the node has failed."""
     replicas: frozenset[NodeId] = frozenset()
     state_bytes: float = 1.0
     delta_bytes: float = 0.1
-    """Of an incremental checkpoint."""
+    """The size of an incremental checkpoint."""
     load: float = 0.0
     """CPU seconds per second that its primary spends."""
 
@@ -60,18 +65,20 @@ class KeyRange:
 
 @dataclass(frozen=True)
 class ReplicaConfig:
+    """Settings of the placement."""
+
     replicas: int = 1
-    """q: a range survives q failures."""
+    """q: the number of replicas. A range survives q failures."""
     load_weight: float = 2.0
-    """How many switches a full load of one end counts for."""
+    """A fully loaded end counts as much as this many switches."""
     horizon: float = 100.0
-    """Checkpoints within which moving a copy must pay off."""
+    """Moving a copy must pay off within this many checkpoints."""
     waiting_weight: float = 10.0
-    """What a byte counts for that a range has to wait for: those of a hand-over."""
+    """The weight of a byte of a hand-over, because the range waits for it."""
     utilisation_max: float = 0.8
-    """How full primaries may make a host, where they are placed too."""
+    """The highest utilisation of a host by primaries, if primaries are placed too."""
     spare_hosts: int = 2
-    """Primaries go to hosts that have a copy, or to so many of the least loaded others."""
+    """A primary moves to a host with a copy, or to one of this many least loaded other hosts."""
 
     def __post_init__(self) -> None:
         where = "ReplicaConfig"
@@ -85,7 +92,7 @@ class ReplicaConfig:
 
 @dataclass(frozen=True, eq=False)
 class Hosts:
-    """The hosts that are alive, and the switches between them."""
+    """The living hosts, and the number of network switches between each two."""
 
     hosts: tuple[Host, ...]
     switches: Matrix
@@ -97,7 +104,7 @@ class Hosts:
 
     @classmethod
     def by_zone(cls, hosts: Sequence[Host], inside: float = 1.0, between: float = 3.0) -> Hosts:
-        """One switch within a zone, three (up and down again) between zones."""
+        """One switch within a zone, and three (up and down again) between zones."""
         zones = np.array([host.node.fault_zone for host in hosts])
         return cls(tuple(hosts), np.where(zones[:, None] == zones, inside, between))
 
@@ -114,7 +121,7 @@ class Hosts:
         return [host.node.fault_zone for host in self.hosts]
 
     def without(self, ranges: Iterable[KeyRange]) -> Hosts:
-        """As loaded as they would be without the primaries of these ranges."""
+        """The hosts with the load that they would have without the primaries of these ranges."""
         loads: dict[NodeId, float] = {}
         for each in ranges:
             loads[each.primary] = loads.get(each.primary, 0.0) + each.load
@@ -122,7 +129,7 @@ class Hosts:
         return Hosts(tuple(replace(host, load=load) for host, load in zip(self.hosts, rest, strict=True)), self.switches)
 
     def ship(self, config: ReplicaConfig) -> Matrix:
-        """The cost of a byte from host to host; the same for every range."""
+        """The cost of shipping a byte from each host to each other one."""
         found = self._ships.get(config.load_weight)
         if found is None:
             loads = np.array([host.load for host in self.hosts])
@@ -136,35 +143,41 @@ class Hosts:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Where the copies go."""
+    """The places of all primaries and replicas."""
 
     primaries: Mapping[RangeId, NodeId]
     replicas: Mapping[RangeId, frozenset[NodeId]]
     missing: Mapping[RangeId, int]
-    """Replicas that found no place: too few zones, or hosts that are full. Ranges that lack none are left out."""
+    """Per range: replicas without a place, because there are too few zones or hosts are full. Complete ranges are left out."""
     cost: float
 
 
 @dataclass(frozen=True)
 class HandOver:
+    """Make another host the primary of a range."""
+
     range: RangeId
     target: NodeId
     source: NodeId | None
-    """None: it failed, and the target replays what the checkpoint lacks."""
+    """The old primary. None if it failed; the target then replays the tuples that the checkpoint lacks."""
     light: bool
-    """The target has a copy, so only the last delta moves; else the whole state goes first."""
+    """True if the target has a copy, so that only the last increment is shipped; otherwise the whole state is."""
 
 
 @dataclass(frozen=True)
 class Ship:
+    """Ship a copy of a range to a host."""
+
     range: RangeId
     source: NodeId | None
-    """The nearest host with a copy; None: none is left, restore it from durable storage."""
+    """The nearest host with a copy. None if no copy is left, so that it must be restored from durable storage."""
     target: NodeId
 
 
 @dataclass(frozen=True)
 class Drop:
+    """Delete the copy that a node has."""
+
     range: RangeId
     node: NodeId
 
@@ -173,12 +186,12 @@ Change = HandOver | Ship | Drop
 
 
 def holders(each: KeyRange, hosts: Hosts) -> list[int]:
-    """The hosts alive that have a copy of a range, the primary first."""
+    """The living hosts with a copy of a range, the primary first."""
     return [hosts.index[name] for name in (each.primary, *sorted(each.replicas)) if name in hosts.index]
 
 
 def changes(ranges: Sequence[KeyRange], hosts: Hosts, after: Arrangement) -> tuple[Change, ...]:
-    """What has to be done: first hand over, then ship new copies, then drop what is too many."""
+    """The changes that lead to an arrangement: first hand-overs, then new copies, then copies to drop."""
     hand_overs: list[Change] = []
     ships: list[Change] = []
     drops: list[Change] = []
@@ -199,15 +212,16 @@ def _nearest(have: Iterable[NodeId], target: NodeId, hosts: Hosts) -> NodeId | N
 
 
 def check_ranges(ranges: Sequence[KeyRange]) -> None:
+    """Refuse two ranges with one name."""
     names = [each.name for each in ranges]
     expect(len(set(names)) == len(names), "ranges", "every name once", names)
 
 
 def copy_costs(each: KeyRange, hosts: Hosts, config: ReplicaConfig, primary: int) -> Vector:
-    """What a replica on each host costs per checkpoint while the primary is on this one."""
+    """The cost per checkpoint of a replica on each host, if the primary is on host number `primary`."""
     ship = hosts.ship(config)
     have = holders(each, hosts)
-    # From durable storage when no copy is left: as far as the farthest host.
+    # If no copy is left, the state comes from durable storage, which counts as the farthest host.
     fetch = ship[have].min(axis=0) if have else np.full(len(hosts.hosts), ship.max())
     fetch = each.state_bytes * fetch / config.horizon + STAY
     fetch[have] = 0.0

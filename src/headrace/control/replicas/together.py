@@ -1,17 +1,17 @@
-"""Primaries and replicas placed as one entity (replica groups 3.5 and 4.1): after a failure, an overload, with a new node, or all at once.
+"""Places primaries and replicas together (replica groups 3.5 and 4.1): after a failure, an overload, or when a node joins.
 
-What a replica costs depends on where its primary is, so a choice is a pair: y_gn, the primary of range g on host n, and x_gnm, a replica
-on m besides.
+The cost of a replica depends on the place of its primary. So the variables are y_gn, the primary of range g on host n, and x_gnm, a
+replica on host m while the primary is on n.
 
     minimise   cost of primaries + cost of replicas + much * missing replicas + more than any move * overload
     such that  one primary; q replicas of it, none in its zone, one per zone; so many replicas per host;
                per host, load of primaries - overload <= what it bears
 
-Where it departs from the paper, which has no formula for this: loads of ranges differ, so this is no flow and has no integral linear
-program; scipy's mixed-integer solver (HiGHS) finds the optimum. A primary moves only if its host failed or is overloaded, cheaper shipping
-alone is not worth interrupting a range; and it goes to a host that has a copy (then the hand-over is light) or to one of a few hosts with
-least load. What primaries load is not held against their hosts in the cost of shipping, since it moves with them: else all would flee from
-a full host, and back. A host that stays overloaded whatever is done is no error.
+The paper has no formula for this. Loads of ranges differ, so this is no flow problem with an integral linear program; scipy's
+mixed-integer solver (HiGHS) finds the optimum. A primary moves only if its host failed or is overloaded: cheaper shipping alone is not
+worth interrupting a range. It goes to a host with a copy (then the hand-over is light) or to one of a few hosts with the least load. The
+load of primaries does not count in the cost of shipping, because it moves with them; otherwise all would leave a full host, and come back.
+A host that stays overloaded in any arrangement is no error.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def place_together(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConf
 
 
 def rearrange(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig | None = None) -> tuple[Change, ...]:
-    """What to do now: nothing, as long as no other arrangement is worth its moves.
+    """The changes to make now; none if no other arrangement is worth its moves.
 
     >>> from headrace.control.network import Node
     >>> from headrace.control.replicas.model import Host
@@ -75,7 +75,7 @@ def rearrange(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig | 
 
 @dataclass(frozen=True, eq=False)
 class _Program:
-    """Variables in this order: y, x, missing of each range, overload of each host."""
+    """The mixed-integer program. Its variables are y, x, the missing replicas of each range, and the overload of each host."""
 
     ranges: tuple[KeyRange, ...]
     hosts: Hosts
@@ -87,7 +87,7 @@ class _Program:
 
     @cached_property
     def x(self) -> list[tuple[int, int]]:
-        """Index of y, and the host of the replica."""
+        """For each x: the index of its y, and the host of the replica."""
         zones = self.hosts.zones
         return [(at, m) for at, (_, n) in enumerate(self.y) for m in range(len(zones)) if zones[m] != zones[n]]
 
@@ -97,7 +97,7 @@ class _Program:
 
     @cached_property
     def overloaded(self) -> set[NodeId]:
-        """Hosts whose primaries ask too much of them."""
+        """Hosts whose primaries have more load than the host can bear."""
         asked: dict[NodeId, float] = {}
         for each in self.ranges:
             asked[each.primary] = asked.get(each.primary, 0.0) + each.load
@@ -115,14 +115,14 @@ class _Program:
 
     @cached_property
     def costs(self) -> Vector:
-        """Scaled so that no replica and no hand-over costs more than 1 of its own."""
+        """Costs of all variables, scaled so that no replica and no hand-over costs more than 1 by itself."""
         per_primary = [copy_costs(self.ranges[g], self.hosts, self.config, n) for g, n in self.y]
         primaries = np.array([self._primary_cost(self.ranges[g], n) for g, n in self.y])
         replicas = np.array([per_primary[at][m] for at, m in self.x])
         scale = max(primaries.max(initial=0.0), replicas.max(initial=0.0), 1e-300)
         q, count = self.config.replicas, len(self.ranges)
-        # Cheaper replicas, at most q, are not worth a hand-over; a mean range less of overload is, with all its replicas moved; and a
-        # missing replica is worth anything.
+        # Weights: cheaper replicas (at most q) do not justify a hand-over. Less overload by the load of a mean range justifies it, even if
+        # all replicas move too. A missing replica justifies anything.
         moved = np.array([float(q * (self.hosts.names[n] != self.ranges[g].primary)) for g, n in self.y])
         mean_load = max(sum(each.load for each in self.ranges) / count, 1e-300)
         overload = np.full(len(self.hosts.hosts), min((2 * q + 2) / mean_load, 1e6))
@@ -130,7 +130,7 @@ class _Program:
         return np.concatenate([primaries / scale + moved, replicas / scale, missing, overload])
 
     def _primary_cost(self, each: KeyRange, n: int) -> float:
-        """What it costs to hand the range over to another host, once."""
+        """The cost of handing the range over to host n; 0 if it is there already."""
         if self.hosts.names[n] == each.primary:
             return 0.0
         ship = self.hosts.ship(self.config)
@@ -150,7 +150,7 @@ class _Program:
             constraints=[self._one_primary(), self._all_replicas(), self._one_per_zone(), self._places(), self._loads()],
             options={"mip_rel_gap": 0.0},
         )
-        require(found.success, f"an arrangement always exists, unlike: {found.message}")
+        require(found.success, f"an arrangement always exists; the solver says: {found.message}")
         solution: Vector = found.x
         return solution
 
@@ -180,7 +180,7 @@ class _Program:
         return self._rows(entries, len(self.ranges), self.config.replicas, self.config.replicas)
 
     def _one_per_zone(self) -> LinearConstraint:
-        """A replica only beside its primary, and one per zone: for every y and zone, the x of the zone less y is at most 0."""
+        """Replicas need their primary, and at most one lies in a zone: for every y and zone, the sum of x in the zone minus y is <= 0."""
         names = sorted(set(self.hosts.zones))
         zone = [names.index(each) for each in self.hosts.zones]
         entries = [(which * len(names) + zone[m], at, 1.0) for at, (which, m) in enumerate(self.x, len(self.y))]

@@ -1,13 +1,13 @@
-"""Replicas of primaries that stay where they are (replica groups 3.5).
+"""Places replicas for primaries that stay where they are (replica groups 3.5).
 
-With one replica per range this is the assignment problem, which the paper names: scipy's Hungarian, a column for each place on a host. The
-Hungarian method cannot put q replicas on distinct nodes, so for more it is the transport problem
+With one replica per range this is the assignment problem, as in the paper. It is solved by scipy's Hungarian method, with a column for
+each place on a host. That method cannot put q replicas on distinct nodes, so for q > 1 it is the transport problem
 
     minimise  sum cost_gn x_gn      sum_n x_gn + missing_g = q        sum over a zone of x_gn <= 1, none in the primary's zone
                                     sum_g x_gn <= places of n         0 <= x_gn <= 1
 
-a flow from ranges over (range, zone) to hosts, whose linear program has an integral optimum. A replica that finds no place is `missing`
-at a cost above all others, so that an arrangement always comes out; the paper does not say what happens then.
+This is a flow from ranges over (range, zone) to hosts, and its linear program has an integral optimum. A replica without a place is
+`missing`, at a cost above all others, so there is always a solution. The paper does not treat this case.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headrace.control.replicas.model import Arrangement, Hosts, KeyRange, RangeI
 from headrace.errors import QueryError, require
 
 DENSE_MAX = 4_000_000
-"""Entries of a table of costs."""
+"""The largest table of costs for the Hungarian method, in entries."""
 
 
 def place_replicas(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig | None = None) -> Arrangement:
-    """The cheapest places for q replicas of every range, no two copies of it in one zone.
+    """The cheapest places for q replicas of every range, with at most one copy of a range per zone.
 
     >>> from headrace.control.network import Node
     >>> from headrace.control.replicas.model import Host
@@ -54,15 +54,15 @@ def _solved(costs: Matrix, ranges: Sequence[KeyRange], hosts: Hosts, config: Rep
         return _transport(costs, ranges, hosts, config)
     cheapest: npt.NDArray[np.bool_] = (np.arange(costs.shape[1]) == costs.argmin(axis=1)[:, None]) & np.isfinite(costs)
     if cheapest.any(axis=1).all() and (cheapest.sum(axis=0) <= [host.replicas_max for host in hosts.hosts]).all():
-        # Nobody is in anybody's way.
+        # Every range can have its cheapest place.
         return cheapest
-    # Hungarian has a dense column for every place; where there are many the same problem is smaller as a sparse program.
+    # The Hungarian method has a dense column for every place. If there are many, a sparse linear program is smaller.
     dense = len(ranges) * sum(_places(ranges, hosts)) <= DENSE_MAX
     return (_hungarian if dense else _transport)(costs, ranges, hosts, config)
 
 
 def _costs(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig) -> Matrix:
-    """Ranges by hosts; infinite in the primary's zone."""
+    """The cost of a replica of each range (row) on each host (column); infinite in the primary's zone."""
     _, zones = np.unique(np.array(hosts.zones), return_inverse=True)
     costs = np.zeros((len(ranges), len(hosts.hosts)))
     for row, each in enumerate(ranges):
@@ -72,13 +72,13 @@ def _costs(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig) -> M
 
 
 def _places(ranges: Sequence[KeyRange], hosts: Hosts) -> list[int]:
-    """How many replicas each host can have of use."""
+    """How many replicas each host can take, at most one per range."""
     return [min(host.replicas_max, len(ranges)) for host in hosts.hosts]
 
 
 def _hungarian(costs: Matrix, ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig) -> npt.NDArray[np.bool_]:
     places = np.repeat(np.arange(len(hosts.hosts)), _places(ranges, hosts))
-    # One column more for each range: no place.
+    # One more column per range: no place.
     nowhere = np.full((len(ranges), len(ranges)), missing_cost(costs, config.replicas))
     rows, columns = linear_sum_assignment(np.hstack([costs[:, places], nowhere]))
     chosen = np.zeros(costs.shape, dtype=bool)
@@ -88,7 +88,7 @@ def _hungarian(costs: Matrix, ranges: Sequence[KeyRange], hosts: Hosts, config: 
 
 
 def _transport(costs: Matrix, ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig) -> npt.NDArray[np.bool_]:
-    """Variables: a copy for every range and host that it may be on, then the missing ones of each range."""
+    """Solve the transport problem. Variables: a copy for every possible pair of range and host, then the missing copies of each range."""
     row, column = np.nonzero(np.isfinite(costs))
     zone_names, zone = np.unique(np.array(hosts.zones), return_inverse=True)
     size = len(row) + len(ranges)
@@ -103,24 +103,24 @@ def _transport(costs: Matrix, ranges: Sequence[KeyRange], hosts: Hosts, config: 
         A_eq=copies,
         b_eq=np.full(len(ranges), float(config.replicas)),
         bounds=[(0, 1)] * len(row) + [(0, None)] * len(ranges),
-        # The dual simplex ends in a corner, and the corners are integral.
+        # The dual simplex ends in a corner of the feasible set, and all corners are integral.
         method="highs-ds",
     )
-    require(found.success, f"an arrangement always exists, unlike: {found.message}")
+    require(found.success, f"the transport problem has a solution; the solver says: {found.message}")
     x = found.x[: len(row)]
-    require(bool((np.abs(x - x.round()) < 1e-6).all()), "a transport problem has an integral optimum")
+    require(bool((np.abs(x - x.round()) < 1e-6).all()), "the transport problem has an integral optimum")
     chosen = np.zeros(costs.shape, dtype=bool)
     chosen[row, column] = x > 0.5
     return chosen
 
 
 def _sums(row: npt.NDArray[np.int64], rows: int, size: int) -> csr_array:
-    """A matrix that adds up variable i in row `row[i]`."""
+    """A matrix that adds variable i to the sum in row `row[i]`."""
     return coo_array((np.ones(len(row)), (row, np.arange(len(row)))), (rows, size)).tocsr()
 
 
 def missing_cost(costs: Matrix, replicas: int) -> float:
-    """More than all that one more replica could make others cost."""
+    """A cost above the sum of all others, so that a replica is missing only if there is no place."""
     finite = costs[np.isfinite(costs)]
     return (float(finite.max(initial=0.0)) + 1e-9) * (replicas * len(costs) + 1)
 

@@ -1,11 +1,13 @@
-"""Floe's ring (V.A, V.B, VI, VII): elasticity and recovery without a centre, as messages in and messages out.
+"""Floe's ring (V.A, V.B, VI, VII): elasticity and recovery without a coordinator. Only the simulator uses it so far.
 
-view.py        tokens, arcs, and who holds copies
-messages.py    what nodes say, remember and decide; the settings
-protocol.py    an event comes in: `decide`
+Each node of the ring is a state machine: it gets an event, changes its state, and sends messages.
+
+view.py        tokens, arcs, and the nodes that hold copies
+messages.py    messages, events, decisions, the state of a node, and the settings
+protocol.py    `decide`: handles an event
 cuts.py        when a node is overloaded or light, and where its arc is cut
-asking.py      who asks whom for help, or to take all
-handing.py     the hand-over, once it is agreed on
-copies.py      replication, watching a neighbour, taking over
-turn.py        one node's turn, which all of these write to
+asking.py      requests for help and requests to leave, and the answers
+handing.py     the hand-over of slots, once the neighbour has accepted
+copies.py      replication, watching neighbours, taking over
+turn.py        the state while one event is handled; all of these modify it
 """

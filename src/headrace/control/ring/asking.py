@@ -1,7 +1,7 @@
-"""Questions and answers of the ring: who asks its neighbour to take slots, and what the neighbour says (Floe VI).
+"""Requests to take slots, and the answers (Floe VI).
 
-An overloaded node asks the next one, which asks on if it has no room itself; when the end of the ring, or a limit, is reached, a new node
-is requested. A node with little to do asks the next one to take all it has.
+An overloaded node asks the next one, which asks its own next node if it has no room itself. At the end of the ring, or after a limit, a new
+node is requested. A light node asks the next one to take all its slots.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from headrace.control.decisions import Nothing
 from headrace.control.network import NodeId
 from headrace.control.ring import handing
 from headrace.control.ring.cuts import cut, is_light, is_overloaded
-from headrace.control.ring.messages import Accept, Deal, Help, Leave, Refuse, RequestNode
+from headrace.control.ring.messages import Accept, Deal, Help, Leave, Refuse, Report, RequestNode
 from headrace.control.ring.turn import Turn
+from headrace.control.wording import counted, percent
 
 
 def consider(turn: Turn) -> None:
-    """Ask for help, or to leave, if the load says so."""
+    """Ask for help if overloaded, or to leave if light."""
     node, config = turn.node, turn.config
     if _occupied(turn) or turn.at_s < node.ask_after_s:
         return
@@ -26,7 +27,7 @@ def consider(turn: Turn) -> None:
     if is_overloaded(load, config):
         found = cut(node.owned(), load, config.gain_min)
         if found is None:
-            turn.out.append(Nothing(why=f"CPU {load.cpu:.2f} with {load.queue_rows:.0f} rows waiting, but a single slot makes the load"))
+            turn.out.append(Nothing(why=f"{_load_text(load)}, but a single slot has all the load"))
         elif following is None:
             _provision(turn)
         else:
@@ -42,11 +43,16 @@ def _enough_without(turn: Turn) -> bool:
 
 
 def _occupied(turn: Turn) -> bool:
-    """Whether the node has a hand-over under way, or its report may not show the last one yet."""
+    """True if the node has a hand-over in progress, or its report may not show the last one yet."""
     return turn.node.deal is not None or turn.node.promised is not None or turn.at_s < turn.node.rest_until_s
 
 
+def _load_text(load: Report) -> str:
+    return f"Utilisation {percent(load.cpu)} with {counted(round(load.queue_rows), 'row')} waiting"
+
+
 def _provision(turn: Turn) -> None:
+    """Request a new node between this one and the next."""
     node = turn.node
     found = cut(node.owned(), node.load, turn.config.gain_min)
     if found is None:
@@ -56,11 +62,12 @@ def _provision(turn: Turn) -> None:
     behind = itertools.islice(node.view.clockwise(turn.id), turn.config.replicas)
     zones = tuple(dict.fromkeys(peer.zone for peer in (node.me, *before, *behind)))
     turn.change(deal=Deal("provisioning", turn.at_s, path=(turn.id,)))
-    why = f"CPU {node.load.cpu:.2f} with {node.load.queue_rows:.0f} rows waiting, and no neighbour has room"
+    why = f"{_load_text(node.load)}, and no neighbour has room: request a node"
     turn.out.append(RequestNode(token=found[0], avoid_zones=zones, why=why))
 
 
 def on_help(turn: Turn, sender: NodeId, message: Help) -> None:
+    """Accept if there is room, ask the next node if slots can be passed on, and refuse otherwise."""
     _would_rather_stay(turn)
     node, config = turn.node, turn.config
     previous, following = turn.previous(), turn.next()
@@ -83,9 +90,10 @@ def on_help(turn: Turn, sender: NodeId, message: Help) -> None:
 
 
 def on_leave(turn: Turn, sender: NodeId, message: Leave) -> None:
+    """Accept to take all slots of the sender if both loads fit here, and refuse otherwise."""
     node, config, previous = turn.node, turn.config, turn.previous()
     if sender < turn.id:
-        # Both want to go, and only one can.
+        # Both want to leave, but only one can.
         _would_rather_stay(turn)
     fits = is_light(node.load, config) and node.load.cpu + message.cpu <= config.cpu_merged
     if fits and previous and previous.node == sender and not _occupied(turn) and _enough_without(turn):
@@ -95,7 +103,7 @@ def on_leave(turn: Turn, sender: NodeId, message: Leave) -> None:
 
 
 def _would_rather_stay(turn: Turn) -> None:
-    """Forget a question whether it may leave; the answer finds nobody waiting."""
+    """Withdraw an own request to leave. Its answer will be ignored."""
     deal = turn.node.deal
     if deal and deal.leaving and deal.stage == "asking":
         turn.change(deal=None)
@@ -107,19 +115,21 @@ def _promise(turn: Turn, to: NodeId, asked_s: float) -> None:
 
 
 def _answered(turn: Turn, sender: NodeId, answer: Accept | Refuse) -> Deal | None:
-    """The question that this is the answer to, if it still waits for one."""
+    """The hand-over whose request this answers, if it still waits for an answer."""
     deal = turn.node.deal
     waits = deal is not None and (deal.stage, deal.to, deal.since_s) == ("asking", sender, answer.asked_s)
     return deal if waits else None
 
 
 def on_accept(turn: Turn, sender: NodeId, message: Accept) -> None:
+    """Start the hand-over."""
     deal = _answered(turn, sender, message)
     if deal:
         handing.hand_over(turn, deal)
 
 
 def on_ready(turn: Turn, sender: NodeId) -> None:
+    """Give slots to a new node, or send it away if it is not needed any more."""
     deal = turn.node.deal
     if deal and deal.stage == "provisioning":
         handing.hand_over(turn, replace(deal, to=sender))
@@ -128,8 +138,9 @@ def on_ready(turn: Turn, sender: NodeId) -> None:
 
 
 def on_refuse(turn: Turn, sender: NodeId, message: Refuse) -> None:
+    """Pass the refusal back, request a new node, or give up."""
     if not turn.node.joined:
-        turn.go("it is not needed any more")
+        turn.go("It is not needed any more")
         return
     deal = _answered(turn, sender, message)
     if deal is None:

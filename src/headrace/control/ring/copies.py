@@ -1,7 +1,7 @@
-"""Copies of the ring's slots, and what they are for: replication, watching the node before, taking over (Floe V.B, VII).
+"""Copies of slots: replication, watching neighbours, and taking over (Floe V.B, VII).
 
-Every node watches its counter-clockwise neighbour, by its checkpoints. If none came for a while it asks that neighbour and those before it,
-as many as there are replicas, all at once; whoever is silent, up to the first who answers, is taken over. It holds copies of all of them.
+Every node watches its counter-clockwise neighbour by its checkpoints. If none came for a while, it probes that neighbour and those before
+it, as many as there are replicas, all at once. It takes over the silent ones, up to the first that answers. It holds copies of all of them.
 """
 
 from __future__ import annotations
@@ -15,42 +15,43 @@ from headrace.control.ring.view import Arc, Peer, RingView
 
 
 def hear_checkpoints(turn: Turn) -> None:
-    """Signs of life of those it watches; and whoever knows another ring is told this one."""
+    """Note signs of life of the watched nodes, and send the view to nodes that have another one."""
     node = turn.node
     came = {each.sender: each for each in node.load.checkpoints}
     never = float("-inf")
     heard_s = {
-        # One whom it did not watch before is taken to have spoken just now.
+        # A node that was not watched before counts as alive just now.
         peer.node: max(node.heard_s.get(peer.node, turn.at_s), came[peer.node].at_s if peer.node in came else never)
         for peer in _watched(turn)
     }
     if heard_s != node.heard_s:
         turn.change(heard_s=heard_s)
     for each in node.load.checkpoints:
-        # One that came just after this node learnt something was sent before its sender could learn it too.
+        # A checkpoint that came just after this node's view changed was sent before its sender could learn of the change.
         if each.digest != node.view.digest and each.at_s > node.learnt_s + turn.config.answer_s:
             send_view(turn, each.sender)
 
 
 def _watched(turn: Turn) -> tuple[Peer, ...]:
-    """The nodes before, as many as there are replicas: it holds copies of all of them."""
+    """The nodes before this one, as many as there are replicas. This node holds copies of all of them."""
     return turn.node.view.before(turn.id, turn.config.replicas)
 
 
 def send_view(turn: Turn, to: NodeId) -> None:
-    """What this node knows; only that it is gone, to one who was taken for dead and does not know it."""
+    """Send this node's view. A node that was declared dead only learns that it is gone."""
     view = turn.node.view
     turn.send(to, Announce(turn.node.me, (to,)) if to in view.gone else Known(view))
 
 
 def on_known(turn: Turn, sender: NodeId, message: Known) -> None:
+    """Merge the sender's view, and send this node's if it knows more."""
     turn.adopt(turn.node.view.merged(message.view.peers, message.view.gone))
     if turn.node.joined and turn.node.view.digest != message.view.digest:
         send_view(turn, sender)
 
 
 def repair(turn: Turn) -> None:
-    """Ship what a holder of copies lacks. After a move the new owner's slots have no copy at its own successors yet."""
+    """Ship missing copies to their holders. After a move, the successors of the new owner have no copies of its slots yet."""
     node = turn.node
     if not node.joined:
         return
@@ -65,7 +66,7 @@ def repair(turn: Turn) -> None:
     ):
         return
     turn.change(
-        # Of slots that were given away a copy is out of date, should they ever come back.
+        # Copies of slots that were given away are out of date, even if the slots come back.
         copies={
             holder: owned if arc.covers(owned) and holder != deal_to else arc
             for holder, arc in node.copies.items()
@@ -78,7 +79,7 @@ def repair(turn: Turn) -> None:
 
 
 def ship(turn: Turn, holder: NodeId, arc: Arc) -> None:
-    """Ship an arc to a holder, as far as it is neither there nor under way; again if it takes so long that it may be lost."""
+    """Ship an arc to a holder, unless it is there or on its way. Ship it again if it takes so long that it may be lost."""
     node = turn.node
     have = node.copies.get(holder, Arc(arc.lo, 0))
     if have.covers(arc):
@@ -95,7 +96,7 @@ def ship(turn: Turn, holder: NodeId, arc: Arc) -> None:
 
 
 def missing(have: Arc, want: Arc) -> Arc:
-    """What has to be shipped for all of ``want`` to be there.
+    """The slots to ship so that all of ``want`` is there.
 
     >>> missing(Arc(10, 10), Arc(5, 15)), missing(Arc(10, 10), Arc(10, 30)), missing(Arc(90, 1), Arc(10, 30))
     (Arc(lo=5, size=5), Arc(lo=20, size=20), Arc(lo=10, size=30))
@@ -109,6 +110,7 @@ def missing(have: Arc, want: Arc) -> Arc:
 
 
 def on_ship(turn: Turn, sender: NodeId, message: Ship) -> None:
+    """Keep a copy and confirm it, unless a newer one has arrived."""
     held = turn.node.holds.get(sender)
     if held is None or held.number <= message.number:
         turn.change(holds={**turn.node.holds, sender: message})
@@ -116,6 +118,7 @@ def on_ship(turn: Turn, sender: NodeId, message: Ship) -> None:
 
 
 def on_holding(turn: Turn, sender: NodeId, message: Holding) -> None:
+    """Note that a copy has arrived."""
     node = turn.node
     if sender in node.shipping and node.shipping[sender].message.number == message.number:
         rest = {holder: each for holder, each in node.shipping.items() if holder != sender}
@@ -123,18 +126,20 @@ def on_holding(turn: Turn, sender: NodeId, message: Holding) -> None:
 
 
 def hear(turn: Turn, sender: NodeId) -> None:
+    """Note a sign of life, if the sender is watched."""
     if sender in turn.node.heard_s:
         turn.change(heard_s={**turn.node.heard_s, sender: turn.at_s})
 
 
 def on_probe(turn: Turn, sender: NodeId, message: Probe) -> None:
+    """Answer a probe, and send the view if the sender has another one."""
     turn.send(sender, Alive())
     if message.digest != turn.node.view.digest:
         send_view(turn, sender)
 
 
 def watch(turn: Turn) -> None:
-    """Look after the node before; take over when it is dead."""
+    """Probe the node before if it is silent, and take it over if it does not answer."""
     node, config = turn.node, turn.config
     before = _watched(turn)
     if not before or turn.is_leaving():
@@ -155,7 +160,7 @@ def watch(turn: Turn) -> None:
 
 
 def take_over(turn: Turn, dead: list[Peer]) -> None:
-    """Move to the token of the farthest one, as if all of them had been scaled in."""
+    """Take over dead nodes: move to the token of the farthest one, as if all of them had been scaled in."""
     node = turn.node
     names = tuple(peer.node for peer in dead)
     lacking = tuple(node.view.arc(name) for name in names if not _held(turn, name))
@@ -163,22 +168,22 @@ def take_over(turn: Turn, dead: list[Peer]) -> None:
     ask = _others_with_copies(node.view, turn.id, names, turn.config.replicas) if lacking else ()
     turn.place(dead[-1].token, gone=names)
     turn.settle()
-    # Rows waited for as long as nobody knew of the failure, so that the next reports show a queue whether or not the load is bearable.
+    # Rows waited until the failure was noticed, so the next reports show a queue even if the load is bearable.
     turn.rest()
     if turn.node.promised and turn.node.promised[0] in names:
         turn.change(promised=None)
     lost = "" if not lacking or ask else "; their state is lost"
-    why = f"{', '.join(names)} sent no checkpoint for {turn.config.silence_s:g} s and gave no answer{lost}"
+    why = f"{', '.join(names)} sent no checkpoint for {turn.config.silence_s:g} s and did not answer{lost}"
     turn.out.append(TakeOver(arc=arc, missing=lacking, ask=ask, why=why))
 
 
 def _held(turn: Turn, name: NodeId) -> bool:
-    """Whether all slots of a node have a copy here. A copy counts for its owner only: what the owner gave away since is out of date."""
+    """True if this node has copies of all slots of the named node. A copy counts only for the node that sent it."""
     return name in turn.node.holds and turn.node.holds[name].arc.covers(turn.node.view.arc(name))
 
 
 def _others_with_copies(view: RingView, me: NodeId, dead: tuple[NodeId, ...], replicas: int) -> tuple[NodeId, ...]:
-    """Who may hold copies of dead nodes' slots: those who should, and the next ones, who should have before the ring last changed."""
+    """Nodes that may hold copies of dead nodes' slots: the holders now, and the next nodes, which were holders before the last change."""
     candidates = [holder for name in dead for holder in view.holders(name, replicas)]
     candidates += [peer.node for peer in itertools.islice(view.clockwise(me), replicas)]
     return tuple(name for name in dict.fromkeys(candidates) if name != me and name not in dead)

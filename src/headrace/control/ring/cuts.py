@@ -1,4 +1,4 @@
-"""When a node is too busy or has little to do, and where its arc is cut when it gives some of it away (Floe VI)."""
+"""When a node is overloaded or light, and where its arc is cut if it gives slots away (Floe VI)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.control.ring.view import Arc
 from headrace.ids import SLOTS
 
 USEFUL = (0.1, 0.9)
-"""Half of an interval is moved if it carries such a part of the load."""
+"""The second half of an arc is moved if its share of the load is in this range."""
 
 
 def is_overloaded(load: Report, config: RingConfig) -> bool:
@@ -22,7 +22,7 @@ def is_light(load: Report, config: RingConfig) -> bool:
 
 
 def cut(arc: Arc, load: Report, gain_min: float) -> tuple[int, float] | None:
-    """Where to cut an arc, and the CPU that goes with its second part; None if no cut would relieve both sides.
+    """Where to cut an arc, and the utilisation that goes with its second part. None if no cut leaves both sides less busy.
 
     >>> cut(Arc(0, 100), Report(0.0, 5000, 0.9), 0.05)
     (50, 0.45)
@@ -44,7 +44,7 @@ def cut(arc: Arc, load: Report, gain_min: float) -> tuple[int, float] | None:
 
 
 def _share_behind(arc: Arc, rows_per_slot: Floats | None) -> Floats:
-    """For every slot of an arc, the share of its load that lies from there on."""
+    """For every slot of an arc: the share of the arc's load from this slot to the end."""
     rows = np.ones(arc.size) if rows_per_slot is None else rows_per_slot[arc.slots()]
     rows = rows if rows.any() else np.ones(arc.size)
     return np.asarray(np.cumsum(rows[::-1])[::-1] / rows.sum(), dtype=np.float64)

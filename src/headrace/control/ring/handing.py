@@ -1,6 +1,6 @@
-"""A hand-over of the ring from the answer to the announcement: ship what the taker lacks, grant, take the new place.
+"""The hand-over of slots, from the neighbour's answer to its announcement: ship missing copies, grant, move the token.
 
-The owner gives up the slots with the grant, before anybody else takes them, so that no slot ever has two owners.
+The owner gives up the slots with the grant, before another node takes them, so that no slot ever has two owners.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.control.ring.view import Arc, RingView
 
 
 def hand_over(turn: Turn, deal: Deal) -> None:
-    """Somebody takes slots: which ones follows from the load now."""
+    """Start the hand-over. The current load decides which slots go."""
     node = turn.node
     found = (node.me.token, 0.0) if deal.leaving else cut(node.owned(), node.load, turn.config.gain_min)
     turn.change(deal=replace(deal, stage="shipping", since_s=turn.at_s, token=found[0] if found else 0))
@@ -27,14 +27,14 @@ def hand_over(turn: Turn, deal: Deal) -> None:
 
 
 def go_on(turn: Turn, again: bool = False) -> None:
-    """Grant the slots as soon as their copy is with the taker; ``again`` repeats what may have been lost on the way."""
+    """Continue the hand-over: grant the slots as soon as the taker has their copy. ``again`` repeats a grant that may have been lost."""
     node, deal = turn.node, turn.node.deal
     if deal is None or deal.to is None or deal.stage not in ("shipping", "ceded"):
         return
     if deal.stage == "shipping":
         going = node.owned() if deal.leaving else Arc.between(deal.token, node.owned().hi)
         if deal.leaving and deal.token != node.me.token:
-            # Its arc grew meanwhile, by the failure of a neighbour; it is not light any more.
+            # Its arc has grown, because a neighbour failed. It is not light any more.
             turn.drop()
             return
         if not node.copies.get(deal.to, Arc(0, 0)).covers(going):
@@ -43,12 +43,13 @@ def go_on(turn: Turn, again: bool = False) -> None:
         turn.change(deal=replace(deal, stage="ceded", since_s=turn.at_s))
     elif not again:
         return
-    # Only one who is new needs to be told the ring.
+    # Only a new node needs the view of the ring.
     view = RingView() if node.view.knows(deal.to) else node.view
     turn.send(deal.to, Grant(deal.token, deal.leaving, view))
 
 
 def on_grant(turn: Turn, sender: NodeId, message: Grant) -> None:
+    """Take the slots that the sender has given up: join the ring, or move the token."""
     node = turn.node
     if not node.joined:
         me = replace(node.me, token=message.token, version=node.me.version + 1)
@@ -68,6 +69,7 @@ def on_grant(turn: Turn, sender: NodeId, message: Grant) -> None:
 
 
 def on_return(turn: Turn, sender: NodeId, message: Return) -> None:
+    """Take granted slots back, because the taker is leaving."""
     deal = turn.node.deal
     if deal and deal.stage == "ceded" and (deal.to, deal.token) == (sender, message.token):
         turn.drop()

@@ -1,7 +1,7 @@
-"""What nodes of the ring say to each other, what they remember, and what they decide; see `headrace.control.ring`.
+"""Messages, events, decisions and the state of the ring's nodes, and the settings; see `headrace.control.ring`.
 
-Messages may be late, doubled, lost or out of order. Those that change the ring are the *grant*, by which an owner gives up slots before
-anybody else takes them, and the *announcement*, by which a node tells its new place.
+Messages may be late, repeated, lost or out of order. Two of them change the ring. With a *grant*, an owner gives up slots before another
+node takes them. With an *announcement*, a node publishes its new token.
 """
 
 from __future__ import annotations
@@ -20,35 +20,36 @@ from headrace.ids import SLOTS
 
 @dataclass(frozen=True)
 class RingConfig:
-    """Thresholds have no values in the paper, but the eviction's; these are ours, with the reason."""
+    """Settings of the ring. The paper has no values for most thresholds; these are ours."""
 
     queue_high: float = 1000.0
-    """Rows waiting. Some tenths of a second of a node's work: enough to tell a backlog from a batch in flight."""
+    """A node with this many waiting rows may be overloaded: some tenths of a second of work, more than a batch in flight."""
     queue_low: float = 100.0
+    """A node with at most this many waiting rows may be light."""
     cpu_high: float = 0.8
-    """As StreamCloud's 0.8 to 0.9: above, queues grow."""
+    """A node with at least this utilisation may be overloaded. StreamCloud has 0.8 to 0.9; above, queues grow."""
     cpu_low: float = 0.5
-    """Below, half of an overloaded neighbour's work fits in: 0.5 + 0.8 / 2 is not above 0.9."""
+    """A node with at most this utilisation may be light: half of an overloaded neighbour's work fits, as 0.5 + 0.8 / 2 <= 0.9."""
     cpu_merged: float = 0.65
-    """A node goes only if its neighbour would then be at most so busy: well below high, or the two would part and join for ever."""
+    """A node leaves only if its neighbour would then have at most this utilisation. Near cpu_high the two would split and merge forever."""
     gain_min: float = 0.05
-    """A move must leave everybody who takes at least so much less busy than the overloaded one was."""
+    """After a move, every node that takes slots must have a utilisation at least this much below that of the overloaded node before."""
     replicas: int = 1
-    """r: copies beside the owner's."""
+    """r: the number of copies besides the owner's state."""
     silence_s: float = 5.0
-    """Without a checkpoint for so long, a node is asked for. Two and a half of the 2 s intervals that the paper finds best."""
+    """A node is probed after this time without a checkpoint: two and a half times the 2 s interval that the paper finds best."""
     answer_s: float = 1.0
-    """How long an answer to that may take."""
+    """How long the answer to a probe may take."""
     patience_s: float = 10.0
-    """How long a request for help may stay without an answer."""
+    """How long a request for help waits for an answer."""
     provision_s: float = 300.0
-    """How long a new machine may take: the paper's class of clouds needs minutes."""
+    """How long a new machine may take to start. The paper's clouds need minutes."""
     rest_s: float = 10.0
-    """So long a node waits after a change, until its reports show the new load; and before it asks again, after a refusal."""
+    """How long a node waits after a change, until its reports show the new load; and how long it waits to ask again after a refusal."""
     hops_max: int = 32
-    """A request is passed on so often at most. The paper goes round the ring; a long chain of moves costs more than one machine."""
+    """A request is passed on this often at most. In the paper it goes round the ring, but many moves cost more than a machine."""
     nodes_min: int = 2
-    """At least; and never fewer than hold the copies."""
+    """The fewest nodes. There are also never fewer than hold the copies."""
 
     def __post_init__(self) -> None:
         ascending("ring", queue_low=self.queue_low, queue_high=self.queue_high)
@@ -68,28 +69,28 @@ class RingConfig:
 
 @dataclass(frozen=True)
 class Known:
-    """What the sender knows of the ring, for one whose checkpoints show that it knows another."""
+    """The sender's view of the ring, for a node whose view differs."""
 
     view: RingView
 
 
 @dataclass(frozen=True)
 class Help:
-    """The sender is too busy, or was asked by one who is: take some of my slots."""
+    """A request to take some of the sender's slots. The sender is overloaded, or wants to help a node that is."""
 
     path: tuple[NodeId, ...]
-    """Everybody who asks, the overloaded one first."""
+    """All nodes that ask, the overloaded one first."""
     cpu: float
-    """Of the overloaded one: nobody on the path may end up as busy as it was."""
+    """The utilisation of the overloaded node. No node on the path may end up as busy."""
     moved_cpu: float
-    """What the receiver would take."""
+    """The utilisation that the receiver would take over."""
     asked_s: float
-    """When, on the sender's clock. The answer repeats it, so that a late one is not taken for the answer to another question."""
+    """The time of the request on the sender's clock. The answer repeats it, so that a late answer matches no other request."""
 
 
 @dataclass(frozen=True)
 class Leave:
-    """The sender has little to do: take all of my slots."""
+    """A request of a light node to take all of its slots, so that it can leave."""
 
     cpu: float
     asked_s: float
@@ -97,77 +98,82 @@ class Leave:
 
 @dataclass(frozen=True)
 class Accept:
+    """The answer that the sender will take the slots."""
+
     asked_s: float
 
 
 @dataclass(frozen=True)
 class Refuse:
+    """The answer that the sender does not take the slots."""
+
     full: bool
-    """Whether there is no room as far as the request came; else the one asked is only occupied, and may be asked again."""
+    """True if no node that was asked has room. False if the sender is only occupied and may be asked again."""
     asked_s: float
 
 
 @dataclass(frozen=True)
 class Ship:
-    """A copy of the sender's state for some slots. Said again if no answer comes; what is still under way need not be shipped twice."""
+    """A copy of the sender's state for some slots. It is sent again if no answer comes."""
 
     part: Arc
-    """What is in it."""
+    """The slots in this message."""
     arc: Arc
-    """What the receiver then holds, with what it had."""
+    """The slots that the receiver holds afterwards, with those that it had."""
     number: int
-    """Grows with every shipment of the sender; an older one that comes late is of no use."""
+    """Grows with every shipment of the sender. The receiver ignores older shipments that come late."""
 
 
 @dataclass(frozen=True)
 class Holding:
-    """The copy has arrived."""
+    """The answer to `Ship`: the copy has arrived."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Grant:
-    """The receiver's token may be here now: the sender no longer owns what comes after it."""
+    """Gives slots to the receiver: it may move its token here, and the sender no longer owns the slots from there on."""
 
     token: int
     leaving: bool = False
+    """True if the sender gives up all its slots."""
     view: RingView = field(default_factory=RingView)
-    """For one who is new on the ring."""
+    """The ring, for a node that is new."""
 
 
 @dataclass(frozen=True)
 class Return:
-    """The grant comes too late for the sender, who goes itself."""
+    """The answer to a grant that cannot be used, because the sender itself is leaving."""
 
     token: int
 
 
 @dataclass(frozen=True)
 class Announce:
-    """The sender's place, and who is gone."""
+    """The sender's new place, and the nodes that are gone."""
 
     peer: Peer
     gone: tuple[NodeId, ...] = ()
     by: NodeId | None = None
-    """Who gave a new node its slots."""
+    """For a new node: the node that gave it its slots."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Are you there? And do you know the same ring: it may be that the checkpoints only go elsewhere."""
+    """Asks a silent node for a sign of life. Its checkpoints may go elsewhere, because it knows another ring."""
 
     digest: int
 
 
 @dataclass(frozen=True)
 class Alive:
-    pass
+    """The answer to `Probe`."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A new node has started, for the receiver who requested it."""
+    """A new node has started. The receiver requested it."""
 
     zone: str
 
@@ -180,33 +186,35 @@ Message = Known | Help | Leave | Accept | Refuse | Ship | Holding | Grant | Retu
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The last one that came from a node. Whoever ships checkpoints sends them to `RingView.holders`, with the digest of the view.
+    """The last checkpoint that came from a node. Checkpoints go to `RingView.holders`, with the digest of the sender's view.
 
-    They are no messages of the protocol: a ring of n nodes would have n of them every 2 s to handle, and nearly all say nothing new. What
-    they say is in the report, and only where it is news does a node do anything about it.
+    They are not messages of the protocol, because every node would have to handle one every 2 s, mostly without news. They are part of
+    the report instead, and a node acts only on news.
     """
 
     sender: NodeId
     at_s: float
-    """When it came."""
+    """When it arrived."""
     digest: int
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A node's own measurement, at every checkpoint interval; also the tick by which it notices that time has passed."""
+    """A node's own measurement, at every checkpoint interval. It is also the node's clock tick."""
 
     at_s: float
     queue_rows: float
     cpu: float
     rows_per_slot: Floats | None = None
-    """For its slots; others are ignored. Without, rows are taken to be spread evenly."""
+    """Rows per slot; only the node's own slots count. None if rows are spread evenly."""
     checkpoints: tuple[Checkpoint, ...] = ()
-    """The last one of each node that sends any."""
+    """The last checkpoint of each node that sends some here."""
 
 
 @dataclass(frozen=True)
 class Received:
+    """A message that has arrived."""
+
     at_s: float
     sender: NodeId
     message: Message
@@ -220,96 +228,104 @@ Event = Report | Received
 
 @dataclass(frozen=True)
 class Send:
+    """A message to send."""
+
     to: NodeId
     message: Message
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestNode(Decision):
-    """A new node, to say `Ready` to the one who decided this."""
+    """Start a new node. It sends `Ready` to the node that decided this."""
 
     token: int
-    """About where it will be; its slots are decided when it is ready."""
+    """Its likely token. Its slots are decided when it is ready."""
     avoid_zones: tuple[str, ...]
-    """Where its neighbours are."""
+    """The zones of its neighbours."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TakeOver(Decision):
-    """Restore these slots from the copies held, replay the tuples backed up since, and go on as their owner."""
+    """Take over the slots of dead nodes: restore them from the copies, replay the tuples since, and go on as their owner."""
 
     arc: Arc
     missing: tuple[Arc, ...] = ()
-    """Slots without a copy here: more neighbours failed at once than there are replicas, or a new copy was still under way."""
+    """Slots without a copy here: more neighbours failed than there are replicas, or a new copy had not arrived yet."""
     ask: tuple[NodeId, ...] = ()
-    """Who may have copies of those. If nobody, their state is lost."""
+    """Nodes that may have copies of the missing slots. If there are none, their state is lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Left(Decision):
-    """The node has no slots any more and may be released."""
+    """The node has no slots any more and can be released."""
 
 
-# Memory.
+# The state of a node.
 
 
 @dataclass(frozen=True)
 class Deal:
-    """A hand-over to the next node, from the question to the announcement. A node makes one at a time.
+    """A hand-over to the next node, from the request to the announcement. A node has at most one at a time.
 
-    asking -> shipping -> ceded, or asking -> provisioning -> shipping -> ceded
+    Stages: asking -> shipping -> ceded, or asking -> provisioning -> shipping -> ceded.
     """
 
     stage: str
     since_s: float
     to: NodeId | None = None
     token: int = 0
-    """Ceded: where the slots begin that are given up."""
+    """Where the slots begin that are given up; known from the stage shipping on."""
     leaving: bool = False
+    """True if the node gives up all its slots."""
     path: tuple[NodeId, ...] = ()
+    """All nodes that ask for help, up to this one."""
     for_s: float = 0.0
-    """When the node before asked, if this is to help it."""
+    """When the node before asked, if this hand-over is to help it."""
 
 
 @dataclass(frozen=True)
 class Shipment:
+    """A copy that was sent and not yet confirmed."""
+
     message: Ship
     since_s: float
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """All that a node knows."""
+    """The whole state of a node. `decide` maps it, with an event, to the next state."""
 
     me: Peer
     view: RingView
     load: Report = field(default_factory=lambda: Report(0.0, 0.0, 0.0))
     deal: Deal | None = None
     promised: tuple[NodeId, float] | None = None
-    """Whom it promised to take slots from, and until when."""
+    """The node that it promised to take slots from, and until when the promise holds."""
     copies: Mapping[NodeId, Arc] = field(default_factory=dict)
-    """Who holds which of its slots."""
+    """Per node: the slots of this node of which it holds a copy."""
     shipping: Mapping[NodeId, Shipment] = field(default_factory=dict)
-    """What is under way to whom."""
+    """Per node: the copy that is on its way to it."""
     shipments: int = 0
+    """The number of the last shipment."""
     holds: Mapping[NodeId, Ship] = field(default_factory=dict)
-    """Whose slots it holds copies of, by the last shipment."""
+    """Per node: the last copy of its slots that this node received."""
     heard_s: Mapping[NodeId, float] = field(default_factory=dict)
-    """When a sign of life came from the nodes that it watches."""
+    """Per watched node: the time of its last sign of life."""
     learnt_s: float = float("-inf")
-    """When it last learnt something of the ring."""
+    """When its view last changed."""
     probing_since_s: float | None = None
+    """When it sent probes that are not decided yet."""
     rest_until_s: float = 0.0
-    """Until then its reports may show what was before the last change: it neither asks nor helps."""
+    """Until then its reports may show the load before the last change, so it neither asks nor helps."""
     ask_after_s: float = 0.0
-    """Until then it does not ask again, after a refusal; it helps if it can."""
+    """Until then it does not ask again, because it was refused. It helps if it can."""
 
     @property
     def joined(self) -> bool:
         return self.view.knows(self.me.node)
 
     def owned(self) -> Arc:
-        """What it owns, without what it has given up already."""
+        """The slots that it owns, without those that it has given up already."""
         if not self.joined:
             return Arc(self.me.token, 0)
         arc = self.view.arc(self.me.node)

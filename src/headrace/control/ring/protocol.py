@@ -1,34 +1,36 @@
-"""Floe's ring (VI, VII) as messages in, messages out: each node decides from its own load and its neighbours' answers.
+"""Floe's ring (VI, VII): each node decides from its own load and its neighbours' answers.
 
-- A node with a long queue and a busy CPU asks the next one, B, to move its token back to half-way between them (load balancing).
-- B, if it has no room, asks the next one first, and so on around the ring; who is helped then helps (cascade).
-- If nobody has room, a new node is requested and put half-way between (scale out).
-- A node with little to do, beside a neighbour with little to do, leaves it all it has (scale in).
-- A node that is silent is taken over by the next one, together with those before it (`headrace.control.ring.copies`).
+- Load balancing: a node with a long queue and high utilisation asks the next node, B, to move its token half-way back between them.
+- Cascade: if B has no room, it first asks its own next node, and so on round the ring. A node that was helped can then help.
+- Scale out: if no node has room, a new node is requested and placed half-way.
+- Scale in: a light node with a light neighbour gives all its slots to the neighbour and leaves.
+- Recovery: the next node takes over a silent node, and silent nodes before it (`headrace.control.ring.copies`).
 - After each of these, copies are shipped until every slot has its replicas again.
 
-A hand-over in messages; A gives up the slots before B takes them, and takes them back if B dies in between:
+The messages of a hand-over. A gives up the slots before B takes them, and takes them back if B dies in between:
 
     A: Help ──> B: Accept ──> A: Ship if B has no copy ──> B: Holding ──> A: Grant ──> B: Announce to all
 
-So in a ring without failures no slot has two owners, and one without owner has a grant under way; the tuples that arrive meanwhile are in
-B's backup. When messages have settled the arcs are a partition, whatever was lost, doubled or reordered, and whoever died.
+Without failures no slot has two owners, and a slot without an owner has a grant on its way; tuples that arrive meanwhile are in B's
+backup. Once messages have settled, the arcs are a partition of the ring, even if messages were lost, repeated or reordered, or nodes died.
 
-Where this departs from the paper:
-- Half of the interval moves only if between a tenth and nine tenths of the load lie in it; else the interval is cut at half of the
-  load. The paper suggests such a cut itself. Where one slot makes the load, nothing can be moved and no machine is asked for.
-- The paper's thresholds swing, as it says. Here whoever takes must end up less busy than the overloaded node was, and a node goes
-  only if the two together stay well below the upper threshold. So under a steady load the loads, sorted from the busiest on, fall with
-  every chain of moves, and every scale in makes nobody who would have to scale out: it comes to rest.
-- Of two neighbours who both want to leave the one with the smaller name goes; one who asks for help itself refuses to help.
-- Silent nodes are asked all at once, so that recovery takes the same time for one failure and for r. More than r are taken over step by
-  step, and the decision says which slots have no copy there and who may have one.
-- Section V.A's "counter-clockwise" neighbour for a removed node has no copy: the clockwise one takes over, as in VI and VII.
-- Where neighbours share a fault zone, a farther node gets one more copy (`RingView.holders`).
-- A node that is slow for long may be taken for dead; it learns so from anybody it talks to, and stops. Until then both work: at least once.
-- Checkpoints are shipped by whoever has the state and are no messages here: reports say which ones came. With each goes a digest of the
-  ring as its sender knows it, so that who missed an announcement is told. A node rests after a take-over, as it does after any move.
-- The mappers' part, routing tuples by the announcements, is the runtime's.
+Differences from the paper:
+- Half of the interval is moved only if it has between a tenth and nine tenths of the load. Otherwise the interval is cut at half of the
+  load, as the paper suggests itself. If one slot has all the load, nothing is moved and no machine is requested.
+- The paper says that its thresholds can oscillate. Here every node that takes slots must end up less busy than the overloaded node was,
+  and a node leaves only if the two together stay well below the upper threshold. So under a steady load every chain of moves lowers the
+  sorted list of loads, and no scale in leads to a scale out: the ring comes to rest.
+- If two neighbours both want to leave, the one with the smaller name does. A node that asks for help itself refuses to help.
+- Silent nodes are probed all at once, so recovery takes the same time for one failure and for r. More than r dead neighbours are taken
+  over step by step, and the decision names the slots without a copy and the nodes that may have one.
+- For a removed node, section V.A names the "counter-clockwise" neighbour, which has no copy. Here the clockwise one takes over, as in VI
+  and VII.
+- If neighbours share a fault zone, a farther node gets one more copy (`RingView.holders`).
+- A node that is slow for a long time may be declared dead. It learns this from any node that it contacts, and stops. Until then both
+  process tuples: at least once.
+- Checkpoints are shipped outside of this protocol; reports list those that came. Each carries a digest of its sender's view, so that a
+  node that missed an announcement gets the view. A node rests after a take-over, as after any move.
+- The mappers' part, routing tuples by the announcements, belongs to the runtime.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ from headrace.control.ring.turn import Turn, changed
 
 
 def decide(event: Event, config: RingConfig, node: Node) -> tuple[tuple[Send | Decision, ...], Node]:
-    """What a node says and does when something happens.
+    """Handle an event: the messages and decisions of a node, and its next state.
 
     >>> from headrace.control.ring.view import even_ring
     >>> view = even_ring(["x", "y"])
@@ -97,9 +99,9 @@ def _on_report(turn: Turn, report: Report) -> None:
 
 
 def _is_calm(node: Node, load: Report, config: RingConfig) -> bool:
-    """Whether nothing is under way, everybody it watches speaks and knows the same ring, and the load asks for nothing.
+    """True if the report needs no action: nothing is in progress, all watched nodes are alive with the same view, the load is normal.
 
-    Most reports are such, and all that follows would find nothing to do; an hour of a thousand nodes has nearly two million of them.
+    This saves time, because most reports are like this: an hour of a thousand nodes has nearly two million of them.
     """
     view = node.view
     if node.deal or node.promised or node.shipping or not node.copies or node.probing_since_s is not None or not node.joined:
@@ -125,11 +127,11 @@ def _expire(turn: Turn) -> None:
     waited_s = turn.at_s - deal.since_s
     if deal.stage == "ceded":
         if deal.to and not node.view.knows(deal.to) and waited_s > config.patience_s:
-            # A new node that does not speak. It must not join later, so it is gone before the slots are taken back.
+            # A new node that does not answer. It is declared gone before the slots are taken back, so that it cannot join later.
             turn.learn(gone=(deal.to,))
             turn.announce(gone=(deal.to,))
         elif waited_s > config.patience_s:
-            # Its taker may be dead and the announcement of that lost; somebody else will know. One after the other is asked.
+            # The taker may be dead, and the announcement of that lost. Another node will know; they are asked one after the other.
             others = list(node.view.clockwise(turn.id))
             copies.send_view(turn, others[int(waited_s // config.patience_s) % len(others)].node)
     elif waited_s > (config.patience_s if deal.stage == "asking" else config.provision_s):
@@ -174,7 +176,7 @@ def _on_announce(turn: Turn, sender: NodeId, message: Announce) -> None:
     node = turn.node
     stray = message.by is not None and message.by in node.view.gone and not node.view.knows(sender)
     if stray and node.owned().has(message.peer.token):
-        # Who let it in died, and we own what it was given, since before it came.
+        # The node that let it in has died, and this node owns the slots that it was given.
         turn.learn(gone=(sender,))
         turn.announce(gone=(sender,))
         return

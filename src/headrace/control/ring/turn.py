@@ -1,6 +1,6 @@
-"""One node's turn: an event comes in, messages and decisions go out, and the node is another one afterwards.
+"""The handling of one event by one node: it collects messages and decisions, and the changed state of the node.
 
-The turn is the only thing that changes while an event is handled; what goes in and what comes out are frozen.
+The turn is the only mutable object while an event is handled. The states before and after are frozen.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from headrace.control.ring.view import Peer, RingView
 
 
 def changed(node: Node, fields: Mapping[str, Any]) -> Node:
-    """As dataclasses.replace, which takes ten times as long: most of the time of a quiet report."""
+    """Like dataclasses.replace, but ten times as fast. A report without news spends most of its time here."""
     after = object.__new__(Node)
     after.__dict__.update(node.__dict__, **fields)
     return after
 
 
 class Turn:
+    """The state of a node while it handles an event, and its output."""
+
     def __init__(self, node: Node, config: RingConfig, at_s: float) -> None:
         self.node, self.config, self.at_s = node, config, at_s
         self.out: list[Send | Decision] = []
 
-    # What happens to the node and what it says.
+    # Changes of the node, and messages.
 
     def change(self, **fields: Any) -> None:
         if "view" in fields:
@@ -38,21 +40,22 @@ class Turn:
         self.out.append(Send(to, message))
 
     def announce(self, gone: Iterable[NodeId] = (), by: NodeId | None = None) -> None:
-        """Tell everybody, also those who are gone: they may not know it."""
+        """Send the node's place to all nodes, also to those that are gone, because they may not know it."""
         message = Announce(self.node.me, tuple(gone), by)
         for node in (*(peer.node for peer in self.node.view.clockwise(self.id)), *message.gone):
             self.send(node, message)
 
     def place(self, token: int, gone: tuple[NodeId, ...] = ()) -> None:
-        """Move to another token and tell everybody."""
+        """Move to another token and announce it."""
         me = replace(self.node.me, token=token, version=self.node.me.version + 1)
         self.change(me=me, view=self.node.view.merged([me], gone))
         self.announce(gone)
 
     def rest(self) -> None:
+        """Do not ask or help until reports show the new load."""
         self.change(rest_until_s=self.at_s + self.config.rest_s)
 
-    # What it sees.
+    # The node's neighbourhood.
 
     @property
     def id(self) -> NodeId:
@@ -65,31 +68,33 @@ class Turn:
         return next(self.node.view.counter_clockwise(self.id), None)
 
     def is_leaving(self) -> bool:
-        """It has given up all it had and waits for the other to say so."""
+        """True if the node has given up all its slots and waits for the taker's announcement."""
         deal = self.node.deal
         return deal is not None and deal.leaving and deal.stage == "ceded"
 
-    # What changes with the ring.
+    # Changes of the ring.
 
     def learn(self, peers: Iterable[Peer] = (), gone: Iterable[NodeId] = ()) -> None:
-        """Take in what others know of the ring, and what follows from it for a hand-over under way."""
+        """Merge what other nodes know into the view, and update a hand-over in progress."""
         self.adopt(self.node.view.merged(peers, gone))
 
     def adopt(self, view: RingView) -> None:
+        """Replace the view, and update a hand-over in progress."""
         if view is self.node.view:
             return
         if self.id in view.gone:
-            self.go("its slots were taken over" if self.is_leaving() else "it was taken for dead, and its slots were taken over")
+            self.go("Its slots were taken over" if self.is_leaving() else "It was declared dead, and its slots were taken over")
             return
         self.change(view=view)
         self.settle()
 
     def go(self, why: str) -> None:
+        """Leave the ring."""
         self.change(view=RingView(), deal=None, promised=None, copies={}, shipping={}, holds={})
         self.out.append(Left(why=why))
 
     def drop(self) -> None:
-        """Give a hand-over up; whoever waits for it may try again."""
+        """Give up a hand-over. A node that waits for it may try again."""
         deal = self.node.deal
         self.change(deal=None, ask_after_s=self.at_s + self.config.rest_s)
         if deal and len(deal.path) > 1:
@@ -98,6 +103,7 @@ class Turn:
             self.send(deal.to, Refuse(False, self.at_s))
 
     def settle(self) -> None:
+        """Complete or give up a hand-over, if the view says so."""
         deal = self.node.deal
         if deal is None or deal.to is None:
             return
@@ -110,7 +116,7 @@ class Turn:
             self.drop()
 
     def _complete(self, deal: Deal) -> None:
-        """The slots have their new owner. Who asked first can now be helped."""
+        """The slots have their new owner. Now the node that asked for help can be helped."""
         self.change(deal=None)
         self.rest()
         asker = deal.path[-2] if len(deal.path) > 1 else None

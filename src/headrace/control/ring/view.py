@@ -1,10 +1,10 @@
-"""The ring that Floe's nodes sit on (V.A, V.B, VII): who owns which slots, and who holds copies of them.
+"""Floe's ring of nodes (V.A, V.B, VII): which node owns which slots, and which nodes hold copies of them.
 
-A node's *token* is a slot, and the node owns the *arc* from its token clockwise to the next one. Tokens are slots rather than any point,
-so that a hand-over never cuts one and an arc's load is known as exactly as its slots' loads.
+A node's *token* is a slot, and the node owns the *arc* from its token clockwise to the next token. Tokens are slots, not arbitrary points.
+So a hand-over never cuts a slot, and the load of an arc is the sum of its slots' loads.
 
-              a       b           node A at token a owns [a, b); copies of it lie at B, and with r = 2 at C too:
-        ------A-------B-----C---  the next r nodes clockwise
+              a       b           node A at token a owns [a, b); the next r nodes clockwise hold copies:
+        ------A-------B-----C---  B for r = 1, B and C for r = 2
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from headrace.ids import SLOTS
 
 @dataclass(frozen=True)
 class Arc:
-    """Neighbouring slots, clockwise from ``lo``, round the end of the ring if need be."""
+    """``size`` neighbouring slots, clockwise from ``lo``. An arc may cross the end of the ring."""
 
     lo: int
     size: int
 
     def __post_init__(self) -> None:
-        require(0 <= self.lo < SLOTS and 0 <= self.size <= SLOTS, f"an arc lies on the ring of {SLOTS} slots, unlike {self}")
+        require(0 <= self.lo < SLOTS and 0 <= self.size <= SLOTS, f"an arc lies on the ring of {SLOTS} slots; found {self}")
 
     @classmethod
     def between(cls, lo: int, hi: int) -> Arc:
-        """From one slot to before another; nothing if they are the same.
+        """From slot ``lo`` up to, and without, slot ``hi``; empty if they are the same.
 
         >>> Arc.between(4090, 10)
         Arc(lo=4090, size=16)
@@ -50,7 +50,8 @@ class Arc:
         return (self.lo + np.arange(self.size)) % SLOTS
 
     def covers(self, other: Arc) -> bool:
-        """
+        """True if the other arc lies within this one.
+
         >>> Arc(4090, 16).covers(Arc(0, 10)), Arc(4090, 16).covers(Arc(0, 11)), Arc(5, 1).covers(Arc(9, 0))
         (True, False, True)
         """
@@ -62,7 +63,7 @@ class Arc:
 
 @dataclass(frozen=True)
 class Peer:
-    """A node's place. Only the node itself changes its entry, and raises the version; so the newest is always known."""
+    """A node's place on the ring. Only the node itself changes its entry, and it raises the version each time."""
 
     node: NodeId
     token: int
@@ -72,19 +73,19 @@ class Peer:
 
 @dataclass(frozen=True)
 class RingView:
-    """The ring as one node knows it. Views are merged in any order, any number of times, and come to the same."""
+    """The ring as one node knows it. Merging views gives the same result in any order and if repeated."""
 
     peers: tuple[Peer, ...] = ()
-    """By token."""
+    """The nodes, in the order of their tokens."""
     gone: frozenset[NodeId] = frozenset()
-    """Nodes that left or were taken over. They never come back under the same name."""
+    """Nodes that left or were taken over. They never come back with the same name."""
 
     @classmethod
     def of(cls, *peers: Peer) -> RingView:
         return cls().merged(peers)
 
     def merged(self, peers: Iterable[Peer] = (), gone: Iterable[NodeId] = ()) -> RingView:
-        """The same, with what others know.
+        """This view, updated with what other nodes know.
 
         >>> a, b, c = Peer(NodeId("a"), 0), Peer(NodeId("b"), 50), Peer(NodeId("b"), 25, version=1)
         >>> view = RingView.of(a, c).merged([b])
@@ -115,7 +116,7 @@ class RingView:
 
     @cached_property
     def digest(self) -> int:
-        """A number for what is known, the same on every machine: views with the same one need not be sent to each other."""
+        """A hash of the view, the same on every machine. Nodes whose views have equal digests need not exchange them."""
         return _marks(self.peers, self.gone)
 
     def knows(self, node: NodeId) -> bool:
@@ -136,7 +137,7 @@ class RingView:
         return (self.peers[at - step] for step in range(1, len(self.peers)))
 
     def arc(self, node: NodeId) -> Arc:
-        """What a node owns.
+        """The slots that a node owns.
 
         >>> view = RingView.of(Peer(NodeId("a"), 10), Peer(NodeId("b"), 50))
         >>> view.arc(NodeId("a")), view.arc(NodeId("b")), RingView.of(Peer(NodeId("a"), 10)).arc(NodeId("a"))
@@ -146,12 +147,12 @@ class RingView:
         if found is None:
             token = self.peer(node).token
             following = next(self.clockwise(node), None)
-            # A node alone has everything. With two at one token, which only a view that is behind can show, the first has nothing.
+            # A single node owns everything. Two nodes at one token occur only in an outdated view; there the first owns nothing.
             found = self._arcs[node] = Arc(token, SLOTS) if following is None else Arc.between(token, following.token)
         return found
 
     def before(self, node: NodeId, count: int) -> tuple[Peer, ...]:
-        """The nodes before, so many or all others, the nearest first."""
+        """The ``count`` nodes counter-clockwise of a node (or all others, if there are fewer), the nearest first."""
         found = self._befores.get((node, count))
         if found is None:
             at = self._position(node)
@@ -159,10 +160,10 @@ class RingView:
         return found
 
     def holders(self, node: NodeId, replicas: int) -> tuple[NodeId, ...]:
-        """Who holds copies of a node's slots: the next ones clockwise, and further ones until the copies lie in enough fault zones.
+        """The nodes that hold copies of a node's slots: the next ones clockwise, and more until the copies lie in enough fault zones.
 
-        Where neighbours lie in distinct zones, as Floe wants it, these are just the next ones. Two failures may join neighbours of one
-        zone, though; then a farther node gets a copy too, and the next one keeps its own, without which it could not take over at once.
+        If neighbours lie in distinct zones, as Floe requires, these are just the next nodes. After failures, neighbours may lie in one
+        zone. Then a farther node gets a copy too. The next node keeps its copy, because it needs one to take over at once.
 
         >>> zones = {"a": "x", "b": "x", "c": "y"}
         >>> view = RingView.of(*(Peer(NodeId(n), 10 * i, zone) for i, (n, zone) in enumerate(zones.items())))
@@ -190,7 +191,7 @@ class RingView:
         require(node in self._positions, f"node {node} is on the ring")
         return self._positions[node]
 
-    # A view changes seldom and is asked at every message.
+    # Cached, because a view changes rarely and is used for every message.
 
     @cached_property
     def _known(self) -> dict[NodeId, Peer]:
@@ -217,13 +218,13 @@ class RingView:
         return frozenset(peer.zone for peer in self.peers)
 
 
-# Thousands of nodes in one process come to know the same ring by different ways. Views are values, so that one of each is enough, and what
-# follows from it is worked out once. A real node has its own one only.
+# In the simulator thousands of nodes in one process learn of the same ring in different ways. Equal views are shared here, so that cached
+# values are computed once. A real node has only its own view.
 _VIEWS: WeakValueDictionary[int, RingView] = WeakValueDictionary()
 
 
 def _marks(peers: Iterable[Peer], gone: Iterable[NodeId], start: int = 0) -> int:
-    """Marks of all of these, by exclusive or: what is marked twice is taken out again, so that a change costs what changed."""
+    """The exclusive or of the hashes of all of these, and of ``start``. Adding an entry twice removes it, so updates are cheap."""
     texts = [f"{peer.node} {peer.token} {peer.zone} {peer.version}" for peer in peers]
     for text in (*texts, *(f"{name} is gone" for name in gone)):
         start ^= int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "big")
@@ -231,7 +232,7 @@ def _marks(peers: Iterable[Peer], gone: Iterable[NodeId], start: int = 0) -> int
 
 
 def even_ring(zones: Iterable[str]) -> RingView:
-    """Nodes n0, n1, ... with equal arcs, in these zones.
+    """A ring of nodes n0, n1, ... with equal arcs, one for each of these zones.
 
     >>> [peer.token for peer in even_ring("xyx").peers]
     [0, 1365, 2730]

@@ -1,0 +1,39 @@
+"""Numbers as the reasons of decisions show them."""
+
+from __future__ import annotations
+
+
+def percent(share: float) -> str:
+    """A measured share, with one decimal.
+
+    >>> percent(0.5432)
+    '54.3%'
+    """
+    return f"{share:.1%}"
+
+
+def limit(share: float) -> str:
+    """A share from the settings, as the user would write it.
+
+    >>> limit(0.7), limit(0.045)
+    ('70%', '4.5%')
+    """
+    return f"{100 * share:g}%"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, singular or plural.
+
+    >>> counted(1, "slot"), counted(682, "slot")
+    ('1 slot', '682 slots')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size_change(before: int, after: int) -> str:
+    """What happens to the number of instances.
+
+    >>> size_change(4, 7), size_change(2, 1)
+    ('scale out 4 → 7', 'scale in 2 → 1')
+    """
+    return f"scale {'out' if after > before else 'in'} {before} → {after}"

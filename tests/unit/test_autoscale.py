@@ -86,7 +86,7 @@ def model_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_burst_makes_it_grow_and_the_routing_says_why() -> None:
     bench = Bench.of(110_000).run(20)
     assert bench.instances == 4
-    (change,) = bench.live.told()
+    (change,) = bench.live.drain_changes()
     assert change.why.startswith("elastic-manager: Utilisation 2")
     (grown,) = [entry for entry in bench.scaler.decisions.entries if entry.outcome is Outcome.PERFORMED]
     assert (grown.instances_before, grown.instances) == (1, 4)

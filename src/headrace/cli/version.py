@@ -11,12 +11,15 @@ from pathlib import Path
 
 import typer
 
+import headrace
+
 JAVA_TIMEOUT_S = 30
 
 
 def version() -> None:
     """Print the versions of Headrace and of what it runs on."""
-    for name in ("headrace", "pyspark", "pyarrow"):
+    typer.echo(f"{'headrace':<9} {headrace.__version__}")
+    for name in ("pyspark", "pyarrow"):
         typer.echo(f"{name:<9} {_package_version(name)}")
     typer.echo(f"{'python':<9} {platform.python_version()}")
     typer.echo(f"{'java':<9} {java_version()}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -24,6 +25,8 @@ from headrace.spark.gateway import connection, java_session, jvm_of
 from headrace.spark.sinks import FILE_FORMATS, FILE_STATUS
 from headrace.spark.streaming import FILE_MANAGER, STOP_TEXT, takes_for_stop
 from headrace.spark.versions import REQUIREMENT, check_same_version
+
+_log = logging.getLogger(__name__)
 
 Members = Mapping[str, Mapping[str, str]]
 """By package and class: methods that the class declares, with their number of parameters if they have any; ``new`` is a constructor."""
@@ -196,7 +199,7 @@ Signature = tuple[str, str, int]
 """Owner, name and number of parameters."""
 _DECLARED = re.compile(r"[ \[]([\w.$]+)\.([\w$]+)\(([^()]*)\)")
 _passed: WeakSet[Any] = WeakSet()
-"""Connections to JVMs that passed."""
+"""Connections to the JVMs that fulfil the contract."""
 
 
 def check_contract(session: SparkSession) -> None:
@@ -233,7 +236,7 @@ def missing_of(session: SparkSession, version: str) -> list[str]:
 
 
 def missing_members(session: SparkSession, wanted: Members) -> list[str]:
-    """The methods and constructors that are not there, and the classes that are not."""
+    """Wanted classes, methods and constructors that this Spark does not have."""
     jvm, loader = jvm_of(session), _loader(session)
     found, absent = jvm.java.util.ArrayList(), []
     expected = [(f"{package}.{name}", members) for package, classes in wanted.items() for name, members in classes.items()]
@@ -241,7 +244,8 @@ def missing_members(session: SparkSession, wanted: Members) -> list[str]:
     for name, members in expected:
         try:
             loaded = loader.loadClass(name)
-        except Exception:
+        except Exception as failure:
+            _log.debug("class %s cannot be loaded: %s", name, failure)
             absent.append(f"class {name}")
             continue
         present.append((name, members))
@@ -256,17 +260,18 @@ def missing_members(session: SparkSession, wanted: Members) -> list[str]:
 
 
 def missing_classes(session: SparkSession, wanted: Iterable[str]) -> list[str]:
-    """The classes that are not there. They are looked up as files, and not loaded."""
+    """Wanted classes that this Spark does not have. Class files are looked up, but not loaded."""
     loader = _loader(session)
     return [f"class {name}" for name in wanted if loader.getResource(f"{name.replace('.', '/')}.class") is None]
 
 
 def missing_names(wanted: Names) -> Iterator[str]:
-    """The names that Python modules do not have, or not with these parameters."""
+    """Wanted names that Python modules do not have, or do not have with these parameters."""
     for module, names in wanted.items():
         try:
             loaded = importlib.import_module(module)
-        except ImportError:
+        except ImportError as failure:
+            _log.debug("module %s cannot be imported: %s", module, failure)
             yield f"module {module}"
             continue
         yield from (f"{module}.{name}" for name in names.split() if not _has(loaded, name))
@@ -287,12 +292,12 @@ def _loader(session: SparkSession) -> Any:
 
 
 def _declared(text: str) -> set[Signature]:
-    """From Java's text of methods and constructors: ``public int a.b.C.d(int,long)``, ``public a.b.C(int)``."""
+    """Parse Java's text of methods and constructors: ``public int a.b.C.d(int,long)``, ``public a.b.C(int)``."""
     return {(owner, name, parameters.count(",") + 1 if parameters else 0) for owner, name, parameters in _DECLARED.findall(text)}
 
 
 def _signature(class_name: str, member: str) -> Signature:
-    """A member of the contract. A constructor is a member of the package, with the name of its class."""
+    """The signature of a member of the contract. Java prints a constructor as a member of the package, with the name of its class."""
     name, _, parameters = member.partition("/")
     package, _, simple = class_name.rpartition(".")
     owner, name = (package, simple) if name == "new" else (class_name, name)

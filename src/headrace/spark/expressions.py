@@ -1,6 +1,6 @@
 """Catalyst expressions: from PySpark columns and back, their types, texts and constants.
 
-Also what Spark computes for expressions only: durations, and the tables of approximate counts.
+It also parses durations and reads the tables of approximate counts, because both must be exactly Spark's.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def hyperloglog_tables(session: SparkSession, bits: int) -> tuple[list[float], l
 
 
 def duration_us(session: SparkSession, text: str, where: str) -> int:
-    """A duration in Spark's words, in microseconds."""
+    """The length in microseconds of a duration such as '1 hour'. ``where`` names the place in the query for errors."""
     try:
         months, days, microseconds = interval(session, text)
     except Exception:

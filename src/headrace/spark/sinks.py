@@ -1,15 +1,18 @@
-"""Spark's own sinks, used without Spark's streaming engine around them: the memory table, and files with their log of batches."""
+"""Two of Spark's own sinks, which Headrace calls directly: the memory table, and files with a log of batches."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.spark.gateway import class_named, java_array, java_frame, java_session, jvm_of, none, scala_map, seq
+from headrace.spark.gateway import class_named, first_line, java_array, java_frame, java_session, jvm_of, none, scala_map, seq
 from headrace.spark.plans import analyzed, empty_frame
+
+_log = logging.getLogger(__name__)
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 FILE_FORMATS = {
@@ -57,7 +60,7 @@ class LoggedFiles:
         self._log = sinks.FileStreamSinkLog(version, java_session(session), f"{path.rstrip('/')}/_spark_metadata", none(session))
 
     def latest_batch(self) -> int | None:
-        """The newest batch in the log."""
+        """The newest batch in the log, or None if the log is empty."""
         latest = self._log.getLatestBatchId()
         return int(latest.get()) if latest.isDefined() else None
 
@@ -78,7 +81,8 @@ def has_format(session: SparkSession, name: str) -> bool:
     conf = java_session(session).sessionState().conf()
     try:
         jvm_of(session).org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(name, conf)
-    except Exception:
+    except Exception as refused:
+        _log.debug("Spark finds no data source %r: %s", name, first_line(refused))
         return False
     return True
 

@@ -26,7 +26,7 @@ FILE_SOURCE = "FileStreamSource"
 RELATIONS = ("StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation", "StreamingDataSourceV2Relation")
 """Classes of the leaves that read a stream."""
 STOP_TEXT = "py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException"
-"""Message of an exception that Spark takes for the effect of its own stop, so that the query ends without a failure.
+"""Message of an exception that Spark attributes to its own stop, so that the query ends without a failure.
 
 Spark looks for an interrupted call into the JVM in the exception's text. Its regular expression overflows the stack on texts of some
 thousand characters, so the text must be short and the exception must have no cause.
@@ -120,14 +120,17 @@ def source_path(relation: Any) -> str | None:
 
 
 def takes_for_stop(session: SparkSession, text: str) -> bool:
-    """True if Spark takes a Python exception with this text for the effect of its own stop."""
+    """True if Spark attributes a Python exception with this text to its own stop, and so ends the query without a failure."""
     jvm = jvm_of(session)
     execution = jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
     return bool(execution.isInterruptionException(jvm.py4j.Py4JException(text), java_context(session)))
 
 
 def callback_connection(batch: DataFrame) -> Any:
-    """Inside ``foreachBatch``: the connection that the JVM called by, or None. The JVM keeps one open per thread that ever called."""
+    """Inside ``foreachBatch``: the connection through which the JVM made the call, or None.
+
+    The JVM never closes such connections. It keeps one for each of its threads that called Python.
+    """
     client: Any = getattr(batch.sparkSession.sparkContext._gateway, "_gateway_client", None)
     return client.get_thread_connection() if hasattr(client, "get_thread_connection") else None
 

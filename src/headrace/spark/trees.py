@@ -39,7 +39,7 @@ def rewrite(session: SparkSession, node: Any, replacement: Callable[[Any], Any |
 
 
 def patterns(session: SparkSession, names: tuple[str, ...]) -> list[Any]:
-    """Spark's ``TreePattern`` values of these names, for ``containsPattern``."""
+    """Spark's ``TreePattern`` values with these names, as ``contains_any`` takes them."""
     known = jvm_of(session).org.apache.spark.sql.catalyst.trees.TreePattern
     return [getattr(known, name)() for name in names]
 

@@ -1,16 +1,18 @@
-"""Two repairs of PySpark's Python workers: faster garbage collection, and no false error when a session stops.
+"""Two repairs of PySpark's Python workers: shorter garbage collection, and no false error when a session stops.
 
-Tasks import this module, so it imports nothing else of the package.
+Tasks import this module, so it imports no other module of the package.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import select
 import sys
 from typing import Any
 
+_log = logging.getLogger(__name__)
 _modules_frozen = 0
 
 
@@ -35,20 +37,26 @@ def end_quietly() -> None:
     Spark then closes the worker's socket. PySpark takes that for a failure and reports it through the closed socket. Over a Unix domain
     socket, which ``session`` asks for, this fails at once and prints "failed to flush the output".
     """
-    theirs: Any = importlib.import_module("pyspark.worker")
-    tell = getattr(theirs, "handle_worker_exception", None)
-    if tell is None or getattr(tell, "headrace", False):
+    worker: Any = importlib.import_module("pyspark.worker")
+    report = getattr(worker, "handle_worker_exception", None)
+    if report is None:
+        _log.debug("pyspark.worker has no handle_worker_exception; idle workers may print errors when the session stops")
+        return
+    if getattr(report, "headrace", False):
         return
 
-    def told(failure: BaseException, outfile: Any, *rest: Any, **more: Any) -> None:
-        if not _has_hung_up(outfile):
-            tell(failure, outfile, *rest, **more)
+    def report_if_open(failure: BaseException, outfile: Any, *rest: Any, **more: Any) -> None:
+        if _has_hung_up(outfile):
+            _log.debug("not reported, since Spark closed the socket: %s", failure)
+        else:
+            report(failure, outfile, *rest, **more)
 
-    vars(told)["headrace"] = True
-    theirs.handle_worker_exception = told
+    vars(report_if_open)["headrace"] = True
+    worker.handle_worker_exception = report_if_open
 
 
 def _has_hung_up(stream: Any) -> bool:
+    """True if the other end of a socket is closed."""
     poller = select.poll()
     poller.register(stream.fileno(), 0)
     return any(event & (select.POLLHUP | select.POLLERR) for _, event in poller.poll(0))

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.api import stream as api
+from headrace.testing import QueryTest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
@@ -26,13 +27,13 @@ def globs(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
     rows = [("ada", moment, 60), ("bob", moment, 10), ("ada", moment, 30)]
     spark.createDataFrame(rows, "src string, ts timestamp, seconds long").write.parquet(str(tmp_path / "calls"))
     frame = spark.readStream.schema("src string, ts timestamp, seconds long").parquet(str(tmp_path / "calls"))
-    return {"spark": spark, "F": F, "hr": hr, "pa": pa, "pc": pc, "calls": hr.stream(frame)}
+    return {"spark": spark, "F": F, "hr": hr, "pa": pa, "pc": pc, "calls": hr.stream(frame), "QueryTest": QueryTest}
 
 
 def test_docstrings_of_the_stream_run(globs: dict[str, Any]) -> None:
     finder = doctest.DocTestFinder()
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    tests = [t for kind in (api.Stream, hr.GroupedStream, hr.count_window) for t in finder.find(kind, globs=globs) if t.examples]
+    tests = [t for kind in (api.Stream, hr.GroupedStream, hr.count_window, QueryTest) for t in finder.find(kind, globs=globs) if t.examples]
     assert len(tests) >= 8
     for test in tests:
         runner.run(test)

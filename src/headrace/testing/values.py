@@ -19,6 +19,9 @@ from pyspark.sql import types as T
 
 from headrace.compile.types import arrow_type
 from headrace.errors import QueryError
+from headrace.logs import logger
+
+_log = logger(__name__)
 
 Converted = Callable[[Any, T.DataType, tzinfo], Any]
 
@@ -37,8 +40,8 @@ def zone_of(session: SparkSession) -> tzinfo:
         return UTC
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        pass
+    except (KeyError, ValueError, OSError) as unknown:
+        _log.debug("%r is no region, so it must be an offset: %s", name, unknown)
     try:
         found = datetime.fromisoformat(f"2000-01-01T00:00:00{name.removeprefix('UTC').removeprefix('GMT')}").tzinfo
     except ValueError:

@@ -19,6 +19,7 @@ import headrace as hr
 from headrace.api.query import HeadraceQuery
 from headrace.api.writer import StreamWriter
 from headrace.errors import BatchFailedError, QueryError, SinkError
+from headrace.runtime import gate, lifetime
 from tests.crash.driver import SCHEMA
 from tests.crash.harness import difference, in_order, write_input
 
@@ -325,3 +326,26 @@ def test_progress_carries_what_policies_need(spark: SparkSession, source: Path, 
         json.dumps(progress)
     dropped = sum(p["stateOperators"][0]["numRowsDroppedByWatermark"] for p in query.recentProgress)
     assert dropped == sum(i["rowsLate"] for p in query.recentProgress for i in p["headrace"]["instances"]) > 0
+
+
+def test_a_batch_that_may_not_begin_is_answered_before_its_connection_is_closed(
+    spark: SparkSession, source: Path, checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next batch waits at the gate while the query stops. Spark calls the query ended before that batch has its answer."""
+    monkeypatch.setattr(gate, "HOLD_S", 0.3)
+    monkeypatch.setattr(lifetime, "LOOK_S", 0.001)
+    stop_now = lifetime.Lifetime.stop_now
+    # So late that the next batch has reached the gate.
+    monkeypatch.setattr(lifetime.Lifetime, "stop_now", lambda self: (time.sleep(1.0), stop_now(self)))
+    inside = threading.Event()
+
+    def slow(frame: DataFrame, version: int) -> None:
+        inside.set()
+        time.sleep(0.2)
+
+    writer = counted(spark, source).writeStream.outputMode("update").foreachBatch(slow).option("checkpointLocation", checkpoint)
+    query = writer.trigger(processingTime="0 seconds").start()
+    assert inside.wait(60)
+    query.stop()
+    time.sleep(0.5)
+    assert query.exception() is None

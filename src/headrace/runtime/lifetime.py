@@ -123,7 +123,9 @@ class Lifetime:
                     self.stop_now()
         self.gate.wait_for_batch()
         self.finish()
-        # Spark's thread has ended, and with it the last call.
+        # A query that is being stopped counts as ended before its thread has ended. Until then the thread may wait for an answer here.
+        with self._end_logged():
+            self.spark.await_end()
         hang_up(self.gate.connection)
 
     def _await_end(self) -> None:

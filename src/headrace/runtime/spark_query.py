@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.spark.gateway import GONE, context_is_stopped
-from headrace.spark.streaming import SourceOffsets, ends_within, execution_of, failure_of, source_offsets
+from headrace.spark.streaming import SourceOffsets, await_end, ends_within, execution_of, failure_of, source_offsets
 
 ATTACH_SECONDS_MAX = 60
 
@@ -64,6 +64,10 @@ class SparkQuery:
     def ends_within(self, seconds: float) -> bool:
         """Wait for its end. False after so many seconds; raises StreamingQueryException if it failed."""
         return ends_within(self.handle, seconds)
+
+    def await_end(self) -> None:
+        """Wait until Spark's thread of the query has ended; raises StreamingQueryException if the query failed."""
+        await_end(self.handle)
 
     def failure(self) -> Any | None:
         """The Java exception that ended it, or None."""

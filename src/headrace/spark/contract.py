@@ -125,7 +125,7 @@ MEMBERS: Members = {
     },
     "org.apache.spark.sql.execution.datasources": {"DataSource": "lookupDataSource/2 options className"},
     "org.apache.spark.sql.execution.streaming.runtime": {
-        "StreamingQueryWrapper": "streamingQuery awaitTermination/1 exception",
+        "StreamingQueryWrapper": "streamingQuery awaitTermination awaitTermination/1 exception",
         "StreamExecution": (
             "logicalPlan lastExecution availableOffsets latestOffsets getStartOffsetsOfLatestBatch isInterruptionException/2 "
             "awaitProgressLock"

@@ -62,6 +62,11 @@ def ends_within(query: StreamingQuery, seconds: float) -> bool:
     return bool(java_query(query).awaitTermination(int(seconds * 1000)))
 
 
+def await_end(query: StreamingQuery) -> None:
+    """Wait until the thread of a query has ended. With a time limit, Spark calls a query ended as soon as somebody stops it."""
+    java_query(query).awaitTermination()
+
+
 def failure_of(query: StreamingQuery) -> Any | None:
     """The Java exception that ended a query, or None."""
     found = java_query(query).exception()

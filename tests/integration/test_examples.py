@@ -1,8 +1,10 @@
-"""What the documentation shows must run: docstrings of the user's API, and the programs in examples/."""
+"""What the documentation shows must run: docstrings of the user's API, the tests in docs/testing.md, and the programs in examples/."""
 
 from __future__ import annotations
 
 import doctest
+import inspect
+import re
 import runpy
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +20,9 @@ import headrace as hr
 from headrace.api import stream as api
 from headrace.testing import QueryTest
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -28,6 +32,24 @@ def globs(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
     spark.createDataFrame(rows, "src string, ts timestamp, seconds long").write.parquet(str(tmp_path / "calls"))
     frame = spark.readStream.schema("src string, ts timestamp, seconds long").parquet(str(tmp_path / "calls"))
     return {"spark": spark, "F": F, "hr": hr, "pa": pa, "pc": pc, "calls": hr.stream(frame), "QueryTest": QueryTest}
+
+
+def test_the_tests_in_the_documentation_pass(spark: SparkSession, tmp_path: Path) -> None:
+    page: dict[str, Any] = {}
+    for block in BLOCK.findall((ROOT / "docs" / "testing.md").read_text()):
+        exec(block, page)
+    tests = [each for name, each in page.items() if name.startswith("test_")]
+    assert len(tests) >= 3
+    fixtures = {"spark": spark, "tmp_path": tmp_path}
+    for test in tests:
+        test(**{name: fixtures[name] for name in inspect.signature(test).parameters})
+
+
+def test_docstrings_of_the_testing_kit_run(spark: SparkSession) -> None:
+    runner = doctest.DocTestRunner()
+    (test,) = [t for t in doctest.DocTestFinder().find(QueryTest, globs={"spark": spark, "F": F, "QueryTest": QueryTest}) if t.examples]
+    runner.run(test)
+    assert runner.failures == 0
 
 
 def test_docstrings_of_the_stream_run(globs: dict[str, Any]) -> None:

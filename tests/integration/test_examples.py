@@ -45,14 +45,7 @@ def test_the_tests_in_the_documentation_pass(spark: SparkSession, tmp_path: Path
         test(**{name: fixtures[name] for name in inspect.signature(test).parameters})
 
 
-def test_docstrings_of_the_testing_kit_run(spark: SparkSession) -> None:
-    runner = doctest.DocTestRunner()
-    (test,) = [t for t in doctest.DocTestFinder().find(QueryTest, globs={"spark": spark, "F": F, "QueryTest": QueryTest}) if t.examples]
-    runner.run(test)
-    assert runner.failures == 0
-
-
-def test_docstrings_of_the_stream_run(globs: dict[str, Any]) -> None:
+def test_docstrings_of_the_user_s_api_run(globs: dict[str, Any]) -> None:
     finder = doctest.DocTestFinder()
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     tests = [t for kind in (api.Stream, hr.GroupedStream, hr.count_window, QueryTest) for t in finder.find(kind, globs=globs) if t.examples]

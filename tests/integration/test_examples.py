@@ -1,8 +1,10 @@
-"""What the documentation shows must run: docstrings of the user's API, and the programs in examples/."""
+"""What the documentation shows must run: docstrings of the user's API, the tests in docs/testing.md, and the programs in examples/."""
 
 from __future__ import annotations
 
 import doctest
+import inspect
+import re
 import runpy
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +20,9 @@ import headrace as hr
 from headrace.api import stream as api
 from headrace.testing import QueryTest
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -30,7 +34,18 @@ def globs(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
     return {"spark": spark, "F": F, "hr": hr, "pa": pa, "pc": pc, "calls": hr.stream(frame), "QueryTest": QueryTest}
 
 
-def test_docstrings_of_the_stream_run(globs: dict[str, Any]) -> None:
+def test_the_tests_in_the_documentation_pass(spark: SparkSession, tmp_path: Path) -> None:
+    page: dict[str, Any] = {}
+    for block in BLOCK.findall((ROOT / "docs" / "testing.md").read_text()):
+        exec(block, page)
+    tests = [each for name, each in page.items() if name.startswith("test_")]
+    assert len(tests) >= 3
+    fixtures = {"spark": spark, "tmp_path": tmp_path}
+    for test in tests:
+        test(**{name: fixtures[name] for name in inspect.signature(test).parameters})
+
+
+def test_docstrings_of_the_user_s_api_run(globs: dict[str, Any]) -> None:
     finder = doctest.DocTestFinder()
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     tests = [t for kind in (api.Stream, hr.GroupedStream, hr.count_window, QueryTest) for t in finder.find(kind, globs=globs) if t.examples]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.errors import QueryError
+from headrace.testing import QueryTest
 from tests.changes import change_at_random
-from tests.integration.both import Feed, assert_same_rows, ours, spark_batch, values
 
 pytestmark = pytest.mark.spark
 
@@ -28,8 +28,8 @@ ARROW = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", tz="UTC")), ("v"
 END_S = 10_000
 
 
-def feed(root: Path, seed: int, files: int = 5, rows: int = 80) -> Feed:
-    """Rows of 30 keys, some of them much more often than others; the last file only pushes the watermark past the rest."""
+def tables(seed: int, files: int = 5, rows: int = 80) -> list[pa.Table]:
+    """Rows of 30 keys, some of them much more often than others; the last table only pushes the watermark past the rest."""
     rng = np.random.default_rng(seed)
     made = []
     for at in range(files):
@@ -38,17 +38,13 @@ def feed(root: Path, seed: int, files: int = 5, rows: int = 80) -> Feed:
         made.append([keys.tolist(), [START + timedelta(seconds=int(s)) for s in seconds], rng.integers(0, 100, rows).tolist()])
     # ... in both branches of a join: a filter that no row passes would hold it back.
     made.append([[0, 0], [START + timedelta(seconds=END_S), START + timedelta(seconds=END_S)], [0, 99]])
-    return Feed.of(root, SCHEMA, [pa.table(dict(zip(ARROW.names, each, strict=True)), ARROW) for each in made])
+    return [pa.table(dict(zip(ARROW.names, each, strict=True)), ARROW) for each in made]
 
 
-def disturb(random: Random) -> Callable[[hr.HeadraceQuery], None]:
-    """One or two changes of a random kind."""
-
-    def change(query: hr.HeadraceQuery) -> None:
-        for _ in range(random.randint(1, 2)):
-            change_at_random(query, random)
-
-    return change
+@pytest.fixture
+def t(spark: SparkSession, tmp_path: Path) -> Iterator[QueryTest]:
+    with QueryTest(spark, tmp_path) as made:
+        yield made
 
 
 def windowed(rows: Any) -> Any:
@@ -73,57 +69,45 @@ def joined_by_spark(rows: Any) -> Any:
 
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.extra) for seed in (1, *range(3, 9)))])
 @pytest.mark.parametrize("query", [windowed, running, joined])
-def test_random_changes_change_nothing(spark: SparkSession, tmp_path: Path, query: Callable[[Any], Any], seed: int) -> None:
-    rows = feed(tmp_path, seed)
-    mode = "update" if query is running else "append"
-    found = ours(spark, [rows], query, mode, tmp_path, between=disturb(Random(seed)), instances=2, depthMax=2)
-    wanted = spark_batch(spark, [rows], joined_by_spark if query is joined else query).rows
-    # The windows of the last rows, which nothing comes after, are still open.
-    end = int((START + timedelta(seconds=END_S - 100)).timestamp()) * 1_000_000
-    closed = [row for row in wanted if query is running or row[1][1] < end]
-    assert_same_rows(found.last(1) if query is running else found.rows, closed, found.columns, f"seed {seed}")
+def test_random_changes_change_nothing(t: QueryTest, query: Callable[[Any], Any], seed: int) -> None:
+    rows, random = t.source(SCHEMA), Random(seed)
+    t.start(query, "update" if query is running else "append", instances=2, depthMax=2)
+    for table in tables(seed):
+        for _ in range(random.randint(1, 2)):
+            change_at_random(t.query, random)
+        rows.add(table)
+        t.run()
+    t.assert_same_as_spark(joined_by_spark if query is joined else query)
+    assert len(t.rows()) > 20
 
 
-def test_a_change_holds_from_the_next_batch_on_and_is_reported(spark: SparkSession, tmp_path: Path) -> None:
-    rows = feed(tmp_path, 1, files=3)
-    source = tmp_path / "in"
-    stream = rows.stream(spark, source)
-    query = (
-        running(hr.stream(stream))
-        .writeStream.outputMode("update")
-        .option("checkpointLocation", str(tmp_path / "ckpt"))
-        .option("headrace.instances", 2)
-        .foreachBatch(lambda frame, _: values(frame))
-        .start()
-    )
-    try:
-        (source / "0.parquet").write_bytes(rows.files[0][0].read_bytes())
-        query.processAllAvailable()
-        assert [i["instance"] for i in query.lastProgress["headrace"]["instances"]] == [0, 1]
-        # While the stream is idle: at once.
-        query.rescale(3)
-        assert query.routing()["aggregate"].instances == 3
-        (source / "1.parquet").write_bytes(rows.files[1][0].read_bytes())
-        query.processAllAvailable()
-        progress = query.lastProgress["headrace"]
-        assert [i["instance"] for i in progress["instances"]] == [0, 1, 2]
-        assert sum(i["rows"] for i in progress["instances"]) == 80
-        assert progress["routing"] == {"aggregate": {"epoch": 1, "instances": 3, "homes": []}}
-        (change,) = progress["changes"]
-        assert (change["operator"], change["instancesBefore"], change["instances"]) == ("aggregate", 2, 3)
-        assert 0 < change["slotsMoved"] < 4096 * 0.9
-        assert change["protocol"] == "state recreation"
-        query.rebalance()
-        query.rescale("aggregate", 1)
-        assert query.routing()["aggregate"].ranges == (((0, 4096),),)
-    finally:
-        query.stop()
+def test_a_change_holds_from_the_next_batch_on_and_is_reported(t: QueryTest) -> None:
+    rows = t.source(SCHEMA)
+    t.start(running, "update", instances=2)
+    rows.add(tables(1)[0])
+    t.run()
+    assert [i["instance"] for i in t.query.lastProgress["headrace"]["instances"]] == [0, 1]
+    # While the stream is idle: at once.
+    t.rescale(3)
+    assert t.query.routing()["aggregate"].instances == 3
+    rows.add(tables(1)[1])
+    t.run()
+    progress = t.query.lastProgress["headrace"]
+    assert [i["instance"] for i in progress["instances"]] == [0, 1, 2]
+    assert sum(i["rows"] for i in progress["instances"]) == 80
+    assert progress["routing"] == {"aggregate": {"epoch": 1, "instances": 3, "homes": []}}
+    (change,) = progress["changes"]
+    assert (change["operator"], change["instancesBefore"], change["instances"]) == ("aggregate", 2, 3)
+    assert 0 < change["slotsMoved"] < 4096 * 0.9
+    assert change["protocol"] == "state recreation"
+    t.query.rebalance()
+    t.rescale("aggregate", 1)
+    assert t.query.routing()["aggregate"].ranges == (((0, 4096),),)
     # No batch came since; the change is kept all the same, unless a number is asked for.
-    for options, instances in (({}, 1), ({"headrace.instances": "4"}, 4)):
-        writer = running(hr.stream(stream)).writeStream.outputMode("update").options(**options).trigger(availableNow=True)
-        again = writer.option("checkpointLocation", str(tmp_path / "ckpt")).foreachBatch(lambda frame, _: values(frame)).start()
-        again.awaitTermination()
-        assert again.routing()["aggregate"].instances == instances
+    t.restart(instances=None)
+    assert t.query.routing()["aggregate"].instances == 1
+    t.restart(instances=4)
+    assert t.query.routing()["aggregate"].instances == 4
 
 
 def test_a_change_waits_for_the_batch_that_runs(spark: SparkSession, tmp_path: Path) -> None:
@@ -159,24 +143,21 @@ def test_a_change_waits_for_the_batch_that_runs(spark: SparkSession, tmp_path: P
     assert query.routing()["aggregate"].instances == 3
 
 
-def test_wrong_requests_are_refused_and_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    rows = feed(tmp_path, 1, files=1)
-    query = joined(hr.stream(rows.stream(spark, tmp_path / "in"))).writeStream.format("noop").option("headrace.instances", 2).start()
-    try:
-        before = query.routing()
-        for wrong, message in [
-            (lambda: query.rescale(0), "from 1 to 4096"),
-            (lambda: query.rescale("jion", 2), "an operator of the query: join, aggregate"),
-            (lambda: query.rescale(), r"rescale\(instances\)"),
-            (lambda: query.rescale("join"), r"rescale\(instances\)"),
-            (lambda: query.move(4096, to=0, operator="join"), "slots"),
-            (lambda: query.move(range(9, 3), to=0, operator="join"), "slots"),
-            (lambda: query.move(5, to=2, operator="join"), "an instance of join, 0 to 1"),
-            (lambda: query.move(5, to=1), "the operator whose slots are meant: join, aggregate"),
-            (lambda: query.rebalance("x"), "an operator of the query"),
-        ]:
-            with pytest.raises(QueryError, match=message):
-                wrong()
-        assert query.routing() == before
-    finally:
-        query.stop()
+def test_wrong_requests_are_refused_and_change_nothing(t: QueryTest) -> None:
+    t.source(SCHEMA)
+    t.start(joined, instances=2)
+    before = t.query.routing()
+    for wrong, message in [
+        (lambda: t.rescale(0), "from 1 to 4096"),
+        (lambda: t.rescale("jion", 2), "an operator of the query: join, aggregate"),
+        (lambda: t.rescale(), r"rescale\(instances\)"),
+        (lambda: t.rescale("join"), r"rescale\(instances\)"),
+        (lambda: t.move(4096, to=0, operator="join"), "slots"),
+        (lambda: t.move(range(9, 3), to=0, operator="join"), "slots"),
+        (lambda: t.move(5, to=2, operator="join"), "an instance of join, 0 to 1"),
+        (lambda: t.move(5, to=1), "the operator whose slots are meant: join, aggregate"),
+        (lambda: t.query.rebalance("x"), "an operator of the query"),
+    ]:
+        with pytest.raises(QueryError, match=message):
+            wrong()
+    assert t.query.routing() == before

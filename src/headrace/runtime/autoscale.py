@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.control.batch_report import BatchReport
 from headrace.control.decisions import Decision, MoveSlots, Rescale, routed
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Outcome, entry_of
@@ -28,7 +29,6 @@ from headrace.ids import OperatorId
 from headrace.logs import logger
 from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
-from headrace.runtime.progress import BatchProgress
 from headrace.state.routing import Routing
 
 _log = logger(__name__)
@@ -48,7 +48,7 @@ class Autoscaler:
     """True if the query has nothing to do: neither a batch, nor what Spark does before and after one."""
     batches: list[Batch] = field(default_factory=list)
     """As far back as a period goes; the thread's own."""
-    inbox: deque[BatchProgress] = field(default_factory=deque)
+    inbox: deque[BatchReport] = field(default_factory=deque)
     woken: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -63,9 +63,9 @@ class Autoscaler:
         self.ended.set()
         self.woken.set()
 
-    def offer(self, progress: BatchProgress) -> None:
-        """A batch has ended. Called by the loop, which does not wait for anything."""
-        self.inbox.append(progress)
+    def offer(self, report: BatchReport) -> None:
+        """Hand over the report of a batch that has ended. The loop calls this, and does not wait for a decision."""
+        self.inbox.append(report)
         self.woken.set()
 
     def resume(self, operator: str | None = None) -> None:
@@ -109,9 +109,9 @@ class Autoscaler:
         """Take in what came, and forget what is too old to matter."""
         came = False
         while self.inbox:
-            progress = self.inbox.popleft()
-            if not progress.replayed:
-                self.batches.append(Batch.read(progress.headrace()))
+            report = self.inbox.popleft()
+            if not report.replayed:
+                self.batches.append(Batch.of(report))
                 came = True
         if came:
             since_s = self.batches[-1].end_s - self.settings.period_s

@@ -10,15 +10,15 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame
 
 from headrace.logs import logger, suppressed
 from headrace.runtime.offsets import OffsetBacklog
+from headrace.runtime.progress import Waiting
 from headrace.spark.gateway import class_name
 from headrace.spark.plans import analyzed
 from headrace.spark.streaming import SourceOffsets, source_path
@@ -148,33 +148,32 @@ class Backlog:
         self._others = OffsetBacklog()
         self._rows = 0
 
-    def observe(self, rows_taken: int) -> dict[str, Any]:
-        """Called at the end of each batch with the rows it took."""
+    def observe(self, rows_taken: int) -> Waiting:
+        """What waits at the end of a batch that took this many rows."""
         found = self._files(rows_taken)
         left = self._others.left(self._offsets(), rows_taken)
         if left is None:
             return found
         # What came to these sources since the batch was cut is not known.
-        return {**found, "rows": left + (found["rows"] or 0), "rowsLeft": left + (found["rowsLeft"] or 0)}
+        return replace(found, rows=left + (found.rows or 0), rows_left=left + (found.rows_left or 0))
 
-    def _files(self, rows_taken: int) -> dict[str, Any]:
+    def _files(self, rows_taken: int) -> Waiting:
         self._rows += rows_taken
         if not self._sources:
-            return {"rows": None, "rowsLeft": None, "ageMs": None}
+            return Waiting()
         seen = [source.waiting() for source in self._sources]
         files = sum(count for count, _ in seen)
         taken = sum(source.taken_count for source in self._sources)
         oldest = min((moment for _, moment in seen if moment is not None), default=None)
         left = sum(source.left for source in self._sources)
         per_file = self._rows / taken if taken else None
-        return {
-            "files": files,
-            # Rows of a file are not known before it is read; files of one source are taken to be alike.
-            "rows": 0 if not files else None if per_file is None else round(files * per_file),
-            # Of these: those that had come before the batch began.
-            "rowsLeft": 0 if not left else None if per_file is None else round(left * per_file),
-            "ageMs": 0.0 if oldest is None else round((time.time() - oldest) * 1000, 1),
-        }
+        return Waiting(
+            files=files,
+            # The rows of a file are not known before it is read. Files of one source are assumed to be alike.
+            rows=0 if not files else None if per_file is None else round(files * per_file),
+            rows_left=0 if not left else None if per_file is None else round(left * per_file),
+            age_ms=0.0 if oldest is None else round((time.time() - oldest) * 1000, 1),
+        )
 
 
 def _folders(frame: DataFrame) -> list[Path | None]:

@@ -112,7 +112,6 @@ class BatchLoop:
             phases_ms=phases,
             reports=reports,
             manifest=manifest,
-            backlog={},
             readers=tuple(op.id for op in self.flow.ops if any(b.source in self.flow.sources for b in op.branches)),
             changes=self.routing.drain_changes(),
             homes=self.routing.homes(),

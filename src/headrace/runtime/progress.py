@@ -1,4 +1,4 @@
-"""What a batch did, for people and for policies."""
+"""What a batch did: as JSON for people, and as a `BatchReport` for policies."""
 
 from __future__ import annotations
 
@@ -7,11 +7,30 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace.control.batch_report import BatchReport
 from headrace.control.governor import Entry
+from headrace.ids import OperatorId, Version
 from headrace.runtime.elastic import Change
 from headrace.runtime.reports import InstanceReport
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What the sources had to offer when a batch had ended. None stands for what is not known."""
+
+    files: int | None = None
+    """Files that wait in the folders of file sources; None if no source is a folder."""
+    rows: int | None = None
+    rows_left: int | None = None
+    """The rows among them that had arrived before the batch began."""
+    age_ms: float | None = None
+    """The age of the oldest file that waits."""
+
+    def to_json(self) -> dict[str, Any]:
+        files = {} if self.files is None else {"files": self.files}
+        return {**files, "rows": self.rows, "rowsLeft": self.rows_left, "ageMs": self.age_ms}
 
 
 @dataclass(frozen=True)
@@ -27,11 +46,11 @@ class BatchProgress:
     reports: dict[str, list[InstanceReport]]
     """By operator."""
     manifest: Manifest
-    backlog: dict[str, Any]
     readers: tuple[str, ...]
     """Operators that read sources."""
     changes: tuple[Change, ...]
     """Of the routing, since the batch before."""
+    backlog: Waiting = Waiting()
     homes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The executors that instances live on, by operator; nothing where there are none."""
     decisions: tuple[Entry, ...] = ()
@@ -45,6 +64,21 @@ class BatchProgress:
     def rows(self) -> int:
         """Rows that came in from the sources."""
         return max((sum(r.rows for r in self.reports.get(op, [])) for op in self.readers), default=0)
+
+    def report(self) -> BatchReport:
+        """What policies need of the batch. Times are rounded as in the progress, so that a replay sees the same."""
+        begin_s, end_s, _ = self.times_s
+        return BatchReport(
+            version=Version(self.version),
+            replayed=self.replayed,
+            begin_s=round(begin_s, 3),
+            end_s=round(end_s, 3),
+            instances=tuple(r.work() for each in self.reports.values() for r in each),
+            routing={OperatorId(name): routing for name, routing in self.routing.items()},
+            inputs={OperatorId(name): tuple(map(OperatorId, each)) for name, each in self.inputs.items()},
+            rows_left=self.backlog.rows_left or 0,
+            trigger_s=self.trigger_s,
+        )
 
     def operators(self) -> list[dict[str, Any]]:
         """In the form of Spark's ``stateOperators``."""
@@ -83,7 +117,7 @@ class BatchProgress:
             "rows": self.rows,
             "rowsOut": max(staged, sum(r.rows_out for r in reports)),
             "shareDelivered": 1.0 if not self.rows else 1.0 - late / self.rows,
-            "backlog": self.backlog,
+            "backlog": self.backlog.to_json(),
             "watermarkMs": self.manifest.watermark_ms,
             "idleSources": list(self.manifest.watermark_idle),
             "routing": {
@@ -96,14 +130,14 @@ class BatchProgress:
         }
 
     def _observation(self) -> dict[str, Any]:
-        """What else a policy must know, now or when the progress is replayed: see ``control/observing.py``."""
-        begin_s, end_s, _ = self.times_s
+        """What the report has beyond the rest of the progress. `BatchReport.from_json` needs it for a replay."""
+        report = self.report()
         return {
-            "beginS": round(begin_s, 3),
-            "endS": round(end_s, 3),
-            "triggerS": self.trigger_s,
-            "inputs": {name: list(each) for name, each in self.inputs.items()},
-            "routing": {name: routing.to_json() for name, routing in self.routing.items()},
+            "beginS": report.begin_s,
+            "endS": report.end_s,
+            "triggerS": report.trigger_s,
+            "inputs": {name: list(each) for name, each in report.inputs.items()},
+            "routing": {name: routing.to_json() for name, routing in report.routing.items()},
         }
 
     def event_time(self) -> dict[str, str]:
@@ -130,6 +164,7 @@ class BatchProgress:
 
 
 def _instance(report: InstanceReport) -> dict[str, Any]:
+    work = report.work()
     return {
         "operator": report.operator,
         "instance": report.instance,
@@ -139,7 +174,7 @@ def _instance(report: InstanceReport) -> dict[str, Any]:
         "rowsOut": report.rows_out,
         "keysTouched": report.keys,
         "cpuSeconds": round(report.cpu_s, 4),
-        "wallSeconds": round(report.wall_s, 4),
+        "wallSeconds": work.busy_s,
         "phasesMs": {k: round(v, 2) for k, v in report.phases_ms.items()},
         "stateRows": report.state_rows,
         "stateBytes": report.state_bytes,

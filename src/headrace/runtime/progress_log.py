@@ -30,7 +30,7 @@ class ProgressLog:
         progress = replace(progress, decisions=decisions, inputs=self._inputs, trigger_s=self._trigger_s)
         self._batches.append(progress)
         if scaler is not None:
-            scaler.offer(progress)
+            scaler.offer(progress.report())
 
     def last(self) -> dict[str, Any] | None:
         """The newest batch; None before the first one has ended."""

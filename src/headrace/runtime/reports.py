@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headrace import errors
+from headrace.control.batch_report import InstanceWork
 from headrace.errors import CorruptStateError, HeadraceError
+from headrace.ids import OperatorId
 from headrace.state.manifest import StagedFile
 from headrace.state.run import RunRef
 
@@ -53,6 +55,19 @@ class InstanceReport:
     def state_bytes(self) -> int:
         """Of whole files: a file whose other slots belong to another instance counts here too."""
         return sum({ref.file: ref.bytes for ref in self.refs}.values())
+
+    def work(self) -> InstanceWork:
+        """What policies need of the report. The time is rounded as in the progress, so that a replay sees the same."""
+        return InstanceWork(
+            operator=OperatorId(self.operator),
+            instance=self.instance,
+            rows=self.rows,
+            rows_out=self.rows_out,
+            busy_s=round(self.wall_s, 4),
+            state_bytes=self.state_bytes,
+            rows_per_slot=self.rows_per_slot,
+            host=self.executor or self.host,
+        )
 
 
 def to_text(report: InstanceReport) -> str:

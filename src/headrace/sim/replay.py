@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.control.batch_report import BatchReport
 from headrace.control.decisions import MoveSlots, Rescale, moved
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Governor, Outcome, entry_of, logged
@@ -61,9 +62,9 @@ def read(lines: Iterable[str]) -> list[Batch]:
             continue
         try:
             progress: dict[str, Any] = json.loads(line)
-            ours = progress.get("headrace", progress)
-            if not ours["replayed"]:
-                found.append(replace(Batch.read(ours), spark_s=_spark_s(progress)))
+            report = BatchReport.from_json(progress.get("headrace", progress))
+            if not report.replayed:
+                found.append(replace(Batch.of(report), spark_s=_spark_s(progress)))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as wrong:
             hint = "write json.dumps(progress) of each of query.recentProgress to a line of its own"
             wanted = "the progress of a Headrace query, as JSON"

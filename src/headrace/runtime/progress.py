@@ -35,34 +35,34 @@ class Waiting:
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """One batch, as the loop saw it."""
+    """Everything that the progress says about one batch."""
 
     version: int
     times_s: tuple[float, float, float]
-    """When the batch began and ended, and when the one before it began."""
+    """When the batch began, when it ended, and when the batch before it began."""
     replayed: bool
     routing: dict[str, Routing]
     phases_ms: dict[str, float]
     reports: dict[str, list[InstanceReport]]
-    """By operator."""
+    """By operator: the reports of its tasks."""
     manifest: Manifest
     readers: tuple[str, ...]
     """Operators that read sources."""
     changes: tuple[Change, ...]
-    """Of the routing, since the batch before."""
+    """Changes of the routing since the batch before."""
     backlog: Waiting = Waiting()
     homes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The executors that instances live on, by operator; nothing where there are none."""
+    """By operator: the executor of each instance. Empty if instances have no homes."""
     decisions: tuple[Entry, ...] = ()
-    """Of the query's policy, since the batch before."""
+    """Decisions of the query's policy since the batch before."""
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Per operator: those that it reads, and a name for all that it reads from sources."""
+    """Per operator: the operators that it reads, and one name for all sources that it reads."""
     trigger_s: float = 0.0
-    """At which interval batches are to begin; 0: one after the other."""
+    """The trigger interval; 0 if batches follow one another."""
 
     @property
     def rows(self) -> int:
-        """Rows that came in from the sources."""
+        """Rows that the batch read from sources."""
         return max((sum(r.rows for r in self.reports.get(op, [])) for op in self.readers), default=0)
 
     def report(self) -> BatchReport:
@@ -81,7 +81,7 @@ class BatchProgress:
         )
 
     def operators(self) -> list[dict[str, Any]]:
-        """In the form of Spark's ``stateOperators``."""
+        """The operators' state, in the form of Spark's ``stateOperators``."""
         names = dict.fromkeys(store.split(".")[0] for store in self.manifest.operators)
         return [self._operator(name) for name in names]
 
@@ -91,7 +91,7 @@ class BatchProgress:
         reports = self.reports.get(name, [])
         return {
             "operatorName": name,
-            # Where keys are not counted, rows of one key and pane in several runs count several times.
+            # If keys are not counted, rows of one key and pane in several runs count several times.
             "numRowsTotal": self.manifest.counters.get(f"keys.{name}", sum(ref.rows for ref in runs)),
             "numRowsUpdated": sum(r.keys for r in reports),
             "numRowsRemoved": 0,
@@ -103,7 +103,7 @@ class BatchProgress:
         }
 
     def headrace(self) -> dict[str, Any]:
-        """What Spark's progress does not have."""
+        """``progress["headrace"]``: what Spark's own progress does not have."""
         reports = [r for each in self.reports.values() for r in each]
         staged = sum(s.rows for s in self.manifest.staged)
         late = sum(r.rows_late for op in self.readers for r in self.reports.get(op, []))
@@ -147,9 +147,9 @@ class BatchProgress:
         return {"watermark": moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"}
 
     def latency(self, event_time: dict[str, str]) -> dict[str, float | None]:
-        """How old rows were when their results were delivered; ``event_time`` is Spark's max, min and avg of the batch.
+        """How old rows were when their results were delivered. ``event_time`` is Spark's max, min and avg of the batch.
 
-        From arrival: a row came after the batch before was cut and before this one was, so its age lies between two bounds.
+        When a row arrived is not known exactly. It came after the batch before began and before this one did, which gives two bounds.
         """
         begin_s, end_s, previous_s = self.times_s
         known = {name: datetime.fromisoformat(text).timestamp() for name, text in event_time.items() if name in ("max", "min", "avg")}

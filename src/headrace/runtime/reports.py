@@ -1,4 +1,4 @@
-"""What an instance task tells the driver: one small row of JSON per task, never rows of data."""
+"""The report of an instance task to the driver: one small row of JSON per task, never rows of data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.state.run import RunRef
 
 @dataclass(frozen=True)
 class InstanceReport:
-    """One instance's part of a batch."""
+    """What one instance task did in a batch."""
 
     instance: int
     operator: str
@@ -30,7 +30,7 @@ class InstanceReport:
     keys: int = 0
     keys_new: int | None = None
     rows_per_slot: tuple[tuple[int, int], ...] = ()
-    """(slot, rows) for the slots that had any."""
+    """(slot, rows) for each slot that had rows."""
     rows_per_hash: tuple[tuple[int, int], ...] = ()
     """(hash, rows) for the heaviest keys of slots that had a large part of the rows."""
     cpu_s: float = 0.0
@@ -41,7 +41,7 @@ class InstanceReport:
     host: str = ""
     executor: str = ""
     fetched_bytes: int = 0
-    """State that was not on the executor's disk yet."""
+    """Bytes of state that were not on the executor's disk and had to be fetched."""
 
     @property
     def state_rows(self) -> int:
@@ -53,7 +53,7 @@ class InstanceReport:
 
     @property
     def state_bytes(self) -> int:
-        """Of whole files: a file whose other slots belong to another instance counts here too."""
+        """The size of all files that the instance's state is in. Files that are shared with other instances count in full."""
         return sum({ref.file: ref.bytes for ref in self.refs}.values())
 
     def work(self) -> InstanceWork:
@@ -75,7 +75,7 @@ def to_text(report: InstanceReport) -> str:
 
 
 def error_text(error: HeadraceError) -> str:
-    """An error of ours crosses as data, so that the user sees it instead of a Spark task failure."""
+    """An error as JSON in place of a report, so that the user sees it instead of a failed Spark task."""
     return json.dumps({"error": type(error).__name__, "fields": {k: v for k, v in vars(error).items() if isinstance(v, str)}})
 
 
@@ -102,7 +102,7 @@ def _rebuild(data: dict[str, Any]) -> HeadraceError:
 
 
 def merged(first: list[InstanceReport], then: list[InstanceReport]) -> list[InstanceReport]:
-    """Both steps of a version in one report per instance."""
+    """Merge the reports of the two steps of a version into one per instance."""
     later = {r.instance: r for r in then}
     return [_together(r, later[r.instance]) if r.instance in later else r for r in first] if first else then
 

@@ -78,10 +78,12 @@ class Batch:
 
     @property
     def epochs(self) -> tuple[int, ...]:
+        """The routing epoch of each operator. It changes when the operator's routing does."""
         return tuple(each.epoch for each in self.operators)
 
     @classmethod
     def of(cls, report: BatchReport) -> Batch:
+        """Sum up the work of a report's tasks per operator and instance."""
         operators = tuple(_operator(name, routing, report.instances) for name, routing in report.routing.items())
         return cls(report.version, report.begin_s, report.end_s, operators, report.inputs, report.rows_left, report.trigger_s)
 

@@ -183,6 +183,7 @@ class Checkpoint:
         return committed
 
     def identity(self) -> dict[str, Any]:
+        """Read query.json. Raises an error if it is damaged or of another format."""
         path = self.directory / "query.json"
         try:
             with disk_errors(path, "to read what query the checkpoint belongs to"):
@@ -287,9 +288,11 @@ class Checkpoint:
         return take_lease(self.leases, version)
 
     def leased(self) -> set[int]:
+        """The versions that readers still need."""
         return leased_versions(self.leases)
 
     def latest(self) -> Manifest | None:
+        """The manifest of the newest version; None if there is none."""
         versions = self.manifests.versions()
         return self.manifests.read(versions[-1]) if versions else None
 
@@ -307,6 +310,7 @@ class Checkpoint:
 
 
 def describe_layout(layout: Layout) -> list[str]:
+    """A layout as text, one line per column."""
     return [f"{f.name}: {f.type}" for f in layout.schema]
 
 

@@ -25,10 +25,12 @@ class Combining:
     """By operator: True if combining leaves few enough rows."""
 
     def wanted(self, op: Op) -> bool:
+        """True if an operator's rows shall be combined before the next shuffle."""
         choice = {"always": True, "never": False}.get(self.config.combine, self.pays.get(op.id, True))
         return choice and op.plan.many is not None
 
     def learn(self, op: Op, reports: list[InstanceReport]) -> None:
+        """Find out from the reports of a batch whether combining pays for an operator."""
         rows = sum(r.rows for r in reports)
         if rows < LEARN_ROWS_MIN:
             return

@@ -28,6 +28,7 @@ class DecisionLog:
         self._undrained: list[Entry] = []
 
     def note(self, entry: Entry) -> None:
+        """Add an entry to the log."""
         with self._lock:
             self.entries = logged(self.entries, entry)
             if self.entries[-1] is entry:

@@ -28,6 +28,7 @@ class Delivery:
     """Numbers of the direct sinks. They got their results inside the jobs, before the commit."""
 
     def deliver(self, batch: DataFrame, manifest: Manifest) -> None:
+        """Hand a committed version to all sinks that are not direct. The fencing token is checked before each."""
         directory = self.checkpoint.directory
         for at, sink in enumerate(self.sinks):
             if at in self.served:

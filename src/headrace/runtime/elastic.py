@@ -155,6 +155,7 @@ class LiveRouting:
         self.news.append(change)
 
     def rescale(self, operator: str | None, instances: int, protocol: str | None = None) -> None:
+        """Give one operator, or all, another number of instances."""
         if isinstance(instances, bool) or not isinstance(instances, int) or not 1 <= instances <= INSTANCES_MAX:
             raise QueryError(where="rescale", wanted=f"a number of instances from 1 to {INSTANCES_MAX}", found=repr(instances))
         names = self.named("rescale", operator)
@@ -162,6 +163,7 @@ class LiveRouting:
         self._change(names, why, lambda op, before: self.levelled(op, before, instances), protocol)
 
     def rebalance(self, operator: str | None, protocol: str | None = None) -> None:
+        """Share the recent work of one operator, or of all, evenly between its instances."""
         names = self.named("rebalance", operator)
         why = "rebalance was asked for"
         self._change(names, why, lambda op, before: self.levelled(op, before, before.instances), protocol)
@@ -187,6 +189,7 @@ class LiveRouting:
         return levelled(before, instances, self.work.get(op), spreads=spreads, keys=self.keys.get(op), moves_freely=moves_freely)
 
     def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
+        """Give slots of an operator to one of its instances."""
         ranges = _ranges(slots, "move")
         names = self.named("move", operator)
         if operator is None and len(names) > 1:
@@ -202,6 +205,7 @@ class LiveRouting:
         self._change(names, "move was asked for", moved, protocol)
 
     def named(self, where: str, operator: str | None) -> list[str]:
+        """The operator of this name, or all if it is None. ``where`` names the call in the error for an unknown one."""
         if operator is not None and (not isinstance(operator, str) or operator not in self.routing):
             raise QueryError(where=where, wanted=f"an operator of the query: {', '.join(self.routing)}", found=repr(operator))
         return list(self.routing) if operator is None else [operator]

@@ -52,6 +52,7 @@ class Endpoint:
         self._closing = threading.Lock()
 
     def open(self) -> None:
+        """Start to listen, and write port and token to the file."""
         self._server = server = ControlServer(self.token, self.answer)
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
         # The file is created with its permissions. If they were set afterwards, others could read it in between.

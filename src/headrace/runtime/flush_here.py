@@ -33,5 +33,6 @@ def closes_here(spec: TaskSpec) -> bool:
 
 
 def close_here(spec: TaskSpec) -> list[InstanceReport]:
+    """Do a flush in the driver, one instance after the other. Returns their reports."""
     task = InstanceTask(spec)
     return [task.run_here(at, ATTEMPT) for at in range(len(spec.routing.parts))]

@@ -46,6 +46,7 @@ def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manif
 
 @contextlib.contextmanager
 def lease(checkpoint: Checkpoint, version: int) -> Iterator[None]:
+    """Lease a version inside the block. A read-only checkpoint is read without a lease."""
     try:
         held = checkpoint.lease(version)
     except (OSError, StorageError) as refused:

@@ -78,6 +78,7 @@ class Files:
     log_level: str = ""
 
     def here(self) -> Working:
+        """The working copies of the executor on which this is called."""
         set_level(self.log_level)
         return Working(working_folder(self.working))
 
@@ -178,6 +179,7 @@ class Errand:
         yield pa.RecordBatch.from_pylist([{"fetched": working.fetched_bytes, "lent": 0}], schema=_FETCHED)
 
     def open(self, at: int, working: Working) -> None:
+        """Open the runs of one instance, which fetches the blocks that are missing."""
         for share in self.shares[at] if at < len(self.shares) else ():
             reader = RunReader(Path(self.files.runs), share.layout, working)
             for ref in share.refs:

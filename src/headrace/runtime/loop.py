@@ -50,6 +50,7 @@ class BatchLoop:
     last_begin_s: float = field(default_factory=time.time)
 
     def run(self, batch: DataFrame, version: int) -> None:
+        """Run one batch: make its version unless it exists, deliver it, collect garbage, and report."""
         begin_s = time.time()
         fail_point("batch-begin", version)
         phases: dict[str, float] = {}

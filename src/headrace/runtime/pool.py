@@ -39,6 +39,7 @@ class Pool:
 
     @classmethod
     def of(cls, executors: Executors) -> Pool:
+        """The pool of an application. All its queries get the same one."""
         return cls._all.setdefault(executors.context, cls(executors))
 
     def tend(self, query: str, need: Need | None) -> None:

@@ -141,6 +141,7 @@ class BatchProgress:
         }
 
     def event_time(self) -> dict[str, str]:
+        """The watermark in the form of Spark's ``eventTime``; empty if the query has none."""
         if not self.manifest.watermark_nodes_ms:
             return {}
         moment = datetime.fromtimestamp(self.manifest.watermark_ms / 1000, UTC)

@@ -49,6 +49,7 @@ class InstanceReport:
 
     @property
     def refs(self) -> list[RunRef]:
+        """The references of all stores."""
         return [ref for refs in self.runs.values() for ref in refs]
 
     @property
@@ -71,6 +72,7 @@ class InstanceReport:
 
 
 def to_text(report: InstanceReport) -> str:
+    """A report as the JSON that the task returns."""
     return json.dumps(asdict(report), separators=(",", ":"))
 
 
@@ -80,6 +82,7 @@ def error_text(error: HeadraceError) -> str:
 
 
 def from_text(text: str) -> InstanceReport:
+    """Read what a task returned. Raises the error if it is one."""
     data: dict[str, Any] = json.loads(text)
     if "error" in data:
         raise _rebuild(data)

@@ -131,6 +131,7 @@ def configure_query_session(spark: SparkSession, schemas: Iterable[pa.Schema]) -
 
 
 def check_java() -> None:
+    """Raise an error if no Java is found."""
     home = os.environ.get("JAVA_HOME")
     if (home and (Path(home) / "bin" / "java").exists()) or shutil.which("java"):
         return

@@ -17,6 +17,7 @@ HEAVY_KEYS = 16
 
 
 def rows_per_slot(rows: pa.RecordBatch) -> tuple[tuple[int, int], ...]:
+    """(slot, rows) for each slot that has rows. Combined rows count as the rows that they stand for."""
     if not rows.num_rows:
         return ()
     counts = np.bincount(slot_of(hashes(rows)), weights=_weights(rows), minlength=SLOTS).astype(np.int64)

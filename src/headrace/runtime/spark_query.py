@@ -27,6 +27,7 @@ class SparkQuery:
         self._attached = threading.Event()
 
     def attach(self, query: StreamingQuery) -> None:
+        """Set Spark's query, and wake those that wait for it."""
         self._query = query
         self._attached.set()
 
@@ -47,6 +48,7 @@ class SparkQuery:
             return False
 
     def session_is_gone(self) -> bool:
+        """True if the session was stopped."""
         return context_is_stopped(self.session)
 
     def is_idle(self) -> bool:

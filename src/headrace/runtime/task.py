@@ -114,6 +114,7 @@ class InstanceTask:
         return pa.Table.from_batches(self.run_instance(instance, iter(rows.to_batches())), schema)
 
     def run_instance(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the task of one instance. Yields its report or its results; nothing for a number without an instance."""
         if instance < len(self.spec.routing.parts):
             set_level(self.spec.log_level)
             with self.spec.log_fields(instance):

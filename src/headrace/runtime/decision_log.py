@@ -1,7 +1,7 @@
-"""What a query's policy has decided, and which operators it may decide about.
+"""The log of a policy's decisions, and the operators that the policy must leave alone.
 
-The autoscaler writes decisions here. A change by hand takes its operators away from the policy until somebody gives them back. Several
-threads read and write, so everything happens under one lock.
+The autoscaler writes decisions here. After a change by hand, the policy leaves the operator alone until ``elastic_resume``. Several threads
+read and write, so everything happens under one lock.
 """
 
 from __future__ import annotations
@@ -17,39 +17,40 @@ from headrace.state.routing import Routing
 
 
 class DecisionLog:
-    """One for each query that is elastic."""
+    """The decisions of one elastic query."""
 
     def __init__(self, settings: Elastic) -> None:
         self.entries: tuple[Entry, ...] = ()
-        """Oldest first; the same decision in a row is one entry."""
+        """Oldest first. Equal decisions in a row are one entry."""
         self.governor = Governor(settings)
         """Says which decisions may be performed."""
         self._lock = threading.Lock()
         self._undrained: list[Entry] = []
 
     def note(self, entry: Entry) -> None:
+        """Add an entry to the log."""
         with self._lock:
             self.entries = logged(self.entries, entry)
             if self.entries[-1] is entry:
                 self._undrained.append(entry)
 
     def drain(self) -> tuple[Entry, ...]:
-        """The entries since the last call; a decision that only repeats the one before it is not among them."""
+        """The new entries since the last call, without those that only repeat an earlier decision."""
         with self._lock:
             drained, self._undrained = tuple(self._undrained), []
         return drained
 
     def changed(self, operator: OperatorId) -> None:
-        """A decision about an operator was performed: its cool-down begins."""
+        """Begin the cool-down of an operator, because a decision about it was performed."""
         with self._lock:
             self.governor = self.governor.changed(operator, time.time())
 
     def is_overridden(self, operator: str) -> bool:
-        """True if an operator was changed by hand, so that the policy must leave it alone."""
+        """True if the operator was changed by hand, so that the policy must leave it alone."""
         return OperatorId(operator) in self.governor.overridden
 
     def override(self, operators: Iterable[str], why: str, routing: Mapping[str, Routing]) -> None:
-        """Somebody changes operators by hand; the policy leaves them alone from now on."""
+        """Note that operators were changed by hand. The policy leaves them alone from now on."""
         names = [OperatorId(name) for name in operators]
         with self._lock:
             self.governor = self.governor.override(names)

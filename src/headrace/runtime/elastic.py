@@ -1,10 +1,10 @@
 """Changing the parallelism of a running query: rescale, move, rebalance.
 
-State lies in runs sorted by slot, so an instance that gets slots opens the runs that hold them, and one that loses slots does not look at
-them any more (StreamCloud's state recreation, without shipping). What changes is the routing, between two batches, under the loop's
-lock: a row is routed either by the old one or by the new one. A version that fails is run again, by the routing that holds then.
+State is in runs sorted by slot. An instance that gets slots opens the runs that contain them, and one that loses slots ignores them from
+then on (StreamCloud's state recreation, without shipping). Only the routing changes, between two batches, under the batch lock. So each
+batch is routed by one table. A batch that fails runs again, with the routing of that moment.
 
-Where instances have homes on executors, what they will need there is fetched before that, while batches go on by the old routing.
+If instances have homes on executors, state is brought to the new homes before the change, while batches go on with the old routing.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from headrace.state.run import RunRef
 from headrace.state.slots import SlotRange
 
 if TYPE_CHECKING:
-    # What only looks at checkpoints, or asks a running query, must work without Spark.
+    # Reading checkpoints and asking a running query must work without Spark.
     from headrace.runtime.placement import Homes, Placement
 
 MEMORY = 0.8
-"""What the work seen so far still counts for after another batch: about the last five batches decide."""
+"""The weight of earlier work falls by this factor with every batch, so about the last five batches count."""
 
 KEYS_MAX = 256
-"""Heavy keys kept in mind, for each operator."""
+"""The number of heavy keys that are tracked per operator."""
 
 INSTANCES_MAX = 4096
 
 LEARN_BYTES_MIN = 1_000_000
-"""Less than this says more of how long a job takes to start than of how quickly state is fetched."""
+"""Fetches smaller than this do not show the speed of fetching: most of their time goes into starting the job."""
 
 _log = logger(__name__)
 
@@ -54,7 +54,7 @@ Slots = int | range | SlotRange | list[int | range | SlotRange]
 
 @dataclass(frozen=True)
 class Brought:
-    """State that was brought to where it will be needed."""
+    """How much state was brought to new homes, and how long it took."""
 
     fetched_bytes: int = 0
     lent_bytes: int = 0
@@ -73,12 +73,12 @@ class Change:
     protocol: str
     why: str
     waited_ms: float
-    """From the request until the batch that ran then was over."""
+    """Time from the request until the current batch had ended."""
     homes_moved: int = 0
     fetched_bytes: int = 0
-    """State that was brought to new homes ahead of the change."""
+    """State that was brought to new homes before the change."""
     lent_bytes: int = 0
-    """... of which this much came from other executors."""
+    """The part of ``fetched_bytes`` that came from other executors."""
     fetch_ms: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -100,36 +100,36 @@ class Change:
 
 @dataclass
 class LiveRouting:
-    """The routing of a query's operators, and the work seen in each slot."""
+    """The current routing of a query's operators, and the recent work of each slot."""
 
     checkpoint: Checkpoint
     routing: dict[str, Routing]
-    """Read by the loop at the start of a batch; changed under its lock only."""
+    """By operator. The loop reads it when a batch begins; it changes only under the batch lock."""
     lock: threading.Lock
     placement: Placement | None = None
-    """Where instances live; None where the driver does all the work."""
+    """The homes of instances; None if the driver does all the work."""
     facts: Mapping[str, Facts] = field(default_factory=dict)
-    """By operator."""
+    """By operator: what the choice of a hand-over protocol depends on."""
     handover: str = AUTO
-    """The protocol, where a request names none."""
+    """The protocol for requests that name none."""
     bytes_per_s: float = 50e6
-    """How quickly state is fetched; learned from what was."""
+    """The speed of fetching state, measured at the last large fetch."""
     work: dict[str, Weights] = field(default_factory=dict)
-    """By slot."""
+    """By operator: recent rows of each slot."""
     keys: dict[str, dict[int, float]] = field(default_factory=dict)
-    """Work by hash, of the heaviest keys only."""
+    """By operator: recent rows by key hash, for the heaviest keys."""
     news: deque[Change] = field(default_factory=deque)
-    """Changes that no batch has reported yet; several threads add to it."""
+    """Changes that no progress has reported yet. Several threads add to it."""
     decisions: DecisionLog | None = None
-    """Of the query's policy, which leaves alone what is changed by hand; None if the query has no policy."""
+    """The log of the query's policy, which leaves alone what is changed by hand; None if the query has no policy."""
 
     def settle(self) -> None:
-        """Before a batch, under the lock: every instance has a home that lives."""
+        """Give every instance a home on a living executor. Called before a batch, under the lock."""
         if self.placement is not None:
             self.placement.settle(self.routing)
 
     def observe(self, reports: Mapping[str, list[InstanceReport]]) -> None:
-        """Learn which slots have the work."""
+        """Add the rows of a batch to the recent work of slots and keys."""
         for op, each in reports.items():
             seen = self.work.setdefault(op, np.zeros(SLOTS))
             seen *= MEMORY
@@ -140,7 +140,7 @@ class LiveRouting:
             self.keys[op] = _heaviest(self.keys.get(op, {}), each)
 
     def homes(self) -> dict[str, tuple[str, ...]]:
-        """The executors that instances live on, by operator; nothing where there are none."""
+        """By operator: the executor of each instance. Empty if instances have no homes."""
         known = {} if self.placement is None else self.placement.homes
         return {op: tuple(home.id for home in homes) for op, homes in known.items()}
 
@@ -155,6 +155,7 @@ class LiveRouting:
         self.news.append(change)
 
     def rescale(self, operator: str | None, instances: int, protocol: str | None = None) -> None:
+        """Give one operator, or all, another number of instances."""
         if isinstance(instances, bool) or not isinstance(instances, int) or not 1 <= instances <= INSTANCES_MAX:
             raise QueryError(where="rescale", wanted=f"a number of instances from 1 to {INSTANCES_MAX}", found=repr(instances))
         names = self.named("rescale", operator)
@@ -162,12 +163,13 @@ class LiveRouting:
         self._change(names, why, lambda op, before: self.levelled(op, before, instances), protocol)
 
     def rebalance(self, operator: str | None, protocol: str | None = None) -> None:
+        """Share the recent work of one operator, or of all, evenly between its instances."""
         names = self.named("rebalance", operator)
         why = "rebalance was asked for"
         self._change(names, why, lambda op, before: self.levelled(op, before, before.instances), protocol)
 
     def spread(self, slots: Slots, operator: str | None) -> None:
-        """Deal the rows of these slots, and of no others, out over all instances."""
+        """Spread the rows of these slots, and of no others, over all instances."""
         ranges = _ranges(slots, "spread") if slots != [] else []
         names = self.named("spread", operator)
         wrong = [name for name in names if ranges and not self.facts.get(name, Facts()).mergeable]
@@ -180,20 +182,21 @@ class LiveRouting:
         self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
 
     def levelled(self, op: str, before: Routing, instances: int) -> Routing:
-        """So many instances, with as even a part of the work seen lately as can be."""
+        """A routing with this many instances that shares the recent work as evenly as possible."""
         spreads = self.facts.get(op, Facts()).mergeable
-        # Without homes all instances read the same files, and what changes hands is brought nowhere.
+        # Without homes all instances read the same files, so moving a slot costs nothing.
         moves_freely = self.placement is None
         return levelled(before, instances, self.work.get(op), spreads=spreads, keys=self.keys.get(op), moves_freely=moves_freely)
 
     def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
+        """Give slots of an operator to one of its instances."""
         ranges = _ranges(slots, "move")
         names = self.named("move", operator)
         if operator is None and len(names) > 1:
             raise QueryError(where="move", wanted=f"the operator whose slots are meant: {', '.join(names)}", found="none")
 
         def moved(name: str, before: Routing) -> Routing:
-            # Asked again under the lock: another thread may have rescaled meanwhile.
+            # This is called again under the lock, because another thread may have rescaled meanwhile.
             if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < before.instances:
                 wanted = f"an instance of {name}, 0 to {before.instances - 1}"
                 raise QueryError(where="move", wanted=wanted, found=repr(to), hint="rescale first")
@@ -202,12 +205,13 @@ class LiveRouting:
         self._change(names, "move was asked for", moved, protocol)
 
     def named(self, where: str, operator: str | None) -> list[str]:
+        """The operator of this name, or all if it is None. ``where`` names the call in the error for an unknown one."""
         if operator is not None and (not isinstance(operator, str) or operator not in self.routing):
             raise QueryError(where=where, wanted=f"an operator of the query: {', '.join(self.routing)}", found=repr(operator))
         return list(self.routing) if operator is None else [operator]
 
     def rehome(self) -> None:
-        """Executors have come or gone: let instances live on as many as there are."""
+        """Choose homes again after executors have come or gone, so that all of them are used."""
         placement = self.placement
         if placement is None:
             return
@@ -218,7 +222,7 @@ class LiveRouting:
             for name, after in homes.items():
                 before, routing = placement.homes.get(name, ()), self.routing[name]
                 if len(after) != len(routing.parts) or after == before:
-                    # Rescaled meanwhile: the change has brought homes of its own.
+                    # The operator was rescaled meanwhile, which chose homes of its own.
                     continue
                 placement.homes[name] = after
                 moved = sum(a != b for a, b in zip(before, after, strict=False))
@@ -227,20 +231,23 @@ class LiveRouting:
                     self._report(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
 
     def perform(self, operator: str, why: str, change: Callable[[Routing], Routing]) -> bool:
-        """Do what a policy has decided; says whether anything changed. ``change`` is asked again if somebody else was quicker."""
+        """Change an operator's routing as a policy decided; True if it changed.
+
+        ``change`` is called again if somebody else has changed the routing meanwhile.
+        """
         return bool(self._change([operator], why, lambda _, routing: change(routing), None, manual=False))
 
     def _change(
         self, names: list[str], why: str, change: Callable[[str, Routing], Routing], protocol: str | None, manual: bool = True
     ) -> list[str]:
-        """Change routings between two batches; returns the operators whose routing is another now."""
+        """Change routings between two batches. Returns the operators whose routing changed."""
         asked = time.monotonic()
         wanted = protocol or self.handover
         check_name("protocol", wanted)
         seen = {name: self.routing[name] for name in names}
         planned = {name: change(name, seen[name]) for name in names}
         if manual and self.decisions is not None:
-            # Before it waits for the batch that runs: what a policy decides meanwhile must not undo it.
+            # Before the wait for the current batch, so that the policy does not undo the change meanwhile.
             self.decisions.override(names, why, self.routing)
         moving = [name for name in names if planned[name] is not seen[name]]
         latest = self.checkpoint.latest()
@@ -254,7 +261,7 @@ class LiveRouting:
             held_homes, held_brought = self._ahead(held)
             for name in moving:
                 before = self.routing[name]
-                # Another thread may have changed it meanwhile; then what was fetched is at least near.
+                # If another thread has changed it meanwhile, the change is computed again. Most of what was fetched is still useful.
                 after = planned[name] if before is seen[name] else change(name, before)
                 if after is before:
                     continue
@@ -276,11 +283,11 @@ class LiveRouting:
         return changed
 
     def _bring(self, routing: dict[str, Routing]) -> None:
-        """Have the old state where new owners work already, and say so."""
+        """After a merge: bring the old state to the new owners, which work already, and report it."""
         try:
             _, brought = self._ahead(routing)
         except Exception:
-            # Spark may be shutting down. State that is not there yet is fetched when a batch needs it.
+            # Spark may be shutting down. A batch fetches missing state when it needs it.
             names = ", ".join(routing)
             _log.warning("old state was not fetched ahead after a merge", exc_info=True, query=self.checkpoint.location, operator=names)
             return
@@ -289,7 +296,7 @@ class LiveRouting:
             self._report(Change(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, **asdict(brought)))
 
     def _way(self, wanted: str, name: str, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
-        """How an operator's state is to change hands."""
+        """Choose the protocol by which an operator's state goes to its new owners."""
         size = 0
         if latest is not None and self.placement is not None and self.placement.working is not None:
             size = sum(bytes_ for _, bytes_ in {(r.file, r.bytes) for r in _runs(latest, name)}) * after.moved_from(before) // SLOTS
@@ -303,7 +310,7 @@ class LiveRouting:
         return choice
 
     def _recreating(self, name: str, before: Routing, after: Routing) -> Routing:
-        """The routing in which new owners begin new windows. Nothing to close, nothing to recreate."""
+        """The routing with window recreations; ``after`` itself if no window is open, as there is nothing to recreate."""
         window, latest = self.facts[name].window, self.checkpoint.latest()
         newest = [ref.sub_max for ref in _runs(latest, name) if ref.sub_max is not None] if latest else []
         if latest is None or window is None or not newest or before.spread or after.spread:
@@ -311,7 +318,7 @@ class LiveRouting:
         return after.recreating(before, max(*newest, latest.watermark_ms * 1000), window)
 
     def end_recreations(self, watermarks_us: Mapping[str, int]) -> None:
-        """Before a batch, under the lock: recreations whose last old window has closed are over."""
+        """End the recreations whose last old window has closed. Called before a batch, under the lock."""
         for name, routing in self.routing.items():
             over = [each for each in routing.recreations if each.end_us <= watermarks_us[name]]
             if over:
@@ -322,7 +329,7 @@ class LiveRouting:
                 self.checkpoint.note_routing(self.routing)
 
     def _ahead(self, routing: dict[str, Routing]) -> tuple[dict[str, Homes], Brought]:
-        """Have the state where it will be needed, while batches go on: new homes, and what that took."""
+        """Bring state to its new homes while batches go on. Returns the new homes, and how much was brought."""
         if self.placement is None or not routing:
             return {}, Brought()
         began = time.monotonic()
@@ -333,7 +340,7 @@ class LiveRouting:
         return homes, Brought(fetched.bytes, fetched.lent, took_s * 1000)
 
     def _move_in(self, name: str, homes: Homes) -> int:
-        """Give an operator's instances their homes; returns how many have another than before, or have one for the first time."""
+        """Set the homes of an operator's instances. Returns how many instances have a new home."""
         assert self.placement is not None
         before = self.placement.homes.get(name, ())
         self.placement.homes[name] = homes
@@ -341,7 +348,7 @@ class LiveRouting:
 
 
 def _heaviest(seen: Mapping[int, float], reports: list[InstanceReport]) -> dict[int, float]:
-    """The keys that have the most work, after another batch."""
+    """The heaviest keys, with the rows of another batch added."""
     found = {h: MEMORY * rows for h, rows in seen.items()}
     for report in reports:
         for h, rows in report.rows_per_hash:
@@ -354,7 +361,7 @@ def _runs(manifest: Manifest, op: str) -> list[RunRef]:
 
 
 def _ranges(slots: Slots, where: str = "") -> list[SlotRange]:
-    """Slots in any form that a user may give them in.
+    """Ranges of slots, from any form in which a user may give slots.
 
     >>> _ranges(7), _ranges(range(3, 9)), _ranges([(0, 2), 5])
     ([(7, 8)], [(3, 9)], [(0, 2), (5, 6)])

@@ -1,6 +1,6 @@
-"""The state that a query starts with: SEEP's set-processing-state. Its rows become the oldest runs, below that of the first version.
+"""The initial state of a query (SEEP's set-processing-state). Its rows become runs that are older than those of the first version.
 
-Each task sorts and writes the rows of some slots, so that the state may be larger than any one process could hold.
+Each task sorts and writes the rows of some slots, so that the state may be larger than the memory of a process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARTS = 1 << PARTS_BITS
 
 @dataclass(frozen=True)
 class InitialRun:
-    """Writes the rows of a task as a run."""
+    """Called in a Spark task: writes the task's rows as one run."""
 
     directory: Path
     name: str
@@ -47,14 +47,14 @@ class InitialRun:
         part = context.partitionId()
         rows, starts = sort_into_segments(one_batch(table, self.layout.schema), self.layout)
         slots = {"lo": part * SLOTS // PARTS, "hi": (part + 1) * SLOTS // PARTS}
-        # A task may run twice, so a file is an attempt's own.
+        # A task may run twice, so each attempt writes its own file.
         file = f"{self.name}-{part}-{context.taskAttemptId()}.arrow"
         ref = write_run(self.directory, file, rows, self.layout, seq=run_seq(-1, Step.CLOSE), sync=self.sync, **slots)
         return {"run": ref.to_json(), "keys": len(starts)}
 
 
 def initial_states(flow: Dataflow, checkpoint: Checkpoint, epoch: str, sync: bool) -> dict[str, tuple[RunRef, ...]]:
-    """Runs by operator, of those that start with a state."""
+    """By operator: the runs of its initial state. Operators without one are left out."""
     return {op.id: runs for op in flow.ops if (runs := _runs(op, checkpoint, epoch, sync))}
 
 

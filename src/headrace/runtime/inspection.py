@@ -1,4 +1,4 @@
-"""Reading a checkpoint from outside the query that writes it, also while it runs, with no Spark at all."""
+"""Reads a checkpoint from outside its query, also while the query runs. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logger(__name__)
 
 @contextlib.contextmanager
 def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manifest]:
-    """The manifest of a version, by default the newest, leased so that the query does not remove its files meanwhile."""
+    """The manifest of a version, by default the newest. It is leased inside the block, so that the query does not remove its files."""
     for attempt in range(_TRIES):
         kept = checkpoint.manifests.versions()
         if not kept:
@@ -36,7 +36,7 @@ def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manif
             try:
                 manifest = checkpoint.manifests.read(chosen)
             except VersionNotFoundError:
-                # A running query may have moved on between the look and the lease.
+                # A running query may have removed the version before it was leased.
                 if version is not None or attempt == _TRIES - 1:
                     raise
                 continue
@@ -46,10 +46,11 @@ def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manif
 
 @contextlib.contextmanager
 def lease(checkpoint: Checkpoint, version: int) -> Iterator[None]:
+    """Lease a version inside the block. A read-only checkpoint is read without a lease."""
     try:
         held = checkpoint.lease(version)
     except (OSError, StorageError) as refused:
-        # A read-only copy of a checkpoint. No query can run on it, so nothing removes its files either.
+        # The checkpoint is read-only. No query can run on it, so nothing removes its files.
         _log.info("the version is read without a lease: %s", refused, query=checkpoint.location, version=version)
         yield
         return
@@ -61,7 +62,7 @@ def lease(checkpoint: Checkpoint, version: int) -> Iterator[None]:
 
 
 def operator_about(checkpoint: Checkpoint, operator_id: str) -> dict[str, Any]:
-    """What query.json says of an operator."""
+    """The entry of query.json about an operator."""
     operators = checkpoint.identity().get("operators", {})
     if operator_id not in operators:
         raise CheckpointError(
@@ -72,7 +73,7 @@ def operator_about(checkpoint: Checkpoint, operator_id: str) -> dict[str, Any]:
 
 
 def state_rows(checkpoint: Checkpoint, manifest: Manifest, operator_id: str) -> Iterator[pa.RecordBatch]:
-    """The merged state of an operator under the user's names, piece by piece, in the order of the key hash."""
+    """The merged state of an operator, in pieces ordered by key hash, with the column names of the user."""
     about = operator_about(checkpoint, operator_id)
     if "kernel" not in about:
         raise CheckpointError(
@@ -87,7 +88,7 @@ def state_rows(checkpoint: Checkpoint, manifest: Manifest, operator_id: str) -> 
     view = View(RunReader(checkpoint.runs, layout), list(manifest.whole(operator_id)), every)
     live_from = store.lifetime.live_from(manifest.watermark_ms) if layout.has_sub else None
     for rows in view.scan(store, sub_min=live_from):
-        # An aggregate of the whole stream has a constant as its key, which has no name and is not shown.
+        # An aggregate of the whole stream has a constant key without a name. It is not shown.
         columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=bool(names["keys"])))
         if layout.has_sub and names["sub"]:
             columns[names["sub"]] = rows.column(SUB).cast(pa.timestamp("us", tz="UTC"))

@@ -1,4 +1,4 @@
-"""Leases: versions that a reader still needs, one small file each. A lease that cannot be understood protects nothing and harms nobody."""
+"""Leases: one small file for each version that a reader still needs. A file that is not a valid lease is ignored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logger(__name__)
 
 @dataclass(frozen=True)
 class Lease:
-    """Who needs which version, and since when."""
+    """Which process needs which version, and since when."""
 
     version: int
     pid: int
@@ -35,7 +35,7 @@ class Lease:
 
     @property
     def is_dead(self) -> bool:
-        """True when its process has ended, or too much time has passed."""
+        """True if its process has ended, or if it is older than an hour."""
         if not 0 <= time.time() - self.since + LEASE_SECONDS_MAX <= 2 * LEASE_SECONDS_MAX:
             return True
         if self.host != os.uname().nodename:
@@ -61,7 +61,7 @@ def take_lease(folder: Path, version: int) -> Path:
 
 
 def is_lease(path: Path) -> bool:
-    """False for a file that cannot be understood."""
+    """False if the file is not a valid lease."""
     try:
         Lease.read(path)
     except OSError:
@@ -72,7 +72,7 @@ def is_lease(path: Path) -> bool:
 
 
 def leased_versions(folder: Path) -> set[int]:
-    """The versions that readers need; leases of readers that are gone are removed."""
+    """The versions that readers need. Removes the leases of readers that have ended."""
     versions = set()
     for path in folder.glob("*.json"):
         try:

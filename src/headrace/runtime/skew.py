@@ -1,4 +1,4 @@
-"""How an instance's rows spread over slots, and over the keys of its heaviest slots; part of every report."""
+"""Counts an instance's rows per slot, and per key in its heaviest slots. The counts are part of every report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from headrace.operators.kernel import ROWS
 from headrace.state.layout import hashes
 
 HEAVY_SLOT = 1 / 8
-"""The part of an instance's rows that makes a slot worth a closer look ..."""
+"""Keys are counted in slots that have more than this share of the instance's rows."""
 HEAVY_KEYS = 16
-"""... at this many of its keys."""
+"""At most this many keys of a slot are reported."""
 
 
 def rows_per_slot(rows: pa.RecordBatch) -> tuple[tuple[int, int], ...]:
+    """(slot, rows) for each slot that has rows. Combined rows count as the rows that they stand for."""
     if not rows.num_rows:
         return ()
     counts = np.bincount(slot_of(hashes(rows)), weights=_weights(rows), minlength=SLOTS).astype(np.int64)
@@ -25,7 +26,7 @@ def rows_per_slot(rows: pa.RecordBatch) -> tuple[tuple[int, int], ...]:
 
 
 def rows_per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """The heaviest keys of the slots that are much of all: should such a slot have to be cut, it is around these."""
+    """(hash, rows) of the heaviest keys in heavy slots. If such a slot must be cut, it is cut around these keys."""
     total, weights = sum(count for _, count in per_slot), _weights(rows)
     heavy = [slot for slot, count in per_slot if count > HEAVY_SLOT * total]
     if not heavy:
@@ -41,5 +42,5 @@ def rows_per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[int, int], ...]) -
 
 
 def _weights(rows: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
-    """How many of the user's rows each is, where they were combined."""
+    """How many of the user's rows each row stands for; None if rows were not combined."""
     return rows.column(ROWS).to_numpy() if ROWS in rows.schema.names else None

@@ -47,7 +47,7 @@ class StateReader:
 
 
 def store_named(flow: Dataflow, operator: str | None) -> tuple[str, Op, str]:
-    """The store that a user means: its id, its operator, and its name there; None is the only one."""
+    """Find a store by the user's name for it. Returns its id, its operator, and its name in the operator. None means the only one."""
     stores = {store_id(op.id, name): (op, name) for op in flow.ops for name in op.plan.operator.stores}
     if operator is None and len(stores) == 1:
         operator = next(iter(stores))
@@ -59,7 +59,7 @@ def store_named(flow: Dataflow, operator: str | None) -> tuple[str, Op, str]:
 def state_frame(
     session: SparkSession, checkpoint: Checkpoint, name: str, store: Store, reader: StoreReader, version: int, hold_ms: int
 ) -> DataFrame:
-    """A store's rows at a version: its keys, its pane or time where it has one, and its values."""
+    """The rows of a store in a version: keys, pane or time if it has one, and values."""
     manifest = checkpoint.manifests.read(version)
     timed = store.layout.has_sub and manifest.watermark_nodes_ms
     task = StateReader(

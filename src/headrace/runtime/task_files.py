@@ -14,7 +14,7 @@ from headrace.state.run import Step
 
 
 class Work(Protocol):
-    """What of a task's specification its files are named after."""
+    """The fields of a task's specification that are part of its file names."""
 
     @property
     def directory(self) -> str: ...
@@ -37,7 +37,7 @@ _STEP_NAMES: dict[Step, tuple[str, ...]] = {Step.PROCESS: (), Step.FLUSH: ("flus
 
 @dataclass
 class Names:
-    """File names that nobody else can give."""
+    """The names of one attempt's files. No other attempt uses them."""
 
     spec: Work
     instance: int
@@ -66,7 +66,7 @@ class Names:
 
 
 def reports_left(spec: Work) -> list[str]:
-    """The reports that tasks left in files; they are read once."""
+    """The reports that tasks wrote to files. The files are removed, so they can be read only once."""
     kind = "flush-report" if spec.until_ms is not None else "report"
     left = []
     for path in (Path(spec.directory) / "staged").glob(f"v{spec.version:012d}-{spec.operator_id}-i*-e{spec.epoch}-a*[0-9]-{kind}.json"):

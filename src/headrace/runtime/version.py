@@ -1,8 +1,8 @@
-"""Making a version: a batch's rows become state, staged results and a committed manifest.
+"""Makes a version: a batch's rows become state, staged results and a committed manifest.
 
-    settle the routing -> run the batch's rows -> advance the watermark -> flush what falls due -> commit the manifest
+    settle the routing -> run the batch's rows -> advance the watermark -> flush what is due -> commit the manifest
 
-A crash before the commit leaves nothing that counts, and Spark replays the batch from the version before.
+After a crash before the commit, no manifest names the new files, and Spark replays the batch on the version before.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from headrace.state.run import RunRef
 from headrace.state.slots import join
 
 States = dict[str, tuple[RunRef, ...]]
-"""Runs by store."""
+"""By store: references to its runs."""
 
 
 def shapes_of(flow: Dataflow, sinks: Sequence[Sink]) -> tuple[OperatorShape, ...]:
-    """What the schedule must know of each operator."""
+    """What the schedule must know about each operator."""
     shapes = []
     for op in flow.ops:
         alone = flow.next_op(op)
@@ -67,23 +67,23 @@ class VersionMaker:
     checkpoint: Checkpoint
     config: Config
     routing: LiveRouting
-    """Who owns which slots; changed under the batch lock only, so between batches."""
+    """The routing of operators. It changes only under the batch lock, so only between batches."""
     spark: SparkQuery
     runner: JobRunner
     event_times: EventTimes = field(default_factory=EventTimes)
     tracker: watermark.Tracker | None = None
-    """Set with the first batch: Spark keeps the watermark policy of the query's first start, and sets it in the query's own session."""
+    """Set by the first batch, because only the query's own session knows the watermark policy. Spark keeps that of the first start."""
     previous: Manifest | None = None
-    """The last version, if it was made or delivered by this run."""
+    """The last version, if it was made or delivered since this start of the query."""
 
     def configure(self, session: SparkSession) -> None:
-        """Set up the session that Spark has made for the query. It is the same for every batch, so the first one does it."""
+        """Set up the session that Spark made for the query. Only the first batch does it, because all batches have the same session."""
         if self.tracker is None:
             configure_query_session(session, (op.plan.operator.input_schema for op in self.flow.ops))
             self.tracker = watermark.Tracker(str(session.conf.get(watermark.POLICY)), self.config.idleSeconds)
 
     def make(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, Reports]:
-        """Compute and commit a version; returns its manifest and what the tasks reported."""
+        """Compute and commit a version. Returns its manifest and the reports of its tasks."""
         before = self._before(version)
         now_ms, begin_s = int(time.time() * 1000), watermark.clock_s()
         states = {name: state.runs for name, state in before.operators.items()} if before else self._initial_states()
@@ -138,8 +138,10 @@ class VersionMaker:
         return initial_states(self.flow, self.checkpoint, self.checkpoint.fence.epoch, self.config.durable)
 
     def _settle(self, before: Manifest | None, late_ms: int, states: States) -> None:
-        """Give instances living homes. Recreations that are over, or were broken off by another change, leave the state as if they had
-        never been."""
+        """End recreations, give instances homes on living executors, and adjust the states of stores for recreations.
+
+        After a recreation, whether it has ended or another change has cut it short, the state is as if there had been none.
+        """
         watermarks_us = {op.id: _held(late_ms, op) * 1000 for op in self.flow.ops}
         self.routing.end_recreations(watermarks_us)
         self.routing.settle()
@@ -152,7 +154,7 @@ class VersionMaker:
     def _run_rows(
         self, batch: DataFrame, version: int, late_ms: int, now_ms: int, states: States, phases: dict[str, float]
     ) -> Reports:
-        """The first step: the batch's rows run through the graph."""
+        """The first step: run the batch's rows through the graph."""
         jobs = plan_step(self.shapes)
         specs = {op.id: self._spec(op, staged, version, late_ms, now_ms, states) for op, staged in self._stages(jobs)}
         return self.runner.run(jobs, specs, batch.sparkSession, batch, phases)
@@ -166,7 +168,7 @@ class VersionMaker:
         states: States,
         phases: dict[str, float],
     ) -> Reports:
-        """The second step: close what has fallen due between two watermarks, and run its results through the rest of the graph."""
+        """The second step: close what became due between two watermarks, and run the results through the rest of the graph."""
         late_ms, reached_ms = watermarks_ms
         due = {op.id for op in self.flow.ops if op.mode in op.plan.flushes and self._is_due(op, late_ms, reached_ms, states)}
         if not due:
@@ -175,13 +177,13 @@ class VersionMaker:
         specs = {}
         for op, staged in self._stages(jobs):
             spec = self._spec(op, staged, version, late_ms, now_ms, states)
-            # Rows of a flush go to the owners of their slots: what another instance kept of them, the owner could not close now.
+            # In a flush, rows are not spread, but go to the owners of their slots. The owner could not close what others keep.
             specs[op.id] = replace(spec, until_ms=_held(reached_ms, op), routing=replace(spec.routing, spread=()))
         with Phase(phases, "flush"):
             return self.runner.run(jobs, specs, session, None, {})
 
     def _stages(self, jobs: Sequence[Job]) -> list[tuple[Op, bool]]:
-        """The operators of a step, in the graph's order, and whether their results are staged."""
+        """The operators of a step in the graph's order, each with True if its results are staged."""
         staged = {stage.operator: isinstance(stage.destination, Staged) for job in jobs for stage in job.stages}
         return [(op, staged[op.id]) for op in self.flow.ops if op.id in staged]
 
@@ -220,7 +222,7 @@ class VersionMaker:
         )
 
     def _live_states(self, states: States, reached_ms: int) -> dict[str, OperatorState]:
-        """What the manifest says of every store, without runs that hold nothing but closed panes."""
+        """The manifest's entry for every store, without runs that contain only closed panes."""
         found = {}
         for op in self.flow.ops:
             for name, store in op.plan.operator.stores.items():
@@ -233,7 +235,7 @@ class VersionMaker:
 
 
 def _held(watermark_ms: int, op: Op) -> int:
-    """The watermark as an operator sees it."""
+    """The watermark as an operator sees it: held back by its ``hold_ms``."""
     return max(0, watermark_ms - op.hold_ms)
 
 
@@ -247,7 +249,7 @@ def _stores(reports: Reports) -> States:
 
 
 def _counters(before: Manifest | None, reports: Reports) -> dict[str, int]:
-    """What a version adds up; keys only where the operator looks up every key it touches."""
+    """The counters of a version. Keys are counted only for operators that look up every key they touch."""
     counters = dict(before.counters) if before else {}
     for op, each in reports.items():
         if all(r.keys_new is not None for r in each):

@@ -1,4 +1,4 @@
-"""Killing a program of yours at a point of a batch, to test it with its own session and sinks."""
+"""Kills a program of yours at a chosen point of a batch, to test it with its own session and sinks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from headrace.errors import QueryError
 from headrace.runtime.failpoints import DRIVER_POINTS, VARIABLE
 
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-"""Exit codes of a program that was killed: as Python tells it, and as a shell does."""
+"""Exit codes of a program that was killed: Python's, and that of a shell."""
 SHOWN_CHARACTERS = 2000
 
 
 def kill_at(command: Sequence[str], at: str, batch: int, *, timeout_s: float = 300.0, cwd: str | Path | None = None) -> None:
-    """Run a program until a batch of its query comes to a point; there its driver and its JVM end by ``kill -9``.
+    """Run a program until a batch of its query reaches a point. There its driver and its JVM are killed by ``kill -9``.
 
     ``at`` is one of the driver's points, the first seven of ``FAIL_POINTS``. Run the program again and look at what its sinks hold:
 
@@ -42,7 +42,7 @@ def kill_at(command: Sequence[str], at: str, batch: int, *, timeout_s: float = 3
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            # What the program has started may still be on its way out, and must not meet the next one.
+            # Processes that the program has started may still be ending. They must not disturb the next start.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, signal.SIGKILL)
             program.wait()

@@ -1,4 +1,4 @@
-"""A source of rows for a test: a folder that the query reads, into which files are put batch by batch."""
+"""A source of rows for a test. The query reads a folder, into which files are moved batch by batch."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from headrace.testing.values import to_table, zone_of
 
 @dataclass(frozen=True)
 class Part:
-    """Rows that one source gives to one batch, in a file that waits to be put into the source's folder."""
+    """Rows of one source for one batch, in a file that waits to be moved into the source's folder."""
 
     source: Source
     waiting: Path
     late: bool
 
     def put(self) -> None:
-        """Let the query see the rows. A rename, so that it never sees half a file."""
+        """Let the query see the rows. The file is renamed, so that the query never sees half a file."""
         self.waiting.rename(self.source.folder / self.waiting.name)
         self.source.given.append(self)
 
     @property
     def path(self) -> Path:
-        """Where the rows are, once they were given to the query."""
+        """The path of the file after `put`."""
         return self.source.folder / self.waiting.name
 
 
@@ -46,13 +46,13 @@ class Source:
     name: str
     schema: T.StructType
     folder: Path
-    """Which the query reads."""
+    """The folder that the query reads."""
     waiting: Path
-    """Where files are written first."""
+    """The folder in which files are written first."""
     offer: Callable[[Part], None]
-    """Where a part goes that was added: into a batch of its own, or into one that several share."""
+    """Takes a part that was added, into a batch of its own or into the batch of a ``QueryTest.batch`` block."""
     given: list[Part] = field(default_factory=list)
-    """What the query could see so far."""
+    """The parts that the query has seen so far."""
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -67,11 +67,11 @@ class Source:
     def add(self, *rows: Any, late: bool = False) -> None:
         """Add rows, as one micro-batch; ``QueryTest.batch`` puts several calls into one.
 
-        A row is a tuple, a Row, or a dict, in which columns that are left out are null. For a source of one column it may be a plain value.
-        Texts are times where the column is a timestamp or a date: ``"2026-01-01 00:00:01"``. Instead of rows it may be one Arrow table or
-        one DataFrame. Without rows, the batch is empty.
+        A row is a tuple, a Row, or a dict. Columns that a dict lacks are null. If the source has one column, a row may be a plain value.
+        Timestamps and dates may be text: ``"2026-01-01 00:00:01"``. One Arrow table or one DataFrame may be given instead of rows. Without
+        rows, the batch is empty.
 
-        ``late=True`` says that the query must drop the rows as late: Spark's batch answer is computed without them.
+        ``late=True`` says that the query must drop the rows as late. Spark's batch answer is then computed without them.
         """
         table = self._table(rows, user_line(f"source {self.name!r}, add"))
         waiting = self.waiting / f"{self.name}-{next(self._numbers):06d}.parquet"
@@ -79,10 +79,10 @@ class Source:
         self.offer(Part(self, waiting, late))
 
     def advance(self, to: Any, column: str | None = None) -> None:
-        """Add one row with this event time, all other columns null: it moves the watermark to this time minus the query's delay.
+        """Add one row with this event time and null in all other columns. It moves the watermark to this time minus the query's delay.
 
-        ``column`` is needed if the source has several columns of timestamps. The row is like any other: filters may drop it before it gets
-        to ``withWatermark``, and running aggregates count it.
+        ``column`` is needed if the source has several timestamp columns. The row is like any other: filters may drop it before it reaches
+        ``withWatermark``, and running aggregates count it.
         """
         times = [f.name for f in self.schema.fields if isinstance(f.dataType, T.TimestampType | T.TimestampNTZType)]
         if column is None and len(times) != 1:
@@ -92,7 +92,7 @@ class Source:
         self.add({column or times[0]: to})
 
     def as_batch(self) -> DataFrame:
-        """All rows that the query has been given so far, as a batch DataFrame; without those that were added as late."""
+        """All rows that the query has seen so far, as a batch DataFrame, without those that were added as late."""
         reader = self.session.read.schema(self.schema)
         paths = [str(part.path) for part in self.given if not part.late]
         return reader.parquet(*paths) if paths else self.session.createDataFrame([], self.schema)

@@ -1,4 +1,4 @@
-"""Files, exactly once: Spark's own file sink, whose log skips a batch that it already has."""
+"""The file sink is Spark's own. It delivers exactly once, because its log skips a batch that it already has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.spark.sinks import LoggedFiles
 
 
 class FileSink(Sink):
-    """parquet, json, csv, orc, text."""
+    """The formats parquet, json, csv, orc and text."""
 
     guarantee: ClassVar[str] = "exactly-once"
     modes: ClassVar[tuple[OutputMode, ...]] = (OutputMode.APPEND,)

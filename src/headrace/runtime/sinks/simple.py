@@ -1,4 +1,4 @@
-"""Memory, console, noop, the user's own function, and any batch format by name."""
+"""The sinks memory, console, noop, foreachBatch, and any batch format by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONLY_APPENDS = ("kafka",)
 
 
 class MemorySink(Sink):
-    """A table in the driver's memory under the query's name; empty again after a restart, as Spark's."""
+    """A table in the driver's memory with the query's name. After a restart it is empty, as in Spark."""
 
     guarantee: ClassVar[str] = "exactly-once within a run"
 
@@ -29,7 +29,7 @@ class MemorySink(Sink):
         self._table = MemoryTable(request.session, request.schema)
 
     def begin(self) -> None:
-        # Not before: the name may be that of a query that runs.
+        # Not earlier, because a running query may have the same name.
         self._table.publish(self._name)
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
@@ -67,7 +67,7 @@ class NoopSink(Sink):
 
 
 class ForeachBatchSink(Sink):
-    """The user's function, with the version's number: exactly-once if the function is idempotent by it."""
+    """Calls the user's function with the rows and the version's number. If the function is idempotent by it, results are exactly once."""
 
     def deliver(self, version: int, rows: DataFrame | None) -> None:
         assert self.request.foreach_batch is not None
@@ -76,10 +76,10 @@ class ForeachBatchSink(Sink):
 
 
 class AnyFormatSink(Sink):
-    """Any format that Spark can write in batches (jdbc, kafka, avro, ...): after a crash a version may be written twice.
+    """Any format that Spark can write in batches (jdbc, kafka, avro, ...). After a crash, a version may be written twice.
 
-    In complete mode each version's results replace those before, except in a log such as Kafka's topic, which can only be appended to:
-    there each version appends all its results, as Spark's own sink does.
+    In complete mode, each version's results replace those before. A log such as a Kafka topic can only be appended to, so each version
+    appends all its results, as Spark's own sink does.
     """
 
     def __init__(self, request: SinkRequest) -> None:

@@ -21,6 +21,9 @@ from headrace.errors import require
 Version = NewType("Version", int)
 """A committed state of the query: the id of the micro-batch that made it."""
 
+RunSeq = NewType("RunSeq", int)
+"""The age of a run: a higher number means newer rows. `headrace.state.sequence` computes it from a version."""
+
 InstanceId = NewType("InstanceId", int)
 """One parallel part of a subquery."""
 

@@ -20,7 +20,8 @@ from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import operator_about, pinned, state_rows
 from headrace.runtime.verification import verify
 from headrace.state.manifest import Manifest
-from headrace.state.run import RunRef, run_version
+from headrace.state.run import RunRef
+from headrace.state.sequence import run_version
 from headrace.state.slots import shown
 
 EXIT_BROKEN = 1

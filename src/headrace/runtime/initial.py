@@ -20,8 +20,9 @@ from headrace.ids import SLOTS
 from headrace.operators.kernel import MAIN
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.layout import HASH, Layout, one_batch
-from headrace.state.run import RunRef, Step, run_seq, write_run
+from headrace.state.run import RunRef, write_run
 from headrace.state.segments import sort_into_segments
+from headrace.state.sequence import BEFORE_ALL
 
 PARTS_BITS = 3
 PARTS = 1 << PARTS_BITS
@@ -49,7 +50,7 @@ class InitialRun:
         slots = {"lo": part * SLOTS // PARTS, "hi": (part + 1) * SLOTS // PARTS}
         # A task may run twice, so a file is an attempt's own.
         file = f"{self.name}-{part}-{context.taskAttemptId()}.arrow"
-        ref = write_run(self.directory, file, rows, self.layout, seq=run_seq(-1, Step.CLOSE), sync=self.sync, **slots)
+        ref = write_run(self.directory, file, rows, self.layout, seq=BEFORE_ALL, sync=self.sync, **slots)
         return {"run": ref.to_json(), "keys": len(starts)}
 
 

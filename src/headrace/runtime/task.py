@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, Version
 from headrace.logs import log_fields, logger, set_level
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.border import spark_batches, spark_schema
@@ -37,7 +37,8 @@ from headrace.state.layout import HASH, one_batch
 from headrace.state.manifest import StagedFile
 from headrace.state.recreation import Part
 from headrace.state.routing import Routing
-from headrace.state.run import RunReader, RunRef, Step, run_seq, write_run
+from headrace.state.run import RunReader, RunRef, write_run
+from headrace.state.sequence import Step, run_seq
 from headrace.state.slots import SlotRanges, clip, join
 from headrace.state.working import Working
 
@@ -57,7 +58,7 @@ class TaskSpec:
     directory: str
     operator: Operator
     operator_id: str
-    version: int
+    version: Version
     epoch: str
     moment: Moment
     refs: dict[str, tuple[RunRef, ...]]
@@ -320,11 +321,18 @@ class Attempt:
         live_from = None if moment.mode is OutputMode.COMPLETE else store.lifetime.live_from(moment.watermark_ms)
         changed = self.applied.changed[name].num_rows if name in self.applied.changed else 0
         budget = max(spec.compact_rows, int(spec.compact_factor * changed))
-        directory = view.reader.directory
-        seq = run_seq(spec.version, spec.step)
         unexpired = partial(store.lifetime.unexpired, watermark_ms=moment.watermark_ms, now_ms=moment.now_ms)
-        new_file = self.names.compacted
-        compactor = Compactor(directory, store.layout, store.combine, view.reader, spec.depth_max, spec.sync, new_file, seq, unexpired)
+        compactor = Compactor(
+            view.reader.directory,
+            store.layout,
+            store.combine,
+            view.reader,
+            spec.depth_max,
+            spec.sync,
+            new_file=self.names.compacted,
+            backed_up=spec.version,
+            unexpired=unexpired,
+        )
         view.refs[:], compacted = compactor.compact(view.refs, view.ranges, budget, live_from)
         return compacted
 

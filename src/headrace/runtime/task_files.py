@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from headrace.state.run import Step
+from headrace.state.sequence import Step
 
 
 class Work(Protocol):

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.config import Config
 from headrace.errors import CheckpointError
+from headrace.ids import Version
 from headrace.operators.kernel import Moment, OutputMode, store_id
 from headrace.runtime import watermark
 from headrace.runtime.checkpoint import Checkpoint
@@ -202,7 +203,7 @@ class VersionMaker:
             directory=str(self.checkpoint.directory),
             operator=plan.operator,
             operator_id=op.id,
-            version=version,
+            version=Version(version),
             epoch=self.checkpoint.fence.epoch,
             moment=Moment(op.mode, _held(late_ms, op), now_ms),
             refs={name: states.get(store_id(op.id, name), ()) for name in plan.operator.stores},

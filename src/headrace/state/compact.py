@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, Version
 from headrace.state.fragments import same_fragment
 from headrace.state.layout import Combine, Layout
 from headrace.state.merge import merge_rows, without_expired
@@ -56,7 +56,7 @@ class Compactor:
     depth_max: int
     sync: bool
     new_file: Callable[[], str]
-    backed_up: int
+    backed_up: Version
     """The newest version whose state is backed up: merges keep to one side of it."""
     unexpired: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows
     """Leaves out rows that have expired by another rule than that of sub-keys."""

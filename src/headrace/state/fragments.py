@@ -14,9 +14,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.errors import require
+from headrace.ids import Version
 from headrace.state.layout import Combine, Layout
 from headrace.state.merge import merge_rows
 from headrace.state.run import RunReader, RunRef, write_run
+from headrace.state.sequence import run_version
 from headrace.state.slots import SlotRange, restrict
 
 
@@ -34,22 +36,22 @@ class Fragments:
         return (*self.active, *self.inactive, *self.master)
 
 
-def fragments(refs: Iterable[RunRef], backed_up: int, frozen: int | None = None) -> Fragments:
+def fragments(refs: Iterable[RunRef], backed_up: Version, frozen: Version | None = None) -> Fragments:
     """Sort references into fragments: up to version ``backed_up`` master, then up to ``frozen`` inactive, the rest active."""
     frozen = backed_up if frozen is None else frozen
     require(frozen >= backed_up, f"what is frozen ({frozen}) is at least what is backed up ({backed_up})")
-    refs = tuple(refs)
+    written = [(run_version(ref.seq), ref) for ref in refs]
     return Fragments(
-        master=tuple(r for r in refs if r.seq <= backed_up),
-        inactive=tuple(r for r in refs if backed_up < r.seq <= frozen),
-        active=tuple(r for r in refs if r.seq > frozen),
+        master=tuple(ref for version, ref in written if version <= backed_up),
+        inactive=tuple(ref for version, ref in written if backed_up < version <= frozen),
+        active=tuple(ref for version, ref in written if version > frozen),
     )
 
 
-def same_fragment(newest_first: list[RunRef], backed_up: int) -> list[list[RunRef]]:
+def same_fragment(newest_first: list[RunRef], backed_up: Version) -> list[list[RunRef]]:
     """A stack cut where the last checkpoint lies: compaction may merge within a part, never across."""
-    parts = [[r for r in newest_first if r.seq > backed_up], [r for r in newest_first if r.seq <= backed_up]]
-    return [part for part in parts if part]
+    sorted_ = fragments(newest_first, backed_up)
+    return [list(part) for part in (sorted_.active, sorted_.master) if part]
 
 
 def compact_delta(

@@ -13,7 +13,6 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import CorruptStateError
-from headrace.ids import SLOTS, slot_bounds
+from headrace.ids import SLOTS, RunSeq, slot_bounds
 from headrace.logs import logger, suppressed
 from headrace.state.blocks import BLOCK_BYTES, Blocks, Recorded, need_rows, pieces, write_arrow
 from headrace.state.disk import is_plain_name
@@ -46,8 +45,8 @@ class RunRef:
     crc: int
     rows: int
     """Rows in the slots that count."""
-    seq: int
-    """Age, see ``run_seq``: the newest rows in the run. In any slot, the runs' ages are disjoint."""
+    seq: RunSeq
+    """The age of the newest rows in the run, see ``headrace.state.sequence``. In any slot, the runs' ages are disjoint."""
     lo: float = 0
     hi: float = SLOTS
     sub_min: int | None = None
@@ -99,25 +98,7 @@ def slot_counts(h: Hashes) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.bincount((h >> np.uint64(52)).astype(np.int64), minlength=SLOTS)
 
 
-class Step(IntEnum):
-    """What a run was written by, in the order of time within a version."""
-
-    PROCESS = 0
-    FLUSH = 1
-    CLOSE = 2
-
-
-def run_seq(version: int, step: Step) -> int:
-    """The age of a run."""
-    return len(Step) * version + step
-
-
-def run_version(seq: int) -> int:
-    """The version that wrote a run of this age."""
-    return seq // len(Step)
-
-
-def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, *, seq: int, lo: float, hi: float, sync: bool) -> RunRef:
+def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, *, seq: RunSeq, lo: float, hi: float, sync: bool) -> RunRef:
     """Write sorted rows as a run and make it durable; the reference is what a manifest will say."""
     offsets = np.concatenate([[0], np.cumsum(slot_counts(hashes(rows)))]).astype("<u4")
     about = {"format": FORMAT, "fingerprint": layout.fingerprint, "rows": rows.num_rows}

@@ -11,6 +11,7 @@ Hashes are unsigned. Spark's `xxhash64` is a signed long: take `array.view(np.ui
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NewType
 
 import numpy as np
@@ -28,13 +29,42 @@ InstanceId = NewType("InstanceId", int)
 """One parallel part of a subquery."""
 
 OperatorId = NewType("OperatorId", str)
-"""A node of the user's graph, stable over restarts."""
+"""The name of a stateful operator, the same after every restart. It contains no dot."""
 
 Slot = NewType("Slot", int)
 """One of the `SLOTS` intervals of the key space."""
 
 KeyHash = NewType("KeyHash", int)
 """A point on the ring, 0 to 2^64 - 1."""
+
+
+@dataclass(frozen=True)
+class StoreId:
+    """Names a part of an operator's state: `sum` is the main store of the operator `sum`, `join.left` the store `left` of `join`.
+
+    >>> StoreId.parse("join.left"), str(StoreId(OperatorId("join"), "left"))
+    (StoreId(operator='join', name='left'), 'join.left')
+    >>> StoreId.parse("sum"), str(StoreId(OperatorId("sum")))
+    (StoreId(operator='sum', name=''), 'sum')
+    """
+
+    operator: OperatorId
+    name: str = ""
+    """Empty for the operator's main store. Users name the stores of their processors, so it may contain dots."""
+
+    def __post_init__(self) -> None:
+        # The first dot of the text form ends the operator's name.
+        require("." not in self.operator, f"the name of an operator contains no dot, unlike {self.operator!r}")
+
+    @classmethod
+    def parse(cls, text: str) -> StoreId:
+        """The store with this text form, which manifests, query.json, commands and errors use."""
+        operator, _, name = text.partition(".")
+        return cls(OperatorId(operator), name)
+
+    def __str__(self) -> str:
+        return f"{self.operator}.{self.name}" if self.name else self.operator
+
 
 HASH_BITS = 64
 SLOT_BITS = 12

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from headrace.ids import StoreId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import pinned, state_rows
 from tests.chaos.data import SECOND
@@ -89,7 +90,7 @@ def read_state(checkpoint: Path, reached_us: int) -> dict[str, Rows]:
     found = {}
     with pinned(opened) as manifest:
         for store, about in opened.identity()["operators"].items():
-            rows = (row for part in state_rows(opened, manifest, store) for row in part.to_pylist())
+            rows = (row for part in state_rows(opened, manifest, StoreId.parse(store)) for row in part.to_pylist())
             name, what = _store(store, about["kernel"], rows, reached_us)
             found[name] = what
     return found

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.ids import OperatorId, StoreId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.sweeping import remove_unnamed, sweep_committed
-from headrace.state.manifest import Manifest, OperatorState, StagedFile
+from headrace.state.manifest import Manifest, StagedFile, StoreState
 from headrace.state.run import RunRef
 
+COUNT = OperatorId("count")
 MINE, OTHER = "3x0a0a0a0a", "4x1b1b1b1b"
 
 
@@ -29,8 +31,8 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     for version in (3, 4, 5):
         (made.staged / name(version, "out.arrow")).touch()
         runs = tuple(RunRef(name(v), bytes=1, crc=0, rows=1, seq=v) for v in (version, version - 1))
-        staged = (StagedFile(name(version, "out.arrow"), "staged", 1, 0, 1),)
-        made.manifests.commit(Manifest(version, MINE, {"count": OperatorState(runs)}, staged), sync=False)
+        staged = (StagedFile(name(version, "out.arrow"), "staged", 1, 0, 1, COUNT),)
+        made.manifests.commit(Manifest(version, MINE, {StoreId(COUNT): StoreState(runs)}, staged), sync=False)
     return made
 
 

@@ -24,7 +24,6 @@ from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Outcome, entry_of
 from headrace.control.observing import Batch, observe
 from headrace.errors import HeadraceError, QueryError
-from headrace.ids import OperatorId
 from headrace.logs import logger
 from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
@@ -97,7 +96,7 @@ class Autoscaler:
         seen, routing = self.batches, self.live.routing
         if last.epochs != tuple(routing[each.operator].epoch for each in last.operators):
             # Changed since: how busy it was says nothing of how it is now. That nothing came says that it is idle.
-            seen = [last.resting({OperatorId(name): each for name, each in routing.items()})]
+            seen = [last.resting(routing)]
         observation = observe(seen, last.end_s if came else at_s, self.settings.period_s)
         if observation is None:
             return
@@ -156,7 +155,7 @@ def decided(before: Routing, decision: Rescale | MoveSlots, epoch: int, levelled
     """The routing that a decision, made when the routing had this epoch, leads to; ``levelled`` deals slots out by their work.
 
     >>> from headrace.control.decisions import Move, ScaleOut
-    >>> from headrace.ids import InstanceId
+    >>> from headrace.ids import InstanceId, OperatorId
     >>> grown = ScaleOut(operator=OperatorId("sum"), instances=2, moves=(Move(((0, 10),), InstanceId(1)),), why="busy")
     >>> decided(Routing.even(1), grown, 0, Routing.even).ranges
     (((10, 4096),), ((0, 10),))

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError, StorageError
+from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
 from headrace.runtime.leases import leased_versions, take_lease
@@ -79,7 +80,7 @@ class Checkpoint:
         with disk_errors(self.location, "a folder for the query's checkpoint"):
             return (self.directory / "query.json").exists()
 
-    def open(self, stores: dict[str, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
+    def open(self, stores: dict[StoreId, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
         """Create the folder, or check that it belongs to this query, by the layout and description of every store.
 
         ``about`` says which operators and sources these are; see ``runtime/identity.py``.
@@ -88,8 +89,8 @@ class Checkpoint:
             "format": IDENTITY_FORMAT,
             **about,
             "operators": {
-                name: {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
-                for name, (layout, about) in stores.items()
+                str(store): {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
+                for store, (layout, about) in stores.items()
             },
         }
         if self.is_there:
@@ -293,14 +294,14 @@ class Checkpoint:
         versions = self.manifests.versions()
         return self.manifests.read(versions[-1]) if versions else None
 
-    def routing(self) -> dict[str, Routing]:
+    def routing(self) -> dict[OperatorId, Routing]:
         """Who owns which slots, per operator: by the newest version, or by a change made since."""
         latest = self.latest()
         found = dict(latest.routing) if latest else {}
         noted = self.noted.read()
         return found | {name: routing for name, routing in noted.items() if name not in found or routing.epoch > found[name].epoch}
 
-    def note_routing(self, routing: dict[str, Routing]) -> None:
+    def note_routing(self, routing: dict[OperatorId, Routing]) -> None:
         """Keep a change that no version has yet."""
         self.fence.check("changing the routing")
         self.noted.write(routing)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from headrace.compile.dataflow import Op
 from headrace.config import Config
+from headrace.ids import OperatorId
 from headrace.runtime.reports import InstanceReport
 
 SKEWED = 1.5
@@ -21,7 +22,7 @@ class Combining:
     """What was learned so far."""
 
     config: Config
-    pays: dict[str, bool] = field(default_factory=dict)
+    pays: dict[OperatorId, bool] = field(default_factory=dict)
     """By operator."""
 
     def wanted(self, op: Op) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose
 from headrace.control.hot import levelled
 from headrace.errors import QueryError
-from headrace.ids import SLOTS, snapped
+from headrace.ids import SLOTS, OperatorId, snapped
 from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.decision_log import DecisionLog
@@ -29,7 +29,6 @@ from headrace.runtime.reports import InstanceReport
 from headrace.state.levelling import Weights
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
-from headrace.state.run import RunRef
 from headrace.state.slots import SlotRange
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Brought:
 class Change:
     """A change of one operator's routing."""
 
-    operator: str
+    operator: OperatorId
     epoch: int
     instances_before: int
     instances: int
@@ -103,20 +102,20 @@ class LiveRouting:
     """The routing of a query's operators, and the work seen in each slot."""
 
     checkpoint: Checkpoint
-    routing: dict[str, Routing]
+    routing: dict[OperatorId, Routing]
     """Read by the loop at the start of a batch; changed under its lock only."""
     lock: threading.Lock
     placement: Placement | None = None
     """Where instances live; None where the driver does all the work."""
-    facts: Mapping[str, Facts] = field(default_factory=dict)
+    facts: Mapping[OperatorId, Facts] = field(default_factory=dict)
     """By operator."""
     handover: str = AUTO
     """The protocol, where a request names none."""
     bytes_per_s: float = 50e6
     """How quickly state is fetched; learned from what was."""
-    work: dict[str, Weights] = field(default_factory=dict)
+    work: dict[OperatorId, Weights] = field(default_factory=dict)
     """By slot."""
-    keys: dict[str, dict[int, float]] = field(default_factory=dict)
+    keys: dict[OperatorId, dict[int, float]] = field(default_factory=dict)
     """Work by hash, of the heaviest keys only."""
     news: deque[Change] = field(default_factory=deque)
     """Changes that no batch has reported yet; several threads add to it."""
@@ -128,7 +127,7 @@ class LiveRouting:
         if self.placement is not None:
             self.placement.settle(self.routing)
 
-    def observe(self, reports: Mapping[str, list[InstanceReport]]) -> None:
+    def observe(self, reports: Mapping[OperatorId, list[InstanceReport]]) -> None:
         """Learn which slots have the work."""
         for op, each in reports.items():
             seen = self.work.setdefault(op, np.zeros(SLOTS))
@@ -139,7 +138,7 @@ class LiveRouting:
                     seen[slots] += rows
             self.keys[op] = _heaviest(self.keys.get(op, {}), each)
 
-    def homes(self) -> dict[str, tuple[str, ...]]:
+    def homes(self) -> dict[OperatorId, tuple[str, ...]]:
         """The executors that instances live on, by operator; nothing where there are none."""
         known = {} if self.placement is None else self.placement.homes
         return {op: tuple(home.id for home in homes) for op, homes in known.items()}
@@ -179,7 +178,7 @@ class LiveRouting:
         each = {slot for lo, hi in ranges for slot in range(int(lo), int(hi))}
         self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
 
-    def levelled(self, op: str, before: Routing, instances: int) -> Routing:
+    def levelled(self, op: OperatorId, before: Routing, instances: int) -> Routing:
         """So many instances, with as even a part of the work seen lately as can be."""
         spreads = self.facts.get(op, Facts()).mergeable
         # Without homes all instances read the same files, and what changes hands is brought nowhere.
@@ -192,7 +191,7 @@ class LiveRouting:
         if operator is None and len(names) > 1:
             raise QueryError(where="move", wanted=f"the operator whose slots are meant: {', '.join(names)}", found="none")
 
-        def moved(name: str, before: Routing) -> Routing:
+        def moved(name: OperatorId, before: Routing) -> Routing:
             # Asked again under the lock: another thread may have rescaled meanwhile.
             if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < before.instances:
                 wanted = f"an instance of {name}, 0 to {before.instances - 1}"
@@ -201,10 +200,11 @@ class LiveRouting:
 
         self._change(names, "move was asked for", moved, protocol)
 
-    def named(self, where: str, operator: str | None) -> list[str]:
+    def named(self, where: str, operator: str | None) -> list[OperatorId]:
+        """The operator with this name, or all operators if it is None."""
         if operator is not None and (not isinstance(operator, str) or operator not in self.routing):
             raise QueryError(where=where, wanted=f"an operator of the query: {', '.join(self.routing)}", found=repr(operator))
-        return list(self.routing) if operator is None else [operator]
+        return list(self.routing) if operator is None else [OperatorId(operator)]
 
     def rehome(self) -> None:
         """Executors have come or gone: let instances live on as many as there are."""
@@ -226,13 +226,13 @@ class LiveRouting:
                     n, why = routing.instances, "executors came or went"
                     self._report(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
 
-    def perform(self, operator: str, why: str, change: Callable[[Routing], Routing]) -> bool:
+    def perform(self, operator: OperatorId, why: str, change: Callable[[Routing], Routing]) -> bool:
         """Do what a policy has decided; says whether anything changed. ``change`` is asked again if somebody else was quicker."""
         return bool(self._change([operator], why, lambda _, routing: change(routing), None, manual=False))
 
     def _change(
-        self, names: list[str], why: str, change: Callable[[str, Routing], Routing], protocol: str | None, manual: bool = True
-    ) -> list[str]:
+        self, names: list[OperatorId], why: str, change: Callable[[OperatorId, Routing], Routing], protocol: str | None, manual: bool = True
+    ) -> list[OperatorId]:
         """Change routings between two batches; returns the operators whose routing is another now."""
         asked = time.monotonic()
         wanted = protocol or self.handover
@@ -247,7 +247,7 @@ class LiveRouting:
         ways = {name: self._way(wanted, name, seen[name], planned[name], latest) for name in moving}
         early = {name: planned[name] for name in moving if ways[name].protocol is Protocol.STATE_RECREATION}
         homes, brought = self._ahead(early)
-        changed: list[str] = []
+        changed: list[OperatorId] = []
         with self.lock:
             waited_ms = (time.monotonic() - asked) * 1000 - brought.fetch_ms
             held = {name: planned[name] for name in moving if ways[name].protocol is Protocol.BUFFERING}
@@ -275,7 +275,7 @@ class LiveRouting:
             threading.Thread(target=self._bring, args=(later,), name="headrace-merge", daemon=True).start()
         return changed
 
-    def _bring(self, routing: dict[str, Routing]) -> None:
+    def _bring(self, routing: dict[OperatorId, Routing]) -> None:
         """Have the old state where new owners work already, and say so."""
         try:
             _, brought = self._ahead(routing)
@@ -288,11 +288,11 @@ class LiveRouting:
             counts, why = (each.instances, each.instances, 0), "the old state has arrived"
             self._report(Change(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, **asdict(brought)))
 
-    def _way(self, wanted: str, name: str, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
+    def _way(self, wanted: str, name: OperatorId, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
         """How an operator's state is to change hands."""
         size = 0
         if latest is not None and self.placement is not None and self.placement.working is not None:
-            size = sum(bytes_ for _, bytes_ in {(r.file, r.bytes) for r in _runs(latest, name)}) * after.moved_from(before) // SLOTS
+            size = sum(bytes_ for _, bytes_ in {(r.file, r.bytes) for r in latest.runs_of(name)}) * after.moved_from(before) // SLOTS
         facts = self.facts.get(name, Facts())
         spread = bool(before.spread or after.spread)
         if spread and wanted == AUTO:
@@ -302,15 +302,15 @@ class LiveRouting:
             return Choice(Protocol.STATE_RECREATION, "rows of spread slots lie with all instances, so their windows have no old owner")
         return choice
 
-    def _recreating(self, name: str, before: Routing, after: Routing) -> Routing:
+    def _recreating(self, name: OperatorId, before: Routing, after: Routing) -> Routing:
         """The routing in which new owners begin new windows. Nothing to close, nothing to recreate."""
         window, latest = self.facts[name].window, self.checkpoint.latest()
-        newest = [ref.sub_max for ref in _runs(latest, name) if ref.sub_max is not None] if latest else []
+        newest = [ref.sub_max for ref in latest.runs_of(name) if ref.sub_max is not None] if latest else []
         if latest is None or window is None or not newest or before.spread or after.spread:
             return after
         return after.recreating(before, max(*newest, latest.watermark_ms * 1000), window)
 
-    def end_recreations(self, watermarks_us: Mapping[str, int]) -> None:
+    def end_recreations(self, watermarks_us: Mapping[OperatorId, int]) -> None:
         """Before a batch, under the lock: recreations whose last old window has closed are over."""
         for name, routing in self.routing.items():
             over = [each for each in routing.recreations if each.end_us <= watermarks_us[name]]
@@ -321,7 +321,7 @@ class LiveRouting:
                 self._report(Change(name, after.epoch, *counts, str(Protocol.WINDOW_RECREATION), why, 0.0))
                 self.checkpoint.note_routing(self.routing)
 
-    def _ahead(self, routing: dict[str, Routing]) -> tuple[dict[str, Homes], Brought]:
+    def _ahead(self, routing: dict[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Brought]:
         """Have the state where it will be needed, while batches go on: new homes, and what that took."""
         if self.placement is None or not routing:
             return {}, Brought()
@@ -332,7 +332,7 @@ class LiveRouting:
             self.bytes_per_s = fetched.bytes / took_s
         return homes, Brought(fetched.bytes, fetched.lent, took_s * 1000)
 
-    def _move_in(self, name: str, homes: Homes) -> int:
+    def _move_in(self, name: OperatorId, homes: Homes) -> int:
         """Give an operator's instances their homes; returns how many have another than before, or have one for the first time."""
         assert self.placement is not None
         before = self.placement.homes.get(name, ())
@@ -347,10 +347,6 @@ def _heaviest(seen: Mapping[int, float], reports: list[InstanceReport]) -> dict[
         for h, rows in report.rows_per_hash:
             found[h] = found.get(h, 0.0) + rows
     return dict(sorted(found.items(), key=lambda item: -item[1])[:KEYS_MAX])
-
-
-def _runs(manifest: Manifest, op: str) -> list[RunRef]:
-    return [ref for store, state in manifest.operators.items() if store.split(".")[0] == op for ref in state.runs]
 
 
 def _ranges(slots: Slots, where: str = "") -> list[SlotRange]:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.errors import QueryError
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, StoreId
 from headrace.operators.kernel import MAIN
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.layout import HASH, Layout, one_batch
@@ -54,9 +54,9 @@ class InitialRun:
         return {"run": ref.to_json(), "keys": len(starts)}
 
 
-def initial_states(flow: Dataflow, checkpoint: Checkpoint, epoch: str, sync: bool) -> dict[str, tuple[RunRef, ...]]:
-    """Runs by operator, of those that start with a state."""
-    return {op.id: runs for op in flow.ops if (runs := _runs(op, checkpoint, epoch, sync))}
+def initial_states(flow: Dataflow, checkpoint: Checkpoint, epoch: str, sync: bool) -> dict[StoreId, tuple[RunRef, ...]]:
+    """Runs by store, of the operators that start with a state. It is the state of their main store."""
+    return {StoreId(op.id, MAIN): runs for op in flow.ops if (runs := _runs(op, checkpoint, epoch, sync))}
 
 
 def _runs(op: Op, checkpoint: Checkpoint, epoch: str, sync: bool) -> tuple[RunRef, ...]:

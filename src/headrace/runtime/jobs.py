@@ -21,6 +21,7 @@ from headrace.compile.homes import INSTANCE, at_home
 from headrace.compile.prepared import Frames, Preparations
 from headrace.compile.routing import route, route_by_column
 from headrace.errors import require
+from headrace.ids import OperatorId
 from headrace.runtime.combining import Combining
 from headrace.runtime.failures import mark_place
 from headrace.runtime.flush_here import close_here, closes_here
@@ -36,7 +37,7 @@ from headrace.spark.plans import empty_frame
 
 JOBS_AT_ONCE = 4
 
-Reports = dict[str, list[InstanceReport]]
+Reports = dict[OperatorId, list[InstanceReport]]
 """By operator."""
 
 
@@ -60,7 +61,7 @@ class JobRunner:
     def run(
         self,
         jobs: Sequence[Job],
-        specs: Mapping[str, TaskSpec],
+        specs: Mapping[OperatorId, TaskSpec],
         session: SparkSession,
         batch: DataFrame | None,
         phases: dict[str, float],
@@ -82,7 +83,7 @@ class _StepRun:
 
     shared: JobRunner
     jobs: Sequence[Job]
-    specs: Mapping[str, TaskSpec]
+    specs: Mapping[OperatorId, TaskSpec]
     session: SparkSession
     batch: DataFrame | None
     phases: dict[str, float]
@@ -173,11 +174,11 @@ class _StepRun:
             return self.batch
         if name not in self.specs:
             return None
-        op = self.flow.by_id[name]
-        if name in self.reports:
-            staged = tuple(s for report in self.reports[name] for s in report.staged)
+        op = self.flow.by_id[OperatorId(name)]
+        if op.id in self.reports:
+            staged = tuple(s for report in self.reports[op.id] for s in report.staged)
             return staged_frame(self.session, self.shared.directory, staged, op.plan.kernel_schema)
-        return self._work(op, self._input(op), op.plan.kernel_schema) if name in self.inside else None
+        return self._work(op, self._input(op), op.plan.kernel_schema) if op.id in self.inside else None
 
     def _work(self, op: Op, rows: DataFrame | None, schema: StructType | str) -> DataFrame:
         """What the operator's instances make of their rows: results, or reports."""

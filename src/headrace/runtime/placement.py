@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.compile.dataflow import Op
 from headrace.compile.homes import anchor
 from headrace.control.homes import assigned
+from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
-from headrace.operators.kernel import store_id
 from headrace.runtime.lending import Fetched, Files, Loan, Share, have_ready, loans
 from headrace.spark.executors import Executor, Executors
 from headrace.state.manifest import Manifest
@@ -30,7 +30,7 @@ _log = logger(__name__)
 Homes = tuple[Executor, ...]
 """Per instance of an operator."""
 
-Shares = Callable[[str, Routing], list[tuple[Share, ...]]]
+Shares = Callable[[OperatorId, Routing], list[tuple[Share, ...]]]
 """An operator's newest state, per instance of a routing and per store."""
 
 
@@ -48,11 +48,11 @@ class Placement:
     """See ``working_folder``; None: instances read the runs where they are."""
     log_level: str = ""
     """Of tasks on executors; see ``Config.logLevel``."""
-    homes: dict[str, Homes] = field(default_factory=dict)
+    homes: dict[OperatorId, Homes] = field(default_factory=dict)
     """By operator; changed under the loop's lock only."""
-    anchors: dict[str, tuple[Homes, DataFrame]] = field(default_factory=dict)
+    anchors: dict[OperatorId, tuple[Homes, DataFrame]] = field(default_factory=dict)
 
-    def settle(self, routing: Mapping[str, Routing]) -> None:
+    def settle(self, routing: Mapping[OperatorId, Routing]) -> None:
         """Before a batch: every instance has a home that lives."""
         live = self.executors.live()
         for op, each in routing.items():
@@ -60,7 +60,7 @@ class Placement:
             if len(homes) != len(each.parts) or not set(homes) <= set(live):
                 self.homes[op] = self.planned(op, each, live)
 
-    def planned(self, op: str, routing: Routing, live: tuple[Executor, ...]) -> Homes:
+    def planned(self, op: OperatorId, routing: Routing, live: tuple[Executor, ...]) -> Homes:
         """The homes that an operator's instances ought to have; none while there are no executors."""
         if not live:
             return ()
@@ -73,7 +73,7 @@ class Placement:
             homes += [old, homes[recreation.new]]
         return tuple(homes)
 
-    def ahead(self, routing: Mapping[str, Routing], before: Mapping[str, Routing]) -> tuple[dict[str, Homes], Fetched]:
+    def ahead(self, routing: Mapping[OperatorId, Routing], before: Mapping[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Fetched]:
         """Make ready for a routing that is to come: the homes it will have, and the state that was not there yet."""
         live = self.executors.live()
         homes = {op: self.planned(op, each, live) for op, each in routing.items()}
@@ -89,7 +89,7 @@ class Placement:
             wanted += mine
         return homes, self.fetch(wanted, lent)
 
-    def anchor(self, session: SparkSession, op: str) -> DataFrame | None:
+    def anchor(self, session: SparkSession, op: OperatorId) -> DataFrame | None:
         """What makes an operator's tasks go home; None where it has no homes."""
         homes = self.homes.get(op, ())
         if not homes:
@@ -114,5 +114,5 @@ def shares_of(manifest: Manifest | None, op: Op, routing: Routing) -> list[tuple
     """What each instance of a routing needs of a version."""
     if manifest is None:
         return [()] * len(routing.parts)
-    stores = [(store.layout, manifest.operators[store_id(op.id, name)].runs) for name, store in op.plan.operator.stores.items()]
+    stores = [(store.layout, manifest.stores[StoreId(op.id, name)].runs) for name, store in op.plan.operator.stores.items()]
     return [tuple(Share(layout, tuple(clip(part.own(refs), part.slots))) for layout, refs in stores) for part in routing.parts]

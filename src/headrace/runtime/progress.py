@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.control.governor import Entry
+from headrace.ids import OperatorId
 from headrace.runtime.elastic import Change
 from headrace.runtime.reports import InstanceReport
 from headrace.state.manifest import Manifest
@@ -22,21 +23,21 @@ class BatchProgress:
     times_s: tuple[float, float, float]
     """When the batch began and ended, and when the one before it began."""
     replayed: bool
-    routing: dict[str, Routing]
+    routing: dict[OperatorId, Routing]
     phases_ms: dict[str, float]
-    reports: dict[str, list[InstanceReport]]
+    reports: dict[OperatorId, list[InstanceReport]]
     """By operator."""
     manifest: Manifest
     backlog: dict[str, Any]
-    readers: tuple[str, ...]
+    readers: tuple[OperatorId, ...]
     """Operators that read sources."""
     changes: tuple[Change, ...]
     """Of the routing, since the batch before."""
-    homes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    homes: dict[OperatorId, tuple[str, ...]] = field(default_factory=dict)
     """The executors that instances live on, by operator; nothing where there are none."""
     decisions: tuple[Entry, ...] = ()
     """Of the query's policy, since the batch before."""
-    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    inputs: Mapping[OperatorId, tuple[str, ...]] = field(default_factory=dict)
     """Per operator: those that it reads, and a name for all that it reads from sources."""
     trigger_s: float = 0.0
     """At which interval batches are to begin; 0: one after the other."""
@@ -48,12 +49,11 @@ class BatchProgress:
 
     def operators(self) -> list[dict[str, Any]]:
         """In the form of Spark's ``stateOperators``."""
-        names = dict.fromkeys(store.split(".")[0] for store in self.manifest.operators)
+        names = dict.fromkeys(store.operator for store in self.manifest.stores)
         return [self._operator(name) for name in names]
 
-    def _operator(self, name: str) -> dict[str, Any]:
-        stores = [state for store, state in self.manifest.operators.items() if store.split(".")[0] == name]
-        runs = [ref for state in stores for ref in state.runs]
+    def _operator(self, name: OperatorId) -> dict[str, Any]:
+        runs = self.manifest.runs_of(name)
         reports = self.reports.get(name, [])
         return {
             "operatorName": name,

@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace import errors
 from headrace.errors import CorruptStateError, HeadraceError
+from headrace.ids import OperatorId
 from headrace.state.manifest import StagedFile
 from headrace.state.run import RunRef
 
@@ -17,7 +18,7 @@ class InstanceReport:
     """One instance's part of a batch."""
 
     instance: int
-    operator: str
+    operator: OperatorId
     runs: dict[str, tuple[RunRef, ...]]
     """The instance's state after the batch, by store."""
     staged: tuple[StagedFile, ...] = ()

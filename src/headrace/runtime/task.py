@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
-from headrace.ids import SLOTS, Version
+from headrace.ids import SLOTS, OperatorId, Version
 from headrace.logs import log_fields, logger, set_level
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.border import spark_batches, spark_schema
@@ -57,7 +57,7 @@ class TaskSpec:
 
     directory: str
     operator: Operator
-    operator_id: str
+    operator_id: OperatorId
     version: Version
     epoch: str
     moment: Moment

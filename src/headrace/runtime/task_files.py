@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from headrace.ids import OperatorId
 from headrace.state.sequence import Step
 
 
@@ -20,7 +21,7 @@ class Work(Protocol):
     def directory(self) -> str: ...
 
     @property
-    def operator_id(self) -> str: ...
+    def operator_id(self) -> OperatorId: ...
 
     @property
     def version(self) -> int: ...

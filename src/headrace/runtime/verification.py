@@ -75,7 +75,7 @@ def _manifests(checkpoint: Checkpoint, checked: Checked) -> dict[int, Manifest]:
 def _check_files(checkpoint: Checkpoint, manifests: Iterable[Manifest], checked: Checked) -> None:
     wanted: dict[Path, tuple[int, int]] = {}
     for manifest in manifests:
-        for state in manifest.operators.values():
+        for state in manifest.stores.values():
             wanted |= {checkpoint.runs / ref.file: (ref.bytes, ref.crc) for ref in state.runs}
         wanted |= {checkpoint.directory / s.folder / s.file: (s.bytes, s.crc) for s in manifest.staged}
     for path, (length, crc) in sorted(wanted.items()):

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.config import Config
 from headrace.errors import CheckpointError
-from headrace.ids import Version
-from headrace.operators.kernel import Moment, OutputMode, store_id
+from headrace.ids import StoreId, Version
+from headrace.operators.kernel import Moment, OutputMode
 from headrace.runtime import watermark
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
@@ -31,12 +31,12 @@ from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.task import Phase, TaskSpec
 from headrace.spark.event_times import EventTimes
-from headrace.state.manifest import Manifest, OperatorState
+from headrace.state.manifest import Manifest, StoreState
 from headrace.state.recreation import carried_over
 from headrace.state.run import RunRef
 from headrace.state.slots import join
 
-States = dict[str, tuple[RunRef, ...]]
+States = dict[StoreId, tuple[RunRef, ...]]
 """Runs by store."""
 
 
@@ -87,7 +87,7 @@ class VersionMaker:
         """Compute and commit a version; returns its manifest and what the tasks reported."""
         before = self._before(version)
         now_ms, begin_s = int(time.time() * 1000), watermark.clock_s()
-        states = {name: state.runs for name, state in before.operators.items()} if before else self._initial_states()
+        states = {name: state.runs for name, state in before.stores.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
         self._settle(before, late_ms, states)
         reports = self._run_rows(batch, version, late_ms, now_ms, states, phases)
@@ -103,7 +103,7 @@ class VersionMaker:
         manifest = Manifest(
             version=version,
             epoch=self.checkpoint.fence.epoch,
-            operators=self._live_states(states, moved.reached_ms),
+            stores=self._live_states(states, moved.reached_ms),
             staged=tuple(s for each in reports.values() for report in each for s in report.staged),
             watermark_ms=moved.reached_ms,
             watermark_nodes_ms=moved.nodes_ms,
@@ -147,7 +147,7 @@ class VersionMaker:
         for op in self.flow.ops:
             earlier = before.routing[op.id].recreations if before and op.id in before.routing else ()
             now = self.routing.routing[op.id].recreations
-            for name in (store_id(op.id, store) for store in op.plan.operator.stores):
+            for name in (StoreId(op.id, store) for store in op.plan.operator.stores):
                 states[name] = carried_over(states.get(name, ()), earlier, now, watermarks_us[op.id])
 
     def _run_rows(
@@ -194,7 +194,7 @@ class VersionMaker:
 
     def _is_due(self, op: Op, late_ms: int, reached_ms: int, states: States) -> bool:
         after_ms, until_ms = _held(late_ms, op), _held(reached_ms, op)
-        lifetimes = {store_id(op.id, name): store.lifetime for name, store in op.plan.operator.stores.items()}
+        lifetimes = {StoreId(op.id, name): store.lifetime for name, store in op.plan.operator.stores.items()}
         return any(lifetime.is_due(ref, after_ms, until_ms) for name, lifetime in lifetimes.items() for ref in states.get(name, ()))
 
     def _spec(self, op: Op, staged: bool, version: int, late_ms: int, now_ms: int, states: States) -> TaskSpec:
@@ -206,7 +206,7 @@ class VersionMaker:
             version=Version(version),
             epoch=self.checkpoint.fence.epoch,
             moment=Moment(op.mode, _held(late_ms, op), now_ms),
-            refs={name: states.get(store_id(op.id, name), ()) for name in plan.operator.stores},
+            refs={name: states.get(StoreId(op.id, name), ()) for name in plan.operator.stores},
             routing=self.routing.routing[op.id],
             ones=plan.ones,
             counts_rows=plan.counts_rows,
@@ -220,16 +220,16 @@ class VersionMaker:
             fail_points=points_for_tasks(),
         )
 
-    def _live_states(self, states: States, reached_ms: int) -> dict[str, OperatorState]:
+    def _live_states(self, states: States, reached_ms: int) -> dict[StoreId, StoreState]:
         """What the manifest says of every store, without runs that hold nothing but closed panes."""
         found = {}
         for op in self.flow.ops:
             for name, store in op.plan.operator.stores.items():
-                refs = states.get(store_id(op.id, name), ())
+                refs = states.get(StoreId(op.id, name), ())
                 live_from = None if op.mode is OutputMode.COMPLETE else store.lifetime.live_from(_held(reached_ms, op))
                 if live_from is not None:
                     refs = tuple(ref for ref in refs if ref.sub_max is None or ref.sub_max >= live_from)
-                found[store_id(op.id, name)] = OperatorState(refs, reached_ms)
+                found[StoreId(op.id, name)] = StoreState(refs, reached_ms)
         return found
 
 
@@ -239,11 +239,11 @@ def _held(watermark_ms: int, op: Op) -> int:
 
 
 def _stores(reports: Reports) -> States:
-    found: dict[str, list[RunRef]] = {}
+    found: dict[StoreId, list[RunRef]] = {}
     for op, each in reports.items():
         for report in each:
             for store, refs in report.runs.items():
-                found.setdefault(store_id(op, store), []).extend(refs)
+                found.setdefault(StoreId(op, store), []).extend(refs)
     return {name: tuple(join(refs)) for name, refs in found.items()}
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, CorruptStateError, InvariantError, VersionNotFoundError
+from headrace.ids import OperatorId, StoreId
 from headrace.state.disk import disk_errors, is_plain_name, storage_error, sync_file
 from headrace.state.recreation import broken_off
 from headrace.state.routing import Routing
@@ -29,6 +30,8 @@ from headrace.state.run import RunRef
 
 FORMAT = 5
 """5: the fencing token, the checksum of the version before, Spark's query id and the entries of its sources' logs."""
+_KEYS = {"stores": "operators"}
+"""Fields of ``Manifest`` that have another name in the file. The names in the file change only with its format."""
 FOLDERS = ("runs", "staged")
 """Where the files lie that a manifest may name."""
 
@@ -42,7 +45,7 @@ class StagedFile:
     bytes: int
     crc: int
     rows: int
-    operator: str = ""
+    operator: OperatorId
     """Whose output it is."""
 
 
@@ -58,8 +61,8 @@ class SourceEntries:
 
 
 @dataclass(frozen=True)
-class OperatorState:
-    """An operator's state in one version."""
+class StoreState:
+    """The state of one store in one version."""
 
     runs: tuple[RunRef, ...] = ()
     closed_ms: int = 0
@@ -73,14 +76,14 @@ class Manifest:
     version: int
     epoch: str
     """The run of the query that wrote it; a zombie of another run cannot be mistaken for this one."""
-    operators: dict[str, OperatorState]
+    stores: dict[StoreId, StoreState]
     staged: tuple[StagedFile, ...] = ()
     watermark_ms: int = 0
     watermark_nodes_ms: tuple[int | None, ...] = ()
     """Per ``withWatermark``, in the order of the plan; None while a node has seen no data since the query started."""
     watermark_idle: tuple[int, ...] = ()
     """Those that are idle and hold nobody back."""
-    routing: dict[str, Routing] = field(default_factory=dict)
+    routing: dict[OperatorId, Routing] = field(default_factory=dict)
     """Per operator, who owned which slots."""
     offsets: tuple[str | None, ...] = ()
     """The sources' offsets that this state reflects (SEEP's tau)."""
@@ -98,17 +101,21 @@ class Manifest:
     crc: int | None = field(default=None, compare=False)
     """Its own checksum, once it was written or read."""
 
-    def whole(self, store: str) -> tuple[RunRef, ...]:
+    def whole(self, store: StoreId) -> tuple[RunRef, ...]:
         """A store's runs with each row once, also while windows are being recreated."""
-        refs = list(self.operators[store].runs)
-        routing = self.routing.get(store.split(".")[0])
+        refs = list(self.stores[store].runs)
+        routing = self.routing.get(store.operator)
         for recreation in routing.recreations if routing else ():
             refs = broken_off(refs, recreation)
         return tuple(refs)
 
+    def runs_of(self, operator: OperatorId) -> list[RunRef]:
+        """The runs of all stores of an operator."""
+        return [ref for store, state in self.stores.items() if store.operator == operator for ref in state.runs]
+
     def files(self) -> set[tuple[str, str]]:
         """All (folder, file) that this version needs."""
-        runs = {("runs", ref.file) for state in self.operators.values() for ref in state.runs}
+        runs = {("runs", ref.file) for state in self.stores.values() for ref in state.runs}
         return runs | {(staged.folder, staged.file) for staged in self.staged}
 
 
@@ -121,13 +128,16 @@ def _framed(text: bytes) -> bytes:
 
 
 def _body(manifest: Manifest) -> bytes:
-    body = dict(vars(manifest))
-    del body["crc"]
-    body["operators"] = {name: {"closed_ms": s.closed_ms, "runs": [r.to_json() for r in s.runs]} for name, s in manifest.operators.items()}
+    body = {_KEYS.get(name, name): value for name, value in vars(manifest).items() if name != "crc"}
+    body["operators"] = {str(store): _state_json(state) for store, state in manifest.stores.items()}
     body["staged"] = [vars(s) for s in manifest.staged]
     body["source_entries"] = [vars(s) for s in manifest.source_entries]
     body["routing"] = {name: routing.to_json() for name, routing in manifest.routing.items()}
     return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _state_json(state: StoreState) -> dict[str, Any]:
+    return {"closed_ms": state.closed_ms, "runs": [ref.to_json() for ref in state.runs]}
 
 
 def from_bytes(data: bytes, path: str, version: int | None = None) -> Manifest:
@@ -153,8 +163,9 @@ def from_bytes(data: bytes, path: str, version: int | None = None) -> Manifest:
 
 
 def _parsed(body: dict[str, Any]) -> dict[str, Any]:
-    body["operators"] = {
-        name: OperatorState(tuple(RunRef.from_json(r) for r in s["runs"]), s["closed_ms"]) for name, s in body["operators"].items()
+    stores = {StoreId.parse(name): each for name, each in body.pop("operators").items()}
+    body["stores"] = {
+        store: StoreState(tuple(RunRef.from_json(ref) for ref in each["runs"]), each["closed_ms"]) for store, each in stores.items()
     }
     body["staged"] = tuple(StagedFile(**s) for s in body["staged"])
     for staged in body["staged"]:
@@ -164,7 +175,7 @@ def _parsed(body: dict[str, Any]) -> dict[str, Any]:
     for entries in body["source_entries"]:
         if not is_plain_name(entries.source):
             raise ValueError(f"a source's log outside of the checkpoint: {entries.source}")
-    body["routing"] = {name: Routing.from_json(r) for name, r in body["routing"].items()}
+    body["routing"] = {OperatorId(name): Routing.from_json(r) for name, r in body["routing"].items()}
     for name in ("watermark_nodes_ms", "watermark_idle", "offsets"):
         body[name] = tuple(body[name])
     return body

@@ -22,6 +22,15 @@ from headrace.errors import require
 Version = NewType("Version", int)
 """A committed state of the query: the id of the micro-batch that made it."""
 
+FencingToken = NewType("FencingToken", int)
+"""The number that a query takes when it starts. Only the query with the highest token may change the checkpoint."""
+
+NO_TOKEN = FencingToken(0)
+"""Lower than every token that a query takes."""
+
+WriterId = NewType("WriterId", str)
+"""One start of a query, as file names and manifests record it: the fencing token and a random part, such as `7x1a2b3c4d`."""
+
 RunSeq = NewType("RunSeq", int)
 """The age of a run: a higher number means newer rows. `headrace.state.sequence` computes it from a version."""
 

@@ -263,7 +263,7 @@ def test_the_checkpoint_is_free_when_its_owner_is_dead(tmp_path: Path) -> None:
 def test_two_drivers_cannot_commit_one_version(tmp_path: Path) -> None:
     """Also where the disk has no locks."""
     store = ManifestStore(tmp_path)
-    first, second = (Manifest(7, epoch, {OP: StoreState()}) for epoch in ("aaaa", "bbbb"))
+    first, second = (Manifest(7, writer, {OP: StoreState()}) for writer in ("aaaa", "bbbb"))
     store.commit(first, sync=False)
     with pytest.raises(CheckpointError, match="the only query"):
         store.commit(second, sync=False)

@@ -88,15 +88,15 @@ def test_the_second_of_two_on_a_disk_without_locks_takes_over(tmp_path: Path, mo
     monkeypatch.setenv(VARIABLE, NO_LOCKS)
     first, second = fresh(tmp_path), fresh(tmp_path)
     first.claim()
-    first.manifests.commit(Manifest(0, first.fence.epoch, {OP: StoreState()}), sync=False)
+    first.manifests.commit(Manifest(0, first.fence.writer, {OP: StoreState()}), sync=False)
     second.claim()
     second.fence.check("anything")
-    uncommitted = second.runs / f"v{0:012d}-op-i0-e{second.fence.epoch}-a0-run.arrow"
+    uncommitted = second.runs / f"v{0:012d}-op-i0-e{second.fence.writer}-a0-run.arrow"
     uncommitted.write_bytes(b"x")
-    half = second.manifests.directory / f".{1:012d}-{second.fence.epoch}.tmp"
+    half = second.manifests.directory / f".{1:012d}-{second.fence.writer}.tmp"
     half.write_bytes(b"x")
     for attempt in (
-        lambda: first.commit(Manifest(1, first.fence.epoch, {OP: StoreState()}), sync=False),
+        lambda: first.commit(Manifest(1, first.fence.writer, {OP: StoreState()}), sync=False),
         lambda: first.collect_garbage(1),
         lambda: first.note_routing({}),
         first.sweep,
@@ -176,4 +176,4 @@ def test_of_many_that_start_at_once_one_is_the_writer(tmp_path: Path, monkeypatc
         writers.append(driver.fence.token)
     assert len(writers) == 1
     assert writers[0] == max(driver.fence.token or 0 for driver in drivers)
-    assert len({driver.fence.epoch for driver in drivers}) == len(drivers)
+    assert len({driver.fence.writer for driver in drivers}) == len(drivers)

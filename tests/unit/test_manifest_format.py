@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.ids import OperatorId, RunSeq, StoreId, Version
+from headrace.ids import FencingToken, OperatorId, RunSeq, StoreId, Version, WriterId
 from headrace.state.manifest import Manifest, SourceEntries, StagedFile, StoreState, from_bytes, to_bytes
 from headrace.state.routing import Routing
 from headrace.state.run import RunRef
@@ -26,7 +26,7 @@ def manifest() -> Manifest:
     run = RunRef(FILE, bytes=100, crc=7, rows=4, seq=RunSeq(21), lo=0, hi=2048, sub_min=5, sub_max=9)
     return Manifest(
         Version(7),
-        "3x1a2b3c4d",
+        WriterId("3x1a2b3c4d"),
         {StoreId(JOIN, "left"): StoreState((run,), closed_ms=5), StoreId(JOIN, "a.b"): StoreState()},
         staged=(StagedFile("out.arrow", "staged", bytes=10, crc=3, rows=2, operator=JOIN),),
         watermark_ms=5,
@@ -36,7 +36,7 @@ def manifest() -> Manifest:
         offsets=("{}", None),
         source_entries=(SourceEntries("0", 0, 7, 9),),
         query_id="id",
-        token=3,
+        token=FencingToken(3),
         previous_crc=12,
         checkpoint_version=7,
         counters={"rows": 3},

@@ -16,8 +16,8 @@ COUNT = OperatorId("count")
 MINE, OTHER = "3x0a0a0a0a", "4x1b1b1b1b"
 
 
-def name(version: int, kind: str = "run.arrow", epoch: str = MINE, attempt: int = 1) -> str:
-    return f"v{version:012d}-count-i0-e{epoch}-a{attempt}-{kind}"
+def name(version: int, kind: str = "run.arrow", writer: str = MINE, attempt: int = 1) -> str:
+    return f"v{version:012d}-count-i0-e{writer}-a{attempt}-{kind}"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_what_attempts_left_of_committed_versions_is_removed(checkpoint: Checkpo
 
 def test_what_may_still_be_named_stays(checkpoint: Checkpoint) -> None:
     """The next version, another run of the query, the state that a query starts with, and what Headrace did not write."""
-    kept = {name(6), name(7, attempt=9), name(4, epoch=OTHER), name(9, epoch=OTHER), f"initial-count-e{MINE}-0-1.arrow", "notes.txt"}
+    kept = {name(6), name(7, attempt=9), name(4, writer=OTHER), name(9, writer=OTHER), f"initial-count-e{MINE}-0-1.arrow", "notes.txt"}
     for file in kept:
         (checkpoint.runs / file).touch()
     before = there(checkpoint)
@@ -89,7 +89,7 @@ def test_names_that_a_running_query_gives_are_recognised(tmp_path: Path) -> None
         folder.mkdir(parents=True)
     checkpoint.claim()
     try:
-        (checkpoint.runs / name(0, epoch=checkpoint.fence.epoch)).touch()
-        assert sweep_committed(checkpoint, 0, checkpoint.fence.epoch) == 1
+        (checkpoint.runs / name(0, writer=checkpoint.fence.writer)).touch()
+        assert sweep_committed(checkpoint, 0, checkpoint.fence.writer) == 1
     finally:
         checkpoint.release()

@@ -43,7 +43,7 @@ class FileBacklog:
     taken: set[str] = field(default_factory=set)
     """Files that were read and are still there."""
     taken_count: int = 0
-    """How many files were read by this run of the query."""
+    """How many files were read by this start of the query."""
     known_to: int = -1
     """The last log entry that was taken in."""
     waited: set[str] = field(default_factory=set)

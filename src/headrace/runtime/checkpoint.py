@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError, StorageError
-from headrace.ids import OperatorId, StoreId
+from headrace.ids import NO_TOKEN, OperatorId, StoreId
 from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
 from headrace.runtime.leases import leased_versions, take_lease
@@ -168,7 +168,7 @@ class Checkpoint:
             "offsets": self.spark_log.needed_offsets(version),
             "source_entries": self.spark_log.entries_since(before),
             "query_id": self.spark_log.query_id(),
-            "token": self.fence.token or 0,
+            "token": self.fence.token or NO_TOKEN,
             "previous_crc": before.crc if before else None,
         }
 
@@ -266,7 +266,7 @@ class Checkpoint:
         wrote that took over from this one.
         """
         self.fence.check("removing files that no version names")
-        versions, mine = self.manifests.versions(), self.fence.token or 0
+        versions, mine = self.manifests.versions(), self.fence.token or NO_TOKEN
         needed: set[tuple[str, str]] = set().union(*(self.files_of(v) for v in versions), set())
         removed = 0
         with disk_errors(self.directory, "to remove files that no version names"):

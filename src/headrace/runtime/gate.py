@@ -42,7 +42,7 @@ class BatchGate:
     connection: Any = None
     """The connection by which Spark's thread of the query calls; nobody else closes it."""
     finished: int | None = None
-    """The last batch of this run that ended well."""
+    """The last batch that succeeded since the query started; None before the first."""
     error: HeadraceError | None = None
     """Why the query failed."""
 

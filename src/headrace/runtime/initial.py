@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.errors import QueryError
-from headrace.ids import SLOTS, StoreId
+from headrace.ids import SLOTS, StoreId, WriterId
 from headrace.operators.kernel import MAIN
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.layout import HASH, Layout, one_batch
@@ -54,15 +54,15 @@ class InitialRun:
         return {"run": ref.to_json(), "keys": len(starts)}
 
 
-def initial_states(flow: Dataflow, checkpoint: Checkpoint, epoch: str, sync: bool) -> dict[StoreId, tuple[RunRef, ...]]:
+def initial_states(flow: Dataflow, checkpoint: Checkpoint, writer: WriterId, sync: bool) -> dict[StoreId, tuple[RunRef, ...]]:
     """Runs by store, of the operators that start with a state. It is the state of their main store."""
-    return {StoreId(op.id, MAIN): runs for op in flow.ops if (runs := _runs(op, checkpoint, epoch, sync))}
+    return {StoreId(op.id, MAIN): runs for op in flow.ops if (runs := _runs(op, checkpoint, writer, sync))}
 
 
-def _runs(op: Op, checkpoint: Checkpoint, epoch: str, sync: bool) -> tuple[RunRef, ...]:
+def _runs(op: Op, checkpoint: Checkpoint, writer: WriterId, sync: bool) -> tuple[RunRef, ...]:
     if op.plan.initial is None:
         return ()
-    task = InitialRun(checkpoint.runs, f"initial-{op.id}-e{epoch}", op.plan.operator.stores[MAIN].layout, sync)
+    task = InitialRun(checkpoint.runs, f"initial-{op.id}-e{writer}", op.plan.operator.stores[MAIN].layout, sync)
     routed = op.plan.initial.repartitionById(PARTS, F.shiftrightunsigned(HASH, 64 - PARTS_BITS).cast("int"))
     told = [json.loads(row[0]) for row in routed.mapInArrow(task, "told string").collect()]
     runs = tuple(RunRef.from_json(each["run"]) for each in told)

@@ -93,13 +93,13 @@ class BatchLoop:
         return manifest
 
     def _collect_garbage(self, manifest: Manifest, reports: Reports) -> None:
-        version, epoch = manifest.version, self.checkpoint.fence.epoch
+        version, writer = manifest.version, self.checkpoint.fence.writer
         self.checkpoint.remember(manifest)
         # A version may have written runs that it does not need: all their windows are closed.
         runs = [ref.file for each in reports.values() for report in each for ref in report.refs]
-        remove_unnamed(self.checkpoint, version, epoch, [("runs", file) for file in runs])
+        remove_unnamed(self.checkpoint, version, writer, [("runs", file) for file in runs])
         if version % EVERY == EVERY - 1:
-            sweep_committed(self.checkpoint, version, epoch)
+            sweep_committed(self.checkpoint, version, writer)
         self.checkpoint.collect_garbage(self.config.versionsToKeep)
         fail_point("collect-garbage", version)
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
-from headrace.ids import SLOTS, OperatorId, Version
+from headrace.ids import SLOTS, OperatorId, Version, WriterId
 from headrace.logs import log_fields, logger, set_level
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.border import spark_batches, spark_schema
@@ -59,7 +59,7 @@ class TaskSpec:
     operator: Operator
     operator_id: OperatorId
     version: Version
-    epoch: str
+    writer: WriterId
     moment: Moment
     refs: dict[str, tuple[RunRef, ...]]
     """Per store."""

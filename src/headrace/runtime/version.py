@@ -75,7 +75,7 @@ class VersionMaker:
     tracker: watermark.Tracker | None = None
     """Set with the first batch: Spark keeps the watermark policy of the query's first start, and sets it in the query's own session."""
     previous: Manifest | None = None
-    """The last version, if it was made or delivered by this run."""
+    """The last version, if this start of the query made or delivered it."""
 
     def configure(self, session: SparkSession) -> None:
         """Set up the session that Spark has made for the query. It is the same for every batch, so the first one does it."""
@@ -102,7 +102,7 @@ class VersionMaker:
         fail_point("flush-done", version)
         manifest = Manifest(
             version=version,
-            epoch=self.checkpoint.fence.epoch,
+            writer=self.checkpoint.fence.writer,
             stores=self._live_states(states, moved.reached_ms),
             staged=tuple(s for each in reports.values() for report in each for s in report.staged),
             watermark_ms=moved.reached_ms,
@@ -136,7 +136,7 @@ class VersionMaker:
         return self.previous
 
     def _initial_states(self) -> States:
-        return initial_states(self.flow, self.checkpoint, self.checkpoint.fence.epoch, self.config.durable)
+        return initial_states(self.flow, self.checkpoint, self.checkpoint.fence.writer, self.config.durable)
 
     def _settle(self, before: Manifest | None, late_ms: int, states: States) -> None:
         """Give instances living homes. Recreations that are over, or were broken off by another change, leave the state as if they had
@@ -204,7 +204,7 @@ class VersionMaker:
             operator=plan.operator,
             operator_id=op.id,
             version=Version(version),
-            epoch=self.checkpoint.fence.epoch,
+            writer=self.checkpoint.fence.writer,
             moment=Moment(op.mode, _held(late_ms, op), now_ms),
             refs={name: states.get(StoreId(op.id, name), ()) for name in plan.operator.stores},
             routing=self.routing.routing[op.id],

@@ -34,7 +34,7 @@ class Watermark:
 
 
 class Tracker:
-    """The watermark of one run of a query.
+    """The watermark of one start of a query.
 
     As in Spark, what a single node has reached is forgotten when the query stops; the query's watermark is not. The idle clock too
     starts anew. It runs from the first batch in which a node has no rows: while the query is down, or no source has rows, nobody waits.

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, CorruptStateError, InvariantError, VersionNotFoundError
-from headrace.ids import OperatorId, StoreId
+from headrace.ids import NO_TOKEN, FencingToken, OperatorId, StoreId, WriterId
 from headrace.state.disk import disk_errors, is_plain_name, storage_error, sync_file
 from headrace.state.recreation import broken_off
 from headrace.state.routing import Routing
@@ -30,7 +30,7 @@ from headrace.state.run import RunRef
 
 FORMAT = 5
 """5: the fencing token, the checksum of the version before, Spark's query id and the entries of its sources' logs."""
-_KEYS = {"stores": "operators"}
+_KEYS = {"writer": "epoch", "stores": "operators"}
 """Fields of ``Manifest`` that have another name in the file. The names in the file change only with its format."""
 FOLDERS = ("runs", "staged")
 """Where the files lie that a manifest may name."""
@@ -74,8 +74,8 @@ class Manifest:
     """One version of a query."""
 
     version: int
-    epoch: str
-    """The run of the query that wrote it; a zombie of another run cannot be mistaken for this one."""
+    writer: WriterId
+    """The start of the query that wrote it."""
     stores: dict[StoreId, StoreState]
     staged: tuple[StagedFile, ...] = ()
     watermark_ms: int = 0
@@ -91,8 +91,8 @@ class Manifest:
     """... and what Spark's logs say that those offsets mean."""
     query_id: str = ""
     """Spark's id of the query, which stays the same over restarts."""
-    token: int = 0
-    """The fencing token of the run of the query that wrote it."""
+    token: FencingToken = NO_TOKEN
+    """The fencing token of its writer."""
     previous_crc: int | None = None
     """The checksum of the version before, on which this one builds."""
     checkpoint_version: int | None = None
@@ -163,6 +163,7 @@ def from_bytes(data: bytes, path: str, version: int | None = None) -> Manifest:
 
 
 def _parsed(body: dict[str, Any]) -> dict[str, Any]:
+    body["writer"] = WriterId(body.pop("epoch"))
     stores = {StoreId.parse(name): each for name, each in body.pop("operators").items()}
     body["stores"] = {
         store: StoreState(tuple(RunRef.from_json(ref) for ref in each["runs"]), each["closed_ms"]) for store, each in stores.items()
@@ -245,7 +246,7 @@ class ManifestStore:
         """Make the version exist; returns it with its checksum. Two drivers cannot both succeed: linking to a name that exists fails."""
         text = _body(manifest)
         path = self.path(manifest.version)
-        temporary = self.directory / f".{manifest.version:012d}-{manifest.epoch}.tmp"
+        temporary = self.directory / f".{manifest.version:012d}-{manifest.writer}.tmp"
         with disk_errors(path, "to write a manifest"):
             if sync:
                 # Tasks have synced the content of their files; the files' names must be on disk too before this version's is.

@@ -22,6 +22,9 @@ from headrace.errors import require
 Version = NewType("Version", int)
 """A committed state of the query: the id of the micro-batch that made it."""
 
+NO_VERSION = Version(-1)
+"""Older than every version."""
+
 FencingToken = NewType("FencingToken", int)
 """The number that a query takes when it starts. Only the query with the highest token may change the checkpoint."""
 
@@ -33,6 +36,12 @@ WriterId = NewType("WriterId", str)
 
 RunSeq = NewType("RunSeq", int)
 """The age of a run: a higher number means newer rows. `headrace.state.sequence` computes it from a version."""
+
+RoutingEpoch = NewType("RoutingEpoch", int)
+"""Grows with every change of an operator's routing. Routings of different operators have epochs of their own."""
+
+FIRST_EPOCH = RoutingEpoch(0)
+"""The epoch of a routing that was never changed."""
 
 InstanceId = NewType("InstanceId", int)
 """One parallel part of a subquery."""
@@ -100,7 +109,7 @@ def slot_of(h: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     return (h >> np.uint64(_SHIFT)).astype(np.int64)
 
 
-def position_of(h: int) -> float:
+def position_of(h: KeyHash) -> float:
     """Where on the ring a hash lies, in slots: 7.25 is a quarter into slot 7. Exact to 2^-41 slots, which tells any two keys apart.
 
     >>> position_of(2**52), position_of(2**52 + 2**50)
@@ -109,13 +118,13 @@ def position_of(h: int) -> float:
     return (h >> (HASH_BITS - _POSITION_BITS)) / (1 << (_POSITION_BITS - SLOT_BITS))
 
 
-def hash_at(position: float) -> int:
+def hash_at(position: float) -> KeyHash:
     """The first hash at or after a position; no rounding is involved.
 
     >>> hash_at(1.25) == 2**52 + 2**50
     True
     """
-    return int(position * float(1 << _SHIFT))
+    return KeyHash(int(position * float(1 << _SHIFT)))
 
 
 def snapped(position: float) -> float:
@@ -138,4 +147,4 @@ def slot_bounds(lo: float, hi: float) -> tuple[KeyHash, KeyHash]:
     ['0x10000000000000', '0x1fffffffffffff']
     """
     require(0 <= lo < hi <= SLOTS, f"a range of slots is not empty and lies in [0, {SLOTS}), not [{lo}, {hi})")
-    return KeyHash(hash_at(lo)), KeyHash(hash_at(hi) - 1)
+    return hash_at(lo), KeyHash(hash_at(hi) - 1)

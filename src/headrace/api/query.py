@@ -15,6 +15,7 @@ from headrace.api.missing import Helpful
 from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, MissingError, QueryError
+from headrace.ids import Version
 from headrace.runtime import failures
 from headrace.runtime.autoscale import of_query
 from headrace.runtime.elastic import Slots
@@ -147,7 +148,7 @@ class HeadraceQuery(Helpful):
         kept = checkpoint.manifests.versions()
         if not kept and version is None:
             raise QueryError("there is no state yet", where="state", found="no finished batch", hint="call processAllAvailable() first")
-        chosen = kept[-1] if version is None else version
+        chosen = kept[-1] if version is None else Version(version)
         lease = checkpoint.lease(chosen)
         try:
             frame = state_frame(self._engine.session, checkpoint, store, op, chosen)

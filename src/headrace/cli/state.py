@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.errors import CheckpointError, CorruptStateError, HeadraceError, VersionNotFoundError
-from headrace.ids import StoreId
+from headrace.ids import StoreId, Version
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import pinned, state_rows, store_about
 from headrace.runtime.verification import verify
@@ -69,7 +69,7 @@ def versions(checkpoint: str = LOCATION) -> None:
 def ls(checkpoint: str = LOCATION, version: int | None = VERSION) -> None:
     """List the operators of a version, the columns of their state and their run files."""
     found = Checkpoint.existing(checkpoint)
-    with pinned(found, version) as manifest:
+    with pinned(found, _version(version)) as manifest:
         for store, state in manifest.stores.items():
             about = store_about(found, store)
             _print(Text.assemble((str(store), "bold"), f"  version {manifest.version}, watermark {_watermark(manifest)}"))
@@ -93,7 +93,7 @@ def show(
 ) -> None:
     """Print the state: its runs merged, one row per key (and pane), under the query's own names."""
     found = Checkpoint.existing(checkpoint)
-    with pinned(found, version) as manifest:
+    with pinned(found, _version(version)) as manifest:
         chosen = _store(manifest, operator, found)
         total = 0
         kept: list[pa.RecordBatch] = []
@@ -130,6 +130,10 @@ def check(
         _print(f"{which}: {result.files:,} files checked, {len(result.broken)} findings; a restart would be refused")
         raise typer.Exit(EXIT_BROKEN)
     _print(f"{which}: {result.files:,} files, {result.bytes:,} bytes of state and output, all intact")
+
+
+def _version(given: int | None) -> Version | None:
+    return None if given is None else Version(given)
 
 
 def _store(manifest: Manifest, wanted: str | None, checkpoint: Checkpoint) -> StoreId:
@@ -175,7 +179,7 @@ def _rows_table(parts: list[pa.RecordBatch]) -> Table:
     return table
 
 
-def _run_table(refs: tuple[RunRef, ...], version: int) -> Table:
+def _run_table(refs: tuple[RunRef, ...], version: Version) -> Table:
     table = _table("run", "rows", "bytes", "slots", "age", "panes", right=(1, 2, 4))
     for ref in refs:
         age = version - run_version(ref.seq)

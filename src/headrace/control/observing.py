@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from headrace.control.observation import Floats, Observation, OperatorLoad, Owners
-from headrace.ids import SLOTS, OperatorId
+from headrace.ids import SLOTS, OperatorId, RoutingEpoch, Version
 from headrace.state.routing import Routing
 
 UTILISATION_MAX = 4.0
@@ -50,7 +50,7 @@ class OperatorBatch:
     """One operator's part of a batch; arrays have an entry per instance."""
 
     operator: OperatorId
-    epoch: int
+    epoch: RoutingEpoch
     owners: Owners
     busy_s: Floats
     rows: Floats
@@ -64,7 +64,7 @@ class OperatorBatch:
 class Batch:
     """One batch, as reported in the progress."""
 
-    version: int
+    version: Version
     begin_s: float
     end_s: float
     operators: tuple[OperatorBatch, ...]
@@ -77,7 +77,7 @@ class Batch:
     """When Spark began and ended its work on the batch, which includes ours; None if Spark's part of the progress is not known."""
 
     @property
-    def epochs(self) -> tuple[int, ...]:
+    def epochs(self) -> tuple[RoutingEpoch, ...]:
         return tuple(each.epoch for each in self.operators)
 
     @classmethod

@@ -24,6 +24,7 @@ from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Outcome, entry_of
 from headrace.control.observing import Batch, observe
 from headrace.errors import HeadraceError, QueryError
+from headrace.ids import RoutingEpoch
 from headrace.logs import logger
 from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
@@ -151,7 +152,7 @@ class Autoscaler:
         return Outcome.UNCHANGED, "the work seen in slots lately is dealt out as evenly as it can be"
 
 
-def decided(before: Routing, decision: Rescale | MoveSlots, epoch: int, levelled: Callable[[int], Routing]) -> Routing:
+def decided(before: Routing, decision: Rescale | MoveSlots, epoch: RoutingEpoch, levelled: Callable[[int], Routing]) -> Routing:
     """The routing that a decision, made when the routing had this epoch, leads to; ``levelled`` deals slots out by their work.
 
     >>> from headrace.control.decisions import Move, ScaleOut

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError, StorageError
-from headrace.ids import NO_TOKEN, OperatorId, StoreId
+from headrace.ids import NO_TOKEN, OperatorId, StoreId, Version
 from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
 from headrace.runtime.leases import leased_versions, take_lease
@@ -61,7 +61,7 @@ class Checkpoint:
         self.fence = Fence(self.directory)
         self.spark_log = SparkLog(self.location)
         self.noted = NotedRouting(self.directory / ROUTING)
-        self._files: dict[int, set[tuple[str, str]]] = {}
+        self._files: dict[Version, set[tuple[str, str]]] = {}
         self._swept = False
 
     @classmethod
@@ -162,7 +162,7 @@ class Checkpoint:
             before = manifest
         check_together(self.spark_log, before)
 
-    def origin(self, version: int, before: Manifest | None) -> dict[str, Any]:
+    def origin(self, version: Version, before: Manifest | None) -> dict[str, Any]:
         """What a manifest says of where it comes from: Spark's log of the batch, the writer, the version before."""
         return {
             "offsets": self.spark_log.needed_offsets(version),
@@ -249,7 +249,7 @@ class Checkpoint:
                 self.manifests.forget(version)
                 del self._files[version]
 
-    def files_of(self, version: int) -> set[tuple[str, str]]:
+    def files_of(self, version: Version) -> set[tuple[str, str]]:
         """What a version needs; manifests do not change, so each is read once."""
         if version not in self._files:
             self._files[version] = self.manifests.read(version).files()
@@ -283,11 +283,11 @@ class Checkpoint:
             _log.info("removed %d files that no version names", removed, query=self.location)
         return removed
 
-    def lease(self, version: int) -> Path:
+    def lease(self, version: Version) -> Path:
         """Pin a version: garbage collection leaves it alone until the lease is released, its process ends or an hour has passed."""
         return take_lease(self.leases, version)
 
-    def leased(self) -> set[int]:
+    def leased(self) -> set[Version]:
         return leased_versions(self.leases)
 
     def latest(self) -> Manifest | None:

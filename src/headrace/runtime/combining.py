@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headrace.compile.dataflow import Op
 from headrace.config import Config
-from headrace.ids import OperatorId
+from headrace.ids import OperatorId, Slot
 from headrace.runtime.reports import InstanceReport
 
 SKEWED = 1.5
@@ -33,7 +33,7 @@ class Combining:
         rows = sum(r.rows for r in reports)
         if rows < LEARN_ROWS_MIN:
             return
-        by_slot: Counter[int] = Counter()
+        by_slot: Counter[Slot] = Counter()
         for report in reports:
             by_slot.update(dict(report.rows_per_slot))
         if len(reports) > 1 and max(by_slot.values()) > SKEWED * rows / len(reports):

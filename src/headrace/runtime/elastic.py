@@ -21,7 +21,7 @@ import numpy as np
 from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose
 from headrace.control.hot import levelled
 from headrace.errors import QueryError
-from headrace.ids import SLOTS, OperatorId, snapped
+from headrace.ids import SLOTS, InstanceId, KeyHash, OperatorId, RoutingEpoch, Slot, snapped
 from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.decision_log import DecisionLog
@@ -65,7 +65,7 @@ class Change:
     """A change of one operator's routing."""
 
     operator: OperatorId
-    epoch: int
+    epoch: RoutingEpoch
     instances_before: int
     instances: int
     slots_moved: int
@@ -115,7 +115,7 @@ class LiveRouting:
     """How quickly state is fetched; learned from what was."""
     work: dict[OperatorId, Weights] = field(default_factory=dict)
     """By slot."""
-    keys: dict[OperatorId, dict[int, float]] = field(default_factory=dict)
+    keys: dict[OperatorId, dict[KeyHash, float]] = field(default_factory=dict)
     """Work by hash, of the heaviest keys only."""
     news: deque[Change] = field(default_factory=deque)
     """Changes that no batch has reported yet; several threads add to it."""
@@ -175,7 +175,7 @@ class LiveRouting:
             raise QueryError(where="spread", wanted=wanted, found=", ".join(wrong), hint="name the operator")
         if any(edge != int(edge) for each in ranges for edge in each):
             raise QueryError(where="spread", wanted="whole slots", found=repr(slots), hint="all keys of a slot are spread alike")
-        each = {slot for lo, hi in ranges for slot in range(int(lo), int(hi))}
+        each = {Slot(slot) for lo, hi in ranges for slot in range(int(lo), int(hi))}
         self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
 
     def levelled(self, op: OperatorId, before: Routing, instances: int) -> Routing:
@@ -196,7 +196,7 @@ class LiveRouting:
             if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < before.instances:
                 wanted = f"an instance of {name}, 0 to {before.instances - 1}"
                 raise QueryError(where="move", wanted=wanted, found=repr(to), hint="rescale first")
-            return before.moved(ranges, to)
+            return before.moved(ranges, InstanceId(to))
 
         self._change(names, "move was asked for", moved, protocol)
 
@@ -340,7 +340,7 @@ class LiveRouting:
         return sum(at >= len(before) or before[at] != home for at, home in enumerate(homes))
 
 
-def _heaviest(seen: Mapping[int, float], reports: list[InstanceReport]) -> dict[int, float]:
+def _heaviest(seen: Mapping[KeyHash, float], reports: list[InstanceReport]) -> dict[KeyHash, float]:
     """The keys that have the most work, after another batch."""
     found = {h: MEMORY * rows for h, rows in seen.items()}
     for report in reports:

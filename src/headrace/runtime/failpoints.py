@@ -27,6 +27,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from headrace.ids import Version
+
 VARIABLE = "HEADRACE_FAILPOINT"
 ONCE = "HEADRACE_FAILPOINT_ONCE"
 
@@ -52,7 +54,7 @@ class Crash(Exception):
 
 
 @contextlib.contextmanager
-def break_off(name: str, version: int) -> Iterator[None]:
+def break_off(name: str, version: Version) -> Iterator[None]:
     """Meanwhile, a batch of this process that comes to this point breaks off there."""
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = ",".join(filter(None, (before, f"{name}@{version}{_RAISE}")))
@@ -76,7 +78,7 @@ def receive_points(points: str) -> None:
     _sent = points
 
 
-def fail_point(name: str, version: int) -> None:
+def fail_point(name: str, version: Version) -> None:
     """Die here if a test asked for it."""
     wanted = os.environ.get(VARIABLE) or _sent
     if not wanted:

@@ -19,7 +19,7 @@ import uuid
 from pathlib import Path
 
 from headrace.errors import CheckpointError, FencedError, require
-from headrace.ids import NO_TOKEN, FencingToken, WriterId
+from headrace.ids import NO_TOKEN, NO_VERSION, FencingToken, Version, WriterId
 from headrace.logs import logger
 from headrace.runtime.failpoints import is_set
 from headrace.state.disk import disk_errors, sync_file
@@ -175,14 +175,14 @@ def token_of(file: str) -> FencingToken:
     return FencingToken(int(found[-1])) if found else NO_TOKEN
 
 
-def version_of(file: str) -> int:
+def version_of(file: str) -> Version:
     """The version that a file was written for, by its name; -1 where it has none, as the state that a query starts with.
 
     >>> version_of("v000000000003-op-i0-e12x1a2b3c4d-a7-run.arrow"), version_of("initial-op-e3x1a2b3c4d-0-5.arrow")
     (3, -1)
     """
     head = file.partition("-")[0]
-    return int(head[1:]) if head[:1] == "v" and head[1:].isdigit() else -1
+    return Version(int(head[1:])) if head[:1] == "v" and head[1:].isdigit() else NO_VERSION
 
 
 def _myself() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import CheckpointError, StorageError, VersionNotFoundError
-from headrace.ids import SLOTS, StoreId
+from headrace.ids import SLOTS, StoreId, Version
 from headrace.logs import logger, suppressed
 from headrace.operators.description import store_from
 from headrace.operators.kernel import View
@@ -23,7 +23,7 @@ _log = logger(__name__)
 
 
 @contextlib.contextmanager
-def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manifest]:
+def pinned(checkpoint: Checkpoint, version: Version | None = None) -> Iterator[Manifest]:
     """The manifest of a version, by default the newest, leased so that the query does not remove its files meanwhile."""
     for attempt in range(_TRIES):
         kept = checkpoint.manifests.versions()
@@ -45,7 +45,7 @@ def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manif
 
 
 @contextlib.contextmanager
-def lease(checkpoint: Checkpoint, version: int) -> Iterator[None]:
+def lease(checkpoint: Checkpoint, version: Version) -> Iterator[None]:
     try:
         held = checkpoint.lease(version)
     except (OSError, StorageError) as refused:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import Dataflow
 from headrace.config import Config
+from headrace.ids import Version
 from headrace.logs import logger
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
@@ -48,7 +49,7 @@ class BatchLoop:
     progress: ProgressLog
     last_begin_s: float = field(default_factory=time.time)
 
-    def run(self, batch: DataFrame, version: int) -> None:
+    def run(self, batch: DataFrame, version: Version) -> None:
         begin_s = time.time()
         fail_point("batch-begin", version)
         phases: dict[str, float] = {}
@@ -79,7 +80,7 @@ class BatchLoop:
         self._report(manifest, reports, replayed, phases, begin_s)
         self.last_begin_s = begin_s
 
-    def _already_made(self, version: int) -> Manifest | None:
+    def _already_made(self, version: Version) -> Manifest | None:
         """The manifest of a batch that Spark replays, if its version was committed before.
 
         What Spark hands over must be what the version was made of, or its rows would be taken for done. It must begin where that began,
@@ -88,7 +89,7 @@ class BatchLoop:
         manifest = self.checkpoint.manifests.read_if_exists(version)
         if manifest is not None:
             self.checkpoint.spark_log.check(manifest)
-            if version and (earlier := self.checkpoint.manifests.read_if_exists(version - 1)) is not None:
+            if version and (earlier := self.checkpoint.manifests.read_if_exists(Version(version - 1))) is not None:
                 self.checkpoint.spark_log.check(earlier)
         return manifest
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.control.governor import Entry
-from headrace.ids import OperatorId
+from headrace.ids import OperatorId, Version
 from headrace.runtime.elastic import Change
 from headrace.runtime.reports import InstanceReport
 from headrace.state.manifest import Manifest
@@ -19,7 +19,7 @@ from headrace.state.routing import Routing
 class BatchProgress:
     """One batch, as the loop saw it."""
 
-    version: int
+    version: Version
     times_s: tuple[float, float, float]
     """When the batch began and ended, and when the one before it began."""
     replayed: bool

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace import errors
 from headrace.errors import CorruptStateError, HeadraceError
-from headrace.ids import OperatorId
+from headrace.ids import InstanceId, KeyHash, OperatorId, Slot
 from headrace.state.manifest import StagedFile
 from headrace.state.run import RunRef
 
@@ -17,7 +17,7 @@ from headrace.state.run import RunRef
 class InstanceReport:
     """One instance's part of a batch."""
 
-    instance: int
+    instance: InstanceId
     operator: OperatorId
     runs: dict[str, tuple[RunRef, ...]]
     """The instance's state after the batch, by store."""
@@ -28,9 +28,9 @@ class InstanceReport:
     rows_out: int = 0
     keys: int = 0
     keys_new: int | None = None
-    rows_per_slot: tuple[tuple[int, int], ...] = ()
+    rows_per_slot: tuple[tuple[Slot, int], ...] = ()
     """(slot, rows) for the slots that had any."""
-    rows_per_hash: tuple[tuple[int, int], ...] = ()
+    rows_per_hash: tuple[tuple[KeyHash, int], ...] = ()
     """(hash, rows) for the heaviest keys of slots that had a large part of the rows."""
     cpu_s: float = 0.0
     wall_s: float = 0.0
@@ -71,8 +71,8 @@ def from_text(text: str) -> InstanceReport:
         raise _rebuild(data)
     data["runs"] = {store: tuple(RunRef.from_json(r) for r in refs) for store, refs in data["runs"].items()}
     data["staged"] = tuple(StagedFile(**s) for s in data["staged"])
-    data["rows_per_slot"] = tuple((int(s), int(n)) for s, n in data["rows_per_slot"])
-    data["rows_per_hash"] = tuple((int(h), int(n)) for h, n in data["rows_per_hash"])
+    data["rows_per_slot"] = tuple((Slot(int(s)), int(n)) for s, n in data["rows_per_slot"])
+    data["rows_per_hash"] = tuple((KeyHash(int(h)), int(n)) for h, n in data["rows_per_hash"])
     return InstanceReport(**data)
 
 

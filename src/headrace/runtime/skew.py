@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.ids import SLOTS, slot_of
+from headrace.ids import SLOTS, KeyHash, Slot, slot_of
 from headrace.operators.kernel import ROWS
 from headrace.state.layout import hashes
 
@@ -16,15 +16,15 @@ HEAVY_KEYS = 16
 """... at this many of its keys."""
 
 
-def rows_per_slot(rows: pa.RecordBatch) -> tuple[tuple[int, int], ...]:
+def rows_per_slot(rows: pa.RecordBatch) -> tuple[tuple[Slot, int], ...]:
     if not rows.num_rows:
         return ()
     counts = np.bincount(slot_of(hashes(rows)), weights=_weights(rows), minlength=SLOTS).astype(np.int64)
     slots = np.flatnonzero(counts)
-    return tuple(zip(slots.tolist(), counts[slots].tolist(), strict=True))
+    return tuple(zip(map(Slot, slots.tolist()), counts[slots].tolist(), strict=True))
 
 
-def rows_per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+def rows_per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[Slot, int], ...]) -> tuple[tuple[KeyHash, int], ...]:
     """The heaviest keys of the slots that are much of all: should such a slot have to be cut, it is around these."""
     total, weights = sum(count for _, count in per_slot), _weights(rows)
     heavy = [slot for slot, count in per_slot if count > HEAVY_SLOT * total]
@@ -36,7 +36,7 @@ def rows_per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[int, int], ...]) -
         mine = np.flatnonzero(slots == slot)
         each, which = np.unique(h[mine], return_inverse=True)
         counts = np.bincount(which, weights=None if weights is None else weights[mine])
-        heaviest += [(int(each[at]), int(counts[at])) for at in np.argsort(-counts)[:HEAVY_KEYS]]
+        heaviest += [(KeyHash(int(each[at])), int(counts[at])) for at in np.argsort(-counts)[:HEAVY_KEYS]]
     return tuple(heaviest)
 
 

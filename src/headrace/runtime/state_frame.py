@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.errors import QueryError
-from headrace.ids import StoreId
+from headrace.ids import StoreId, Version
 from headrace.operators.kernel import View
 from headrace.operators.store import Store
 from headrace.operators.windowed import WINDOW
@@ -56,7 +56,7 @@ def store_named(flow: Dataflow, wanted: str | None) -> tuple[StoreId, Op]:
     return stores[wanted]
 
 
-def state_frame(session: SparkSession, checkpoint: Checkpoint, wanted: StoreId, op: Op, version: int) -> DataFrame:
+def state_frame(session: SparkSession, checkpoint: Checkpoint, wanted: StoreId, op: Op, version: Version) -> DataFrame:
     """A store's rows at a version: its keys, its pane or time where it has one, and its values."""
     store, reader = op.plan.operator.stores[wanted.name], op.plan.readers[wanted.name]
     manifest = checkpoint.manifests.read(version)

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from headrace.ids import WriterId
+from headrace.ids import Version, WriterId
 from headrace.logs import logger, suppressed
 from headrace.runtime.checkpoint import Checkpoint
 
@@ -28,7 +28,7 @@ EVERY = 64
 _NAME = re.compile(r"\.?v(?P<version>\d{12})-.+-e(?P<writer>\d+x[0-9a-f]{8})-a\d+-[^/]+\.(arrow|json|tmp)")
 
 
-def remove_unnamed(checkpoint: Checkpoint, version: int, writer: WriterId, files: Iterable[tuple[str, str]]) -> None:
+def remove_unnamed(checkpoint: Checkpoint, version: Version, writer: WriterId, files: Iterable[tuple[str, str]]) -> None:
     """Of the (folder, file) that a version was made of, those that its manifest does not name and that it wrote itself."""
     named = checkpoint.files_of(version)
     for folder, file in files:
@@ -36,7 +36,7 @@ def remove_unnamed(checkpoint: Checkpoint, version: int, writer: WriterId, files
             _remove(checkpoint.directory / folder / file)
 
 
-def sweep_committed(checkpoint: Checkpoint, version: int, writer: WriterId) -> int:
+def sweep_committed(checkpoint: Checkpoint, version: Version, writer: WriterId) -> int:
     """Remove files of this start of the query that no kept version names, up to a version that is committed; returns how many."""
     named: set[tuple[str, str]] = set().union(*(checkpoint.files_of(kept) for kept in checkpoint.manifests.versions()))
     removed = 0

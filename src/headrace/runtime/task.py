@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
-from headrace.ids import SLOTS, OperatorId, Version, WriterId
+from headrace.ids import SLOTS, InstanceId, OperatorId, Version, WriterId
 from headrace.logs import log_fields, logger, set_level
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.border import spark_batches, spark_schema
@@ -82,7 +82,7 @@ class TaskSpec:
     log_level: str = ""
     """What a worker prints to its stderr; see ``Config.logLevel``."""
 
-    def log_fields(self, instance: int) -> AbstractContextManager[None]:
+    def log_fields(self, instance: InstanceId) -> AbstractContextManager[None]:
         """Inside, log messages say which instance of which operator they are about."""
         query = Path(self.directory).parent
         return log_fields(query=query, version=self.version, operator=self.operator_id, instance=instance)
@@ -104,20 +104,20 @@ class InstanceTask:
 
         context = TaskContext.get()
         assert context is not None
-        return self.run_instance(context.partitionId(), batches)
+        return self.run_instance(InstanceId(context.partitionId()), batches)
 
-    def at_home(self, instance: int, rows: pa.Table) -> pa.Table:
+    def at_home(self, instance: InstanceId, rows: pa.Table) -> pa.Table:
         """The same for an instance at its home executor, which is given all its rows at once."""
         schema = spark_schema(self.spec.operator.output_schema) if self.spec.passes_on else pa.schema([(REPORT, pa.string())])
         return pa.Table.from_batches(self.run_instance(instance, iter(rows.to_batches())), schema)
 
-    def run_instance(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_instance(self, instance: InstanceId, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if instance < len(self.spec.routing.parts):
             set_level(self.spec.log_level)
             with self.spec.log_fields(instance):
                 yield from self._attempted(instance, batches)
 
-    def _attempted(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _attempted(self, instance: InstanceId, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         freeze_modules()
@@ -141,7 +141,7 @@ class InstanceTask:
             path.with_suffix(".tmp").write_text(text)
             path.with_suffix(".tmp").rename(path)
 
-    def run_here(self, instance: int, attempt: int) -> InstanceReport:
+    def run_here(self, instance: InstanceId, attempt: int) -> InstanceReport:
         """A flush whose results are staged, in the driver."""
         here = Attempt(self.spec, instance, attempt)
         with self.spec.log_fields(instance):
@@ -155,7 +155,7 @@ class Attempt:
     Results are written, or go on, while they are computed, as they may be many times larger than rows and state.
     """
 
-    def __init__(self, spec: TaskSpec, instance: int, number: int, working: Working | None = None) -> None:
+    def __init__(self, spec: TaskSpec, instance: InstanceId, number: int, working: Working | None = None) -> None:
         self.spec, self.instance, self.working = spec, instance, working
         self.names = Names(spec, instance, number)
         self.part = spec.routing.parts[instance]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from headrace.ids import OperatorId, WriterId
+from headrace.ids import InstanceId, OperatorId, Version, WriterId
 from headrace.state.sequence import Step
 
 
@@ -24,7 +24,7 @@ class Work(Protocol):
     def operator_id(self) -> OperatorId: ...
 
     @property
-    def version(self) -> int: ...
+    def version(self) -> Version: ...
 
     @property
     def writer(self) -> WriterId: ...
@@ -41,7 +41,7 @@ class Names:
     """File names that nobody else can give."""
 
     spec: Work
-    instance: int
+    instance: InstanceId
     attempt: int
     compactions: int = 0
     runs: list[str] = field(default_factory=list)

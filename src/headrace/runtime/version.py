@@ -83,7 +83,7 @@ class VersionMaker:
             configure_query_session(session, (op.plan.operator.input_schema for op in self.flow.ops))
             self.tracker = watermark.Tracker(str(session.conf.get(watermark.POLICY)), self.config.idleSeconds)
 
-    def make(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, Reports]:
+    def make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> tuple[Manifest, Reports]:
         """Compute and commit a version; returns its manifest and what the tasks reported."""
         before = self._before(version)
         now_ms, begin_s = int(time.time() * 1000), watermark.clock_s()
@@ -119,12 +119,12 @@ class VersionMaker:
             fail_point("manifest-after", version)
         return manifest, reports
 
-    def _before(self, version: int) -> Manifest | None:
+    def _before(self, version: Version) -> Manifest | None:
         """The version that this one builds on."""
         if version == 0:
             return None
         if self.previous is None or self.previous.version != version - 1:
-            self.previous = self.checkpoint.manifests.read_if_exists(version - 1)
+            self.previous = self.checkpoint.manifests.read_if_exists(Version(version - 1))
         if self.previous is None:
             raise CheckpointError(
                 where=str(self.checkpoint.location),
@@ -151,7 +151,7 @@ class VersionMaker:
                 states[name] = carried_over(states.get(name, ()), earlier, now, watermarks_us[op.id])
 
     def _run_rows(
-        self, batch: DataFrame, version: int, late_ms: int, now_ms: int, states: States, phases: dict[str, float]
+        self, batch: DataFrame, version: Version, late_ms: int, now_ms: int, states: States, phases: dict[str, float]
     ) -> Reports:
         """The first step: the batch's rows run through the graph."""
         jobs = plan_step(self.shapes)
@@ -161,7 +161,7 @@ class VersionMaker:
     def _flush(
         self,
         session: SparkSession,
-        version: int,
+        version: Version,
         watermarks_ms: tuple[int, int],
         now_ms: int,
         states: States,
@@ -197,13 +197,13 @@ class VersionMaker:
         lifetimes = {StoreId(op.id, name): store.lifetime for name, store in op.plan.operator.stores.items()}
         return any(lifetime.is_due(ref, after_ms, until_ms) for name, lifetime in lifetimes.items() for ref in states.get(name, ()))
 
-    def _spec(self, op: Op, staged: bool, version: int, late_ms: int, now_ms: int, states: States) -> TaskSpec:
+    def _spec(self, op: Op, staged: bool, version: Version, late_ms: int, now_ms: int, states: States) -> TaskSpec:
         plan, config, placement = op.plan, self.config, self.routing.placement
         return TaskSpec(
             directory=str(self.checkpoint.directory),
             operator=plan.operator,
             operator_id=op.id,
-            version=Version(version),
+            version=version,
             writer=self.checkpoint.fence.writer,
             moment=Moment(op.mode, _held(late_ms, op), now_ms),
             refs={name: states.get(StoreId(op.id, name), ()) for name in plan.operator.stores},

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import require
+from headrace.ids import NO_VERSION, InstanceId, Version
 from headrace.state.blocks import open_arrow, write_arrow
 from headrace.state.layout import hashes
 from headrace.state.routing import Routing
@@ -35,29 +36,30 @@ class Spilled:
 class Buffer:
     """One operator's output, to all instances of one downstream operator."""
 
-    batches: dict[int, pa.RecordBatch | Spilled] = field(default_factory=dict)
+    batches: dict[Version, pa.RecordBatch | Spilled] = field(default_factory=dict)
     """By version, in order."""
 
-    def append(self, version: int, tuples: pa.RecordBatch) -> None:
-        require(version > max(self.batches, default=-1), f"versions grow: {version} comes after {max(self.batches, default=-1)}")
+    def append(self, version: Version, tuples: pa.RecordBatch) -> None:
+        newest = max(self.batches, default=NO_VERSION)
+        require(version > newest, f"versions grow: {version} comes after {newest}")
         self.batches[version] = tuples
 
-    def trim(self, version: int) -> None:
+    def trim(self, version: Version) -> None:
         """Forget what a backed-up state reflects: everything up to this version."""
         for old in [v for v in self.batches if v <= version]:
             gone = self.batches.pop(old)
             if isinstance(gone, Spilled):
                 gone.path.unlink(missing_ok=True)
 
-    def replay(self, after: int, routing: Routing, instance: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def replay(self, after: Version, routing: Routing, instance: InstanceId) -> Iterator[tuple[Version, pa.RecordBatch]]:
         """What an instance that reflects version ``after`` has yet to get, in order."""
         for version, kept in self.batches.items():
             if version > after:
                 yield version, part(_rows(kept), routing, instance)
 
-    def partitioned(self, routing: Routing) -> dict[int, list[tuple[int, pa.RecordBatch]]]:
+    def partitioned(self, routing: Routing) -> dict[InstanceId, list[tuple[Version, pa.RecordBatch]]]:
         """All tuples by the instance that they now belong to, their order kept."""
-        return {i: list(self.replay(-1, routing, i)) for i in range(routing.instances)}
+        return {each: list(self.replay(NO_VERSION, routing, each)) for each in map(InstanceId, range(routing.instances))}
 
     def spill(self, directory: Path) -> int:
         """Move what is in memory to disk; returns the bytes written."""
@@ -72,7 +74,7 @@ class Buffer:
         return written
 
 
-def part(tuples: pa.RecordBatch, routing: Routing, instance: int) -> pa.RecordBatch:
+def part(tuples: pa.RecordBatch, routing: Routing, instance: InstanceId) -> pa.RecordBatch:
     """The tuples of one instance."""
     mine = routing.owners[routing.units.of_hashes(hashes(tuples))] == instance
     return tuples if bool(mine.all()) else tuples.take(pa.array(np.flatnonzero(mine)))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, CorruptStateError, InvariantError, VersionNotFoundError
-from headrace.ids import NO_TOKEN, FencingToken, OperatorId, StoreId, WriterId
+from headrace.ids import NO_TOKEN, FencingToken, OperatorId, StoreId, Version, WriterId
 from headrace.state.disk import disk_errors, is_plain_name, storage_error, sync_file
 from headrace.state.recreation import broken_off
 from headrace.state.routing import Routing
@@ -73,7 +73,7 @@ class StoreState:
 class Manifest:
     """One version of a query."""
 
-    version: int
+    version: Version
     writer: WriterId
     """The start of the query that wrote it."""
     stores: dict[StoreId, StoreState]
@@ -95,7 +95,7 @@ class Manifest:
     """The fencing token of its writer."""
     previous_crc: int | None = None
     """The checksum of the version before, on which this one builds."""
-    checkpoint_version: int | None = None
+    checkpoint_version: Version | None = None
     """The newest version whose state is backed up; with a checkpoint at every batch, this one."""
     counters: dict[str, int] = field(default_factory=dict)
     crc: int | None = field(default=None, compare=False)
@@ -140,7 +140,7 @@ def _state_json(state: StoreState) -> dict[str, Any]:
     return {"closed_ms": state.closed_ms, "runs": [ref.to_json() for ref in state.runs]}
 
 
-def from_bytes(data: bytes, path: str, version: int | None = None) -> Manifest:
+def from_bytes(data: bytes, path: str, version: Version | None = None) -> Manifest:
     """Read a manifest that must be intact, and of this version where one is given."""
     try:
         outer = json.loads(data)
@@ -210,12 +210,12 @@ class ManifestStore:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def path(self, version: int) -> Path:
+    def path(self, version: Version) -> Path:
         return self.directory / f"{version:012d}.json"
 
-    def versions(self) -> list[int]:
+    def versions(self) -> list[Version]:
         """The versions that are kept, oldest first."""
-        return sorted(int(name[:-5]) for name in self._names() if name.endswith(".json") and name[:-5].isdigit())
+        return sorted(Version(int(name[:-5])) for name in self._names() if name.endswith(".json") and name[:-5].isdigit())
 
     def _names(self) -> list[str]:
         try:
@@ -224,7 +224,7 @@ class ManifestStore:
         except FileNotFoundError:
             return []
 
-    def read(self, version: int) -> Manifest:
+    def read(self, version: Version) -> Manifest:
         try:
             data = self.path(version).read_bytes()
         except FileNotFoundError as missing:
@@ -239,7 +239,7 @@ class ManifestStore:
             raise storage_error(refused, self.path(version), "to read a manifest") from refused
         return from_bytes(data, str(self.path(version)), version)
 
-    def read_if_exists(self, version: int) -> Manifest | None:
+    def read_if_exists(self, version: Version) -> Manifest | None:
         return self.read(version) if self.path(version).exists() else None
 
     def commit(self, manifest: Manifest, *, sync: bool) -> Manifest:
@@ -265,7 +265,7 @@ class ManifestStore:
                 sync_file(self.directory)
         return replace(manifest, crc=_checksum(text, FORMAT))
 
-    def _link(self, temporary: Path, version: int) -> None:
+    def _link(self, temporary: Path, version: Version) -> None:
         found = "that another one has just written the same version"
         try:
             os.link(temporary, self.path(version))
@@ -282,15 +282,15 @@ class ManifestStore:
                 hint="stop one of the two; this one has changed nothing",
             ) from exists
 
-    def retire(self, version: int) -> None:
+    def retire(self, version: Version) -> None:
         """Take a version out of sight; its manifest can be restored until it is forgotten."""
         self.path(version).rename(self._retired(version))
 
-    def restore(self, version: int) -> None:
+    def restore(self, version: Version) -> None:
         self._retired(version).rename(self.path(version))
 
-    def forget(self, version: int) -> None:
+    def forget(self, version: Version) -> None:
         self._retired(version).unlink(missing_ok=True)
 
-    def _retired(self, version: int) -> Path:
+    def _retired(self, version: Version) -> Path:
         return self.directory / f".{version:012d}-retired.tmp"

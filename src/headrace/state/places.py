@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import CorruptStateError, PlaceLostError
+from headrace.ids import Version
 from headrace.state.run import RunRef
 from headrace.state.slots import SlotRanges
 
@@ -28,7 +29,7 @@ class StateCheckpoint:
     ranges: SlotRanges
     runs: tuple[RunRef, ...]
     """The processing state (theta), newest first."""
-    reflected: dict[str, int]
+    reflected: dict[str, Version]
     """Per upstream instance the newest version of its tuples that the state reflects (tau)."""
 
     def to_json(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import PlaceLostError, require
+from headrace.ids import NO_VERSION, InstanceId, Version
 from headrace.state.buffer import Buffer
 from headrace.state.levelling import Weights, with_idle
 from headrace.state.places import Place, StateCheckpoint
@@ -39,7 +40,7 @@ class Instance:
     ranges: SlotRanges
     runs: list[RunRef] = field(default_factory=list)
     """Processing state (theta), newest first, clipped to the ranges."""
-    reflected: dict[str, int] = field(default_factory=dict)
+    reflected: dict[str, Version] = field(default_factory=dict)
     """Per upstream instance the newest version that the state reflects (tau)."""
     buffer: Buffer = field(default_factory=Buffer)
     """What it has sent downstream (beta)."""
@@ -72,10 +73,10 @@ def trim_upstream(upstream: Sequence[Instance], downstream: Sequence[Instance]) 
     backed_up = [o.holder.retrieve_backup(o.id).reflected for o in downstream if o.holder is not None]
     require(len(backed_up) == len(downstream), "buffers are trimmed when every instance has a backup")
     for u in upstream:
-        trim(u, min(reflected.get(u.id, -1) for reflected in backed_up))
+        trim(u, min(reflected.get(u.id, NO_VERSION) for reflected in backed_up))
 
 
-def trim(u: Instance, version: int) -> None:
+def trim(u: Instance, version: Version) -> None:
     """Forget buffered tuples up to a version."""
     u.buffer.trim(version)
 
@@ -89,9 +90,9 @@ def restore_state(o: Instance, checkpoint: StateCheckpoint, source: Place, routi
     return fetched
 
 
-def replay_buffer_state(u: Instance, o: Instance, number: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def replay_buffer_state(u: Instance, o: Instance, number: InstanceId) -> Iterator[tuple[Version, pa.RecordBatch]]:
     """Algorithm 1: the tuples that ``u`` has sent to ``o``, its downstream instance of this number, and that o's state does not reflect."""
-    return u.buffer.replay(o.reflected.get(u.id, -1), u.routing, number)
+    return u.buffer.replay(o.reflected.get(u.id, NO_VERSION), u.routing, number)
 
 
 def split_ranges(ranges: SlotRanges, parts: int, weights: Weights | None = None) -> list[SlotRanges]:
@@ -124,7 +125,7 @@ def partition_processing_state(o: str, holder: Place, parts: Sequence[SlotRanges
         target.store_backup(StateCheckpoint(name, ranges, refs, whole.reflected), holder)
 
 
-def partition_routing_state(routing: Routing, instance: int, parts: Sequence[SlotRanges]) -> Routing:
+def partition_routing_state(routing: Routing, instance: InstanceId, parts: Sequence[SlotRanges]) -> Routing:
     """Algorithm 2, lines 9 to 11: the first part keeps the instance's number, the others get new ones behind the last.
 
     >>> partition_routing_state(Routing.even(2), 0, split_ranges(((0, 2048),), 2)).ranges
@@ -132,10 +133,10 @@ def partition_routing_state(routing: Routing, instance: int, parts: Sequence[Slo
     """
     ranges = [*routing.ranges, *parts[1:]]
     ranges[instance] = parts[0]
-    return Routing(tuple(ranges), routing.epoch + 1)
+    return Routing(tuple(ranges), routing.next_epoch)
 
 
-def partition_buffer_state(u: Instance) -> dict[int, list[tuple[int, pa.RecordBatch]]]:
+def partition_buffer_state(u: Instance) -> dict[InstanceId, list[tuple[Version, pa.RecordBatch]]]:
     """Algorithm 2, lines 13 to 17: buffered tuples by the instance that the routing now gives them to, order kept.
 
     A buffer is kept whole and cut when it is replayed, so there is nothing to rewrite; this shows what each instance would get.

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from headrace.ids import SLOTS
+from headrace.ids import FIRST_EPOCH, SLOTS, InstanceId, RoutingEpoch
 from headrace.state.run import RunRef
 from headrace.state.slots import SlotRanges, clip
 from headrace.state.units import union
@@ -31,17 +31,19 @@ class Recreation:
     """Slots on their way from one instance to another."""
 
     slots: SlotRanges
-    old: int
+    old: InstanceId
     """May be an instance that the operator no longer has: then it lives on for this."""
-    new: int
-    generation: int
+    new: InstanceId
+    generation: RoutingEpoch
     """The epoch of the change."""
     last_us: int
     switch_us: int
     end_us: int
 
     @classmethod
-    def begun(cls, slots: SlotRanges, old: int, new: int, generation: int, seen_us: int, window: tuple[int, int, int]) -> Recreation:
+    def begun(
+        cls, slots: SlotRanges, old: InstanceId, new: InstanceId, generation: RoutingEpoch, seen_us: int, window: tuple[int, int, int]
+    ) -> Recreation:
         """After rows up to ``seen_us``, for windows of this size, advance and offset.
 
         >>> Recreation.begun(((0, 1),), 0, 1, 1, seen_us=1, window=(6, 2, 0))
@@ -64,9 +66,9 @@ class Part:
     """What one task of an operator does: an instance's work, or one owner's side of a recreation."""
 
     slots: SlotRanges
-    generation_below: int | None = None
+    generation_below: RoutingEpoch | None = None
     """Only runs older than this are its own ..."""
-    generation: int = 0
+    generation: RoutingEpoch = FIRST_EPOCH
     """... and those that it writes are of this one; if above 0, only those are its own."""
     starts_us: tuple[int | None, int | None] = (None, None)
     """Only windows that start within these bounds, both included."""
@@ -109,7 +111,7 @@ def broken_off(refs: Iterable[RunRef], recreation: Recreation) -> list[RunRef]:
 
     def cut(ref: RunRef) -> RunRef:
         mine = ref.generation == recreation.generation
-        return replace(ref, sub_from=recreation.end_us, generation=0) if mine else ref
+        return replace(ref, sub_from=recreation.end_us, generation=FIRST_EPOCH) if mine else ref
 
     return [cut(ref) for ref in refs if ref.generation != recreation.generation or ref.sub_max is None or ref.sub_max >= recreation.end_us]
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import require
-from headrace.ids import SLOTS
+from headrace.ids import FIRST_EPOCH, SLOTS, InstanceId, RoutingEpoch, Slot
 from headrace.state.levelling import Weights, levelled, with_idle
 from headrace.state.recreation import Part, Recreation, sides
 from headrace.state.slots import SlotRange, SlotRanges, even_ranges, ranges_of
@@ -33,7 +33,7 @@ class Routing:
 
     ranges: tuple[SlotRanges, ...]
     """Per instance, in order of slots, neighbours joined."""
-    epoch: int = 0
+    epoch: RoutingEpoch = FIRST_EPOCH
     """Grows with every change; a version says by which epoch its rows were routed."""
     recreations: tuple[Recreation, ...] = ()
     """Slots whose windows are being recreated by their new owner, while the old one still closes its own."""
@@ -60,6 +60,11 @@ class Routing:
         (((0, 1365),), ((1365, 2730),), ((2730, 4096),))
         """
         return cls(even_ranges(instances))
+
+    @property
+    def next_epoch(self) -> RoutingEpoch:
+        """The epoch of the routing that replaces this one."""
+        return RoutingEpoch(self.epoch + 1)
 
     @property
     def instances(self) -> int:
@@ -121,7 +126,7 @@ class Routing:
         """The same, with the windows of the slots that were others' before recreated by their owners, after rows up to ``seen_us``."""
         units = self._with_cuts_of(before)
         old, new = before.owners_of(units), self.owners_of(units)
-        pairs = sorted({(int(a), int(b)) for a, b in zip(old, new, strict=True) if a != b})
+        pairs = sorted({(InstanceId(int(a)), InstanceId(int(b))) for a, b in zip(old, new, strict=True) if a != b})
         slots = {pair: units.ranges(np.flatnonzero((old == pair[0]) & (new == pair[1]))) for pair in pairs}
         begun = tuple(Recreation.begun(slots[pair], *pair, self.epoch, seen_us, window) for pair in pairs)
         return replace(self, recreations=begun)
@@ -129,16 +134,16 @@ class Routing:
     def without(self, over: Collection[Recreation]) -> Routing:
         """The same when recreations are over, or broken off."""
         left = tuple(each for each in self.recreations if each not in over)
-        return self if left == self.recreations else replace(self, recreations=left, epoch=self.epoch + 1)
+        return self if left == self.recreations else replace(self, recreations=left, epoch=self.next_epoch)
 
-    def spreading(self, slots: Iterable[int]) -> Routing:
+    def spreading(self, slots: Iterable[Slot]) -> Routing:
         """The same, with the rows of just these slots dealt out over all instances.
 
         >>> Routing.even(2).spreading([7, 8, 100]).spread
         ((7, 9), (100, 101))
         """
         spread = ranges_of(sorted(slots))
-        return self if spread == self.spread else replace(self, spread=spread, epoch=self.epoch + 1)
+        return self if spread == self.spread else replace(self, spread=spread, epoch=self.next_epoch)
 
     def table(self) -> npt.NDArray[np.int64]:
         """Slot to instance; of a slot that is cut, the owner of its beginning."""
@@ -170,7 +175,7 @@ class Routing:
         owners = np.minimum(middles * instances / work.sum(), instances - 1).astype(np.int64)
         return self._with(units, owners, instances)
 
-    def moved(self, slots: Iterable[SlotRange], to: int) -> Routing:
+    def moved(self, slots: Iterable[SlotRange], to: InstanceId) -> Routing:
         """The same, with these slots given to an instance; ends within a slot cut it.
 
         >>> Routing.even(2).moved([(0, 10)], to=1).ranges
@@ -205,14 +210,14 @@ class Routing:
     def from_json(cls, body: dict[str, Any]) -> Routing:
         recreations = tuple(Recreation.from_json(each) for each in body["recreations"])
         spread = tuple((lo, hi) for lo, hi in body["spread"])
-        return cls(tuple(tuple((lo, hi) for lo, hi in each) for each in body["ranges"]), body["epoch"], recreations, spread)
+        return cls(tuple(tuple((lo, hi) for lo, hi in each) for each in body["ranges"]), RoutingEpoch(body["epoch"]), recreations, spread)
 
     def _with_cuts_of(self, other: Routing) -> Units:
         return Units.cut_at([*self.units.cuts, *other.units.cuts])
 
     def _with(self, units: Units, owners: npt.NDArray[np.int64], instances: int) -> Routing:
         ranges = tuple(units.ranges(np.flatnonzero(owners == instance)) for instance in range(instances))
-        return self if ranges == self.ranges else Routing(ranges, self.epoch + 1, spread=self.spread if instances > 1 else ())
+        return self if ranges == self.ranges else Routing(ranges, self.next_epoch, spread=self.spread if instances > 1 else ())
 
 
 def _check_apart(what: str, ranges: Iterable[SlotRange]) -> None:

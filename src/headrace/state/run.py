@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import CorruptStateError
-from headrace.ids import SLOTS, RunSeq, slot_bounds
+from headrace.ids import FIRST_EPOCH, SLOTS, RoutingEpoch, RunSeq, slot_bounds
 from headrace.logs import logger, suppressed
 from headrace.state.blocks import BLOCK_BYTES, Blocks, Recorded, need_rows, pieces, write_arrow
 from headrace.state.disk import is_plain_name
@@ -51,7 +51,7 @@ class RunRef:
     hi: float = SLOTS
     sub_min: int | None = None
     sub_max: int | None = None
-    generation: int = 0
+    generation: RoutingEpoch = FIRST_EPOCH
     """Above 0: written by the new owner of slots whose windows are being recreated, see ``headrace.state.recreation``."""
     sub_from: int | None = None
     """Only rows with this sub-key or a later one count."""

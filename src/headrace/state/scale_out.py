@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.errors import PlaceLostError
+from headrace.ids import InstanceId, Version
 from headrace.state.levelling import Weights
 from headrace.state.places import Place
 from headrace.state.primitives import (
@@ -38,11 +39,11 @@ PLACES_TRIED_MAX = 3
 class ScaledOut:
     """What came of it: the new instances by their numbers, the routing that leads to them, and the tuples they have yet to process."""
 
-    instances: dict[int, Instance]
+    instances: dict[InstanceId, Instance]
     routing: Routing
     bytes_fetched: int
 
-    def to_replay(self, upstream: Sequence[Instance]) -> Iterator[tuple[Instance, Instance, int, pa.RecordBatch]]:
+    def to_replay(self, upstream: Sequence[Instance]) -> Iterator[tuple[Instance, Instance, Version, pa.RecordBatch]]:
         """(new instance, upstream instance, version, tuples), in the order of each buffer, from those upstream that live."""
         for number, o in self.instances.items():
             for u in upstream:
@@ -52,7 +53,12 @@ class ScaledOut:
 
 
 def scale_out(
-    o: Instance, number: int, parallelism: int, upstream: Sequence[Instance], new_place: Callable[[], Place], weights: Weights | None = None
+    o: Instance,
+    number: InstanceId,
+    parallelism: int,
+    upstream: Sequence[Instance],
+    new_place: Callable[[], Place],
+    weights: Weights | None = None,
 ) -> ScaledOut:
     """Replace an instance, the downstream operator's one of this number, by several; by one, to recover it. Raises and changes nothing if
     the holder of its backup is lost."""
@@ -60,12 +66,12 @@ def scale_out(
         raise PlaceLostError(where=f"scale out of {o.id}", wanted="a backup of its state", found="none", hint="back it up first")
     before = next(u.routing for u in upstream if not u.place.lost)
     parts = split_ranges(o.ranges, parallelism, weights)
-    epoch = before.epoch + 1
+    epoch = before.next_epoch
     names = [f"{o.id.split('@')[0]}.{i}@{epoch}" for i in range(parallelism)]
     holders = holders_for(names, upstream)
     after = partition_routing_state(before, number, parts)
-    numbers = [number, *range(before.instances, after.instances)]
-    created: dict[int, Instance] = {}
+    numbers = [number, *map(InstanceId, range(before.instances, after.instances))]
+    created: dict[InstanceId, Instance] = {}
     fetched = 0
     try:
         partition_processing_state(o.id, o.holder, parts, names, holders)

@@ -38,7 +38,7 @@ def run_seq(version: Version, step: Step) -> RunSeq:
 
 
 def run_version(seq: RunSeq) -> Version:
-    """The version that wrote the newest rows of a run; -1 for initial state.
+    """The version that wrote the newest rows of a run; `NO_VERSION` for initial state.
 
     >>> run_version(RunSeq(127)), run_version(BEFORE_ALL)
     (42, -1)

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.errors import SinkError
+from headrace.ids import Version
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.options import Options
 
@@ -64,5 +65,5 @@ class Sink(ABC):
         """The query is about to start, and nothing of Headrace's will refuse it: make what users look at."""
 
     @abstractmethod
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         """Take the results of a version; None means there are none."""

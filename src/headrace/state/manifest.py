@@ -1,15 +1,16 @@
-"""The manifest: what makes a version.
+"""Manifests: one file per version, which lists the files and facts that the version consists of.
 
-Only what a manifest names exists; every other file is garbage. A manifest is written once, exclusively and atomically, after all it
-names is durable. It carries its own checksum, its number and the checksum of the version before, so that one that was damaged,
-exchanged or put under another number is found; and what Spark's log said of the batch, so that the two cannot drift apart.
+A version exists once its manifest does. Files that no manifest names are garbage. A manifest is written once, atomically, after all files
+that it names are durable. It contains its own checksum, its version and the checksum of the manifest before. So a manifest that was
+damaged, exchanged or renamed is detected. It also records what Spark's log said about the batch, so that state and offsets cannot
+diverge.
 
     checkpoint/headrace/
-      query.json                  what this checkpoint belongs to
+      query.json                  the query that the checkpoint belongs to
       manifests/000000000042.json
-      runs/       state           staged/     output not yet known to be delivered
+      runs/       state           staged/     output that may not have been delivered yet
       leases/     versions that a reader still needs
-      tokens/     who may write: the query with the highest number
+      tokens/     fencing tokens: only the query with the highest one may write
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ from headrace.state.routing import Routing
 from headrace.state.run import RunRef
 
 FORMAT = 5
-"""5: the fencing token, the checksum of the version before, Spark's query id and the entries of its sources' logs."""
+"""The format of manifest files. Format 5 added the fencing token, the checksum of the version before, Spark's query id and the entries of
+its source logs."""
 _KEYS = {"writer": "epoch", "stores": "operators"}
 """Fields of ``Manifest`` that have another name in the file. The names in the file change only with its format."""
 FOLDERS = ("runs", "staged")
-"""Where the files lie that a manifest may name."""
+"""The folders of files that a manifest may name."""
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """Output of a version, waiting for its sink. It may be a run: a running aggregate's changed rows are its output."""
+    """A file with results of a version, for its sinks. It may be a run: the changed rows of a running aggregate are its results."""
 
     file: str
     folder: str
@@ -46,18 +48,19 @@ class StagedFile:
     crc: int
     rows: int
     operator: OperatorId
-    """Whose output it is."""
+    """The operator that computed the results."""
 
 
 @dataclass(frozen=True)
 class SourceEntries:
-    """The newest entries in Spark's log of one source: for a file source, which files its batches had."""
+    """Which entries Spark's log of one source had. For a file source, an entry lists the files of a batch."""
 
     source: str
-    """The folder under ``sources``."""
+    """The name of the log's folder under ``sources``."""
     first: int
     last: int
     crc: int
+    """The checksum of the entries ``first`` to ``last``."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,12 @@ class StoreState:
 
     runs: tuple[RunRef, ...] = ()
     closed_ms: int = 0
-    """Every window that ends at or before this moment has been emitted (or dropped)."""
+    """The watermark of the version. All windows that end at or before it are closed."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One version of a query."""
+    """The content of a manifest file: everything that a version consists of."""
 
     version: Version
     writer: WriterId
@@ -80,29 +83,30 @@ class Manifest:
     staged: tuple[StagedFile, ...] = ()
     watermark_ms: int = 0
     watermark_nodes_ms: tuple[int | None, ...] = ()
-    """Per ``withWatermark``, in the order of the plan; None while a node has seen no data since the query started."""
+    """The watermark of each ``withWatermark`` call, in the order of the plan; None if it has seen no rows since the query started."""
     watermark_idle: tuple[int, ...] = ()
-    """Those that are idle and hold nobody back."""
+    """The indices of ``withWatermark`` calls that are idle. They do not hold the query's watermark back."""
     routing: dict[OperatorId, Routing] = field(default_factory=dict)
-    """Per operator, who owned which slots."""
+    """The routing of each operator by which the version was computed."""
     offsets: tuple[str | None, ...] = ()
-    """The sources' offsets that this state reflects (SEEP's tau)."""
+    """The offsets of the sources up to which the state reflects their rows (SEEP's tau)."""
     source_entries: tuple[SourceEntries, ...] = ()
-    """... and what Spark's logs say that those offsets mean."""
+    """The entries of Spark's source logs that these offsets refer to."""
     query_id: str = ""
-    """Spark's id of the query, which stays the same over restarts."""
+    """Spark's id of the query. It is the same after every restart."""
     token: FencingToken = NO_TOKEN
     """The fencing token of its writer."""
     previous_crc: int | None = None
-    """The checksum of the version before, on which this one builds."""
+    """The checksum of the manifest of the version before; None for the first version."""
     checkpoint_version: Version | None = None
-    """The newest version whose state is backed up; with a checkpoint at every batch, this one."""
+    """The newest version whose state is durable. Every batch writes durable state, so it is this version."""
     counters: dict[str, int] = field(default_factory=dict)
+    """Counts for the progress: rows of the batch, and keys per operator since the query began."""
     crc: int | None = field(default=None, compare=False)
-    """Its own checksum, once it was written or read."""
+    """Its own checksum; None until it is written."""
 
     def whole(self, store: StoreId) -> tuple[RunRef, ...]:
-        """A store's runs with each row once, also while windows are being recreated."""
+        """References that contain each row of a store exactly once, also during a window recreation."""
         refs = list(self.stores[store].runs)
         routing = self.routing.get(store.operator)
         for recreation in routing.recreations if routing else ():
@@ -114,12 +118,13 @@ class Manifest:
         return [ref for store, state in self.stores.items() if store.operator == operator for ref in state.runs]
 
     def files(self) -> set[tuple[str, str]]:
-        """All (folder, file) that this version needs."""
+        """All files that this version needs, as (folder, file)."""
         runs = {("runs", ref.file) for state in self.stores.values() for ref in state.runs}
         return runs | {(staged.folder, staged.file) for staged in self.staged}
 
 
 def to_bytes(manifest: Manifest) -> bytes:
+    """The content of the manifest's file."""
     return _framed(_body(manifest))
 
 
@@ -141,7 +146,7 @@ def _state_json(state: StoreState) -> dict[str, Any]:
 
 
 def from_bytes(data: bytes, path: str, version: Version | None = None) -> Manifest:
-    """Read a manifest that must be intact, and of this version where one is given."""
+    """Parse the content of a manifest's file; raise an error if it is damaged, of another format or not of this version."""
     try:
         outer = json.loads(data)
         body: dict[str, Any] = outer["body"]
@@ -183,7 +188,7 @@ def _parsed(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_follows(manifest: Manifest, before: Manifest, path: str) -> None:
-    """Raise an error unless a manifest was written on top of this one, its predecessor by number."""
+    """Raise an error unless the manifest was written on top of ``before``, the manifest of the version before it."""
     if manifest.previous_crc != before.crc:
         found = "none" if manifest.previous_crc is None else f"{manifest.previous_crc:08x}"
         raise CorruptStateError(
@@ -195,7 +200,7 @@ def check_follows(manifest: Manifest, before: Manifest, path: str) -> None:
 
 
 def _checksum(text: bytes, form: int) -> int:
-    """Of the text and of the format's number, so that damage to either shows."""
+    """The checksum of a manifest's text. It includes the number of the format, so that damage to either is detected."""
     return zlib.crc32(text, form)
 
 
@@ -214,7 +219,7 @@ class ManifestStore:
         return self.directory / f"{version:012d}.json"
 
     def versions(self) -> list[Version]:
-        """The versions that are kept, oldest first."""
+        """The versions that have a manifest, oldest first."""
         return sorted(Version(int(name[:-5])) for name in self._names() if name.endswith(".json") and name[:-5].isdigit())
 
     def _names(self) -> list[str]:
@@ -225,6 +230,7 @@ class ManifestStore:
             return []
 
     def read(self, version: Version) -> Manifest:
+        """The manifest of a version; raise an error if there is none or it is damaged."""
         try:
             data = self.path(version).read_bytes()
         except FileNotFoundError as missing:
@@ -240,16 +246,20 @@ class ManifestStore:
         return from_bytes(data, str(self.path(version)), version)
 
     def read_if_exists(self, version: Version) -> Manifest | None:
+        """The manifest of a version, or None if there is none."""
         return self.read(version) if self.path(version).exists() else None
 
     def commit(self, manifest: Manifest, *, sync: bool) -> Manifest:
-        """Make the version exist; returns it with its checksum. Two drivers cannot both succeed: linking to a name that exists fails."""
+        """Write the manifest, which makes its version exist; returns it with its checksum.
+
+        Of two drivers that commit the same version only one succeeds, since linking to a name that exists fails.
+        """
         text = _body(manifest)
         path = self.path(manifest.version)
         temporary = self.directory / f".{manifest.version:012d}-{manifest.writer}.tmp"
         with disk_errors(path, "to write a manifest"):
             if sync:
-                # Tasks have synced the content of their files; the files' names must be on disk too before this version's is.
+                # Tasks have synced the content of their files. The folders must be synced too, before the manifest names the files.
                 for folder in sorted({folder for folder, _ in manifest.files()}):
                     sync_file(self.directory.parent / folder)
             try:
@@ -269,7 +279,7 @@ class ManifestStore:
         found = "that another one has just written the same version"
         try:
             os.link(temporary, self.path(version))
-            # A driver that slept may come when the version was written by another, and already removed as old.
+            # If this driver was paused, another one may have written this version and removed it again as too old.
             if max(self.versions()) > version:
                 self.path(version).unlink()
                 found = "that another one has gone on to later versions"
@@ -283,13 +293,15 @@ class ManifestStore:
             ) from exists
 
     def retire(self, version: Version) -> None:
-        """Take a version out of sight; its manifest can be restored until it is forgotten."""
+        """Hide a version from readers. Its manifest can be restored until it is forgotten."""
         self.path(version).rename(self._retired(version))
 
     def restore(self, version: Version) -> None:
+        """Show a version again that was retired."""
         self._retired(version).rename(self.path(version))
 
     def forget(self, version: Version) -> None:
+        """Remove the manifest of a version that was retired."""
         self._retired(version).unlink(missing_ok=True)
 
     def _retired(self, version: Version) -> Path:

@@ -48,7 +48,7 @@ class Working:
 
     @property
     def fetched_bytes(self) -> int:
-        """The bytes fetched since this object was created, or since the last ``told``. A process runs one task at a time."""
+        """The bytes fetched since this object was created. A process runs one task at a time."""
         return Working.total_bytes - self.began_bytes
 
     def open(self, origin: Path, length: int, crc: int) -> Blocks:
@@ -85,11 +85,6 @@ class Working:
             copy.unlink(missing_ok=True)
             _marks(copy).unlink(missing_ok=True)
         return len(stale)
-
-    def told(self) -> int:
-        """The bytes fetched since the last call of this method."""
-        fetched, self.began_bytes = self.fetched_bytes, Working.total_bytes
-        return fetched
 
 
 class WorkingCopy(Blocks):

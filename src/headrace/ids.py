@@ -70,10 +70,10 @@ class StoreId:
 
     operator: OperatorId
     name: str = ""
-    """Empty for the operator's main store. Users name the stores of their processors, so it may contain dots."""
+    """Empty for the operator's main store."""
 
     def __post_init__(self) -> None:
-        # The first dot of the text form ends the operator's name.
+        # The first dot of the text form ends the operator's name; later dots belong to the store's name.
         require("." not in self.operator, f"the name of an operator contains no dot, unlike {self.operator!r}")
 
     @classmethod

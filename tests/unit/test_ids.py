@@ -69,7 +69,7 @@ def test_slots_outside_the_ring_and_empty_ranges_are_refused(lo: int, hi: int) -
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_]{0,9}(-[0-9])?", fullmatch=True), st.text(max_size=9))
 def test_a_store_is_found_again_by_its_text(operator: str, name: str) -> None:
-    """Users name the stores of their processors, so a name may have dots."""
+    """Only the first dot divides the text, so the name of a store may have dots."""
     store = StoreId(OperatorId(operator), name)
     assert StoreId.parse(str(store)) == store
 

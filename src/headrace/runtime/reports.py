@@ -71,8 +71,8 @@ def from_text(text: str) -> InstanceReport:
         raise _rebuild(data)
     data["runs"] = {store: tuple(RunRef.from_json(r) for r in refs) for store, refs in data["runs"].items()}
     data["staged"] = tuple(StagedFile(**s) for s in data["staged"])
-    data["rows_per_slot"] = tuple((Slot(int(s)), int(n)) for s, n in data["rows_per_slot"])
-    data["rows_per_hash"] = tuple((KeyHash(int(h)), int(n)) for h, n in data["rows_per_hash"])
+    data["rows_per_slot"] = tuple((int(s), int(n)) for s, n in data["rows_per_slot"])
+    data["rows_per_hash"] = tuple((int(h), int(n)) for h, n in data["rows_per_hash"])
     return InstanceReport(**data)
 
 

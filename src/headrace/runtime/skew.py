@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,7 +23,8 @@ def rows_per_slot(rows: pa.RecordBatch) -> tuple[tuple[Slot, int], ...]:
         return ()
     counts = np.bincount(slot_of(hashes(rows)), weights=_weights(rows), minlength=SLOTS).astype(np.int64)
     slots = np.flatnonzero(counts)
-    return tuple(zip(map(Slot, slots.tolist()), counts[slots].tolist(), strict=True))
+    # Most slots of an instance may have rows, so they are not converted one by one.
+    return tuple(zip(cast("list[Slot]", slots.tolist()), counts[slots].tolist(), strict=True))
 
 
 def rows_per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[Slot, int], ...]) -> tuple[tuple[KeyHash, int], ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from headrace.ids import StoreId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import pinned, state_rows
 from tests.chaos.data import SECOND
@@ -88,17 +89,18 @@ def read_state(checkpoint: Path, reached_us: int) -> dict[str, Rows]:
     opened = Checkpoint.existing(str(checkpoint))
     found = {}
     with pinned(opened) as manifest:
-        for store, about in opened.identity()["operators"].items():
+        for text, about in opened.identity()["operators"].items():
+            store = StoreId.parse(text)
             rows = (row for part in state_rows(opened, manifest, store) for row in part.to_pylist())
             name, what = _store(store, about["kernel"], rows, reached_us)
             found[name] = what
     return found
 
 
-def _store(store: str, kernel: dict[str, Any], rows: Iterator[dict[str, Any]], reached_us: int) -> tuple[str, Rows]:
+def _store(store: StoreId, kernel: dict[str, Any], rows: Iterator[dict[str, Any]], reached_us: int) -> tuple[str, Rows]:
     """Which store of ours it is, told by its operator and its columns, and what it holds."""
     names = kernel["names"]
-    match store.partition(".")[0].partition("-")[0], names["sub"], names["values"]:
+    match store.operator.partition("-")[0], names["sub"], names["values"]:
         case "aggregate", None, _:
             return "totals", Counter(tuple(row.values()) for row in rows)
         case "aggregate", "pane", _:
@@ -112,7 +114,7 @@ def _store(store: str, kernel: dict[str, Any], rows: Iterator[dict[str, Any]], r
         case "join", _, _:
             waiting = ((row["k"], _us(row["ts"]), row["id"]) for row in rows)
             # Rows may be kept for longer than they can find partners.
-            return "pairs." + store.rpartition(".")[2], Counter(row for row in waiting if row[1] + WITHIN_S * SECOND > reached_us)
+            return f"pairs.{store.name}", Counter(row for row in waiting if row[1] + WITHIN_S * SECOND > reached_us)
         case "process", "at", _:
             return "buckets.timers", Counter((row["k"], _us(row["at"])) for row in rows)
         case "process", _, ["rows"]:

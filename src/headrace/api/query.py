@@ -15,6 +15,7 @@ from headrace.api.missing import Helpful
 from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, MissingError, QueryError
+from headrace.ids import Version
 from headrace.runtime import failures
 from headrace.runtime.autoscale import of_query
 from headrace.runtime.elastic import Slots
@@ -142,16 +143,15 @@ class HeadraceQuery(Helpful):
     def state(self, operator: str | None = None, version: int | None = None) -> DataFrame:
         """The operator's state as a DataFrame, at the newest or any kept version. It stays readable, and so do
         DataFrames made from it, until 16 more were asked for, the process ends or an hour has passed."""
-        operator, op, store = store_named(self._engine.flow, operator)
+        store, op = store_named(self._engine.flow, operator)
         checkpoint = self._engine.checkpoint
         kept = checkpoint.manifests.versions()
         if not kept and version is None:
             raise QueryError("there is no state yet", where="state", found="no finished batch", hint="call processAllAvailable() first")
-        chosen = kept[-1] if version is None else version
+        chosen = kept[-1] if version is None else Version(version)
         lease = checkpoint.lease(chosen)
         try:
-            kernel, reader = op.plan.operator.stores[store], op.plan.readers[store]
-            frame = state_frame(self._engine.session, checkpoint, operator, kernel, reader, chosen, op.hold_ms)
+            frame = state_frame(self._engine.session, checkpoint, store, op, chosen)
         except HeadraceError:
             lease.unlink(missing_ok=True)
             raise
@@ -202,4 +202,4 @@ class HeadraceQuery(Helpful):
 
     def routing(self) -> dict[str, Routing]:
         """Per operator, which instance owns which slots from the next batch on."""
-        return dict(self._engine.routing.routing)
+        return dict(self._engine.routing.routing.items())

@@ -34,7 +34,7 @@ import numpy as np
 
 from headrace.control.batch_report import BatchReport, InstanceWork
 from headrace.control.observation import Floats, Observation, OperatorLoad, Owners
-from headrace.ids import SLOTS, OperatorId
+from headrace.ids import SLOTS, OperatorId, RoutingEpoch, Version
 from headrace.state.routing import Routing
 
 UTILISATION_MAX = 4.0
@@ -50,7 +50,7 @@ class OperatorBatch:
     """One operator's part of a batch; arrays have an entry per instance."""
 
     operator: OperatorId
-    epoch: int
+    epoch: RoutingEpoch
     owners: Owners
     busy_s: Floats
     rows: Floats
@@ -64,7 +64,7 @@ class OperatorBatch:
 class Batch:
     """The report of a batch, with the work of its tasks summed up per instance."""
 
-    version: int
+    version: Version
     begin_s: float
     end_s: float
     operators: tuple[OperatorBatch, ...]
@@ -77,7 +77,7 @@ class Batch:
     """When Spark began and ended its work on the batch, which includes ours; None if Spark's part of the progress is not known."""
 
     @property
-    def epochs(self) -> tuple[int, ...]:
+    def epochs(self) -> tuple[RoutingEpoch, ...]:
         """The routing epoch of each operator. It changes when the operator's routing does."""
         return tuple(each.epoch for each in self.operators)
 

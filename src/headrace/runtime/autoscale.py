@@ -25,7 +25,7 @@ from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Outcome, entry_of
 from headrace.control.observing import Batch, observe
 from headrace.errors import HeadraceError, QueryError
-from headrace.ids import OperatorId
+from headrace.ids import RoutingEpoch
 from headrace.logs import logger
 from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
@@ -97,7 +97,7 @@ class Autoscaler:
         seen, routing = self.batches, self.live.routing
         if last.epochs != tuple(routing[each.operator].epoch for each in last.operators):
             # The routing has changed since the last batch, so earlier utilisation does not count. No batch has come: the query is idle.
-            seen = [last.resting({OperatorId(name): each for name, each in routing.items()})]
+            seen = [last.resting(routing)]
         observation = observe(seen, last.end_s if came else at_s, self.settings.period_s)
         if observation is None:
             return
@@ -152,11 +152,11 @@ class Autoscaler:
         return Outcome.UNCHANGED, "the work seen in slots lately is dealt out as evenly as it can be"
 
 
-def decided(before: Routing, decision: Rescale | MoveSlots, epoch: int, levelled: Callable[[int], Routing]) -> Routing:
+def decided(before: Routing, decision: Rescale | MoveSlots, epoch: RoutingEpoch, levelled: Callable[[int], Routing]) -> Routing:
     """The routing after a decision that was made for the routing with this epoch. ``levelled`` assigns slots by their work.
 
     >>> from headrace.control.decisions import Move, ScaleOut
-    >>> from headrace.ids import InstanceId
+    >>> from headrace.ids import InstanceId, OperatorId
     >>> grown = ScaleOut(operator=OperatorId("sum"), instances=2, moves=(Move(((0, 10),), InstanceId(1)),), why="busy")
     >>> decided(Routing.even(1), grown, 0, Routing.even).ranges
     (((10, 4096),), ((0, 10),))

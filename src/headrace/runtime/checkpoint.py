@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError, StorageError
+from headrace.ids import NO_TOKEN, OperatorId, StoreId, Version
 from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
 from headrace.runtime.leases import leased_versions, take_lease
@@ -60,7 +61,7 @@ class Checkpoint:
         self.fence = Fence(self.directory)
         self.spark_log = SparkLog(self.location)
         self.noted = NotedRouting(self.directory / ROUTING)
-        self._files: dict[int, set[tuple[str, str]]] = {}
+        self._files: dict[Version, set[tuple[str, str]]] = {}
         self._swept = False
 
     @classmethod
@@ -79,7 +80,7 @@ class Checkpoint:
         with disk_errors(self.location, "a folder for the query's checkpoint"):
             return (self.directory / "query.json").exists()
 
-    def open(self, stores: dict[str, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
+    def open(self, stores: dict[StoreId, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
         """Create the folder, or check that it belongs to this query, by the layout and description of every store.
 
         ``about`` says which operators and sources these are; see ``runtime/identity.py``.
@@ -88,8 +89,8 @@ class Checkpoint:
             "format": IDENTITY_FORMAT,
             **about,
             "operators": {
-                name: {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
-                for name, (layout, about) in stores.items()
+                str(store): {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
+                for store, (layout, about) in stores.items()
             },
         }
         if self.is_there:
@@ -161,13 +162,13 @@ class Checkpoint:
             before = manifest
         check_together(self.spark_log, before)
 
-    def origin(self, version: int, before: Manifest | None) -> dict[str, Any]:
+    def origin(self, version: Version, before: Manifest | None) -> dict[str, Any]:
         """The fields of a manifest that say where it comes from: Spark's log of the batch, the writer, the version before."""
         return {
             "offsets": self.spark_log.needed_offsets(version),
             "source_entries": self.spark_log.entries_since(before),
             "query_id": self.spark_log.query_id(),
-            "token": self.fence.token or 0,
+            "token": self.fence.token or NO_TOKEN,
             "previous_crc": before.crc if before else None,
         }
 
@@ -249,7 +250,7 @@ class Checkpoint:
                 self.manifests.forget(version)
                 del self._files[version]
 
-    def files_of(self, version: int) -> set[tuple[str, str]]:
+    def files_of(self, version: Version) -> set[tuple[str, str]]:
         """The (folder, file) pairs that a version needs. Manifests do not change, so each is read once."""
         if version not in self._files:
             self._files[version] = self.manifests.read(version).files()
@@ -266,7 +267,7 @@ class Checkpoint:
         over from this one.
         """
         self.fence.check("removing files that no version names")
-        versions, mine = self.manifests.versions(), self.fence.token or 0
+        versions, mine = self.manifests.versions(), self.fence.token or NO_TOKEN
         needed: set[tuple[str, str]] = set().union(*(self.files_of(v) for v in versions), set())
         removed = 0
         with disk_errors(self.directory, "to remove files that no version names"):
@@ -283,11 +284,11 @@ class Checkpoint:
             _log.info("removed %d files that no version names", removed, query=self.location)
         return removed
 
-    def lease(self, version: int) -> Path:
+    def lease(self, version: Version) -> Path:
         """Pin a version: garbage collection leaves it alone until the lease is released, its process ends or an hour has passed."""
         return take_lease(self.leases, version)
 
-    def leased(self) -> set[int]:
+    def leased(self) -> set[Version]:
         """The versions that readers still need."""
         return leased_versions(self.leases)
 
@@ -296,14 +297,14 @@ class Checkpoint:
         versions = self.manifests.versions()
         return self.manifests.read(versions[-1]) if versions else None
 
-    def routing(self) -> dict[str, Routing]:
+    def routing(self) -> dict[OperatorId, Routing]:
         """The routing of each operator: that of the newest version, or a change that was made after it."""
         latest = self.latest()
         found = dict(latest.routing) if latest else {}
         noted = self.noted.read()
         return found | {name: routing for name, routing in noted.items() if name not in found or routing.epoch > found[name].epoch}
 
-    def note_routing(self, routing: dict[str, Routing]) -> None:
+    def note_routing(self, routing: dict[OperatorId, Routing]) -> None:
         """Write a changed routing to disk, so that a restart keeps it. The next version will contain it."""
         self.fence.check("changing the routing")
         self.noted.write(routing)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from headrace.compile.dataflow import Op
 from headrace.config import Config
+from headrace.ids import OperatorId, Slot
 from headrace.runtime.reports import InstanceReport
 
 SKEWED = 1.5
@@ -21,7 +22,7 @@ class Combining:
     """What the batches so far have shown."""
 
     config: Config
-    pays: dict[str, bool] = field(default_factory=dict)
+    pays: dict[OperatorId, bool] = field(default_factory=dict)
     """By operator: True if combining leaves few enough rows."""
 
     def wanted(self, op: Op) -> bool:
@@ -34,7 +35,7 @@ class Combining:
         rows = sum(r.rows for r in reports)
         if rows < LEARN_ROWS_MIN:
             return
-        by_slot: Counter[int] = Counter()
+        by_slot: Counter[Slot] = Counter()
         for report in reports:
             by_slot.update(dict(report.rows_per_slot))
         if len(reports) > 1 and max(by_slot.values()) > SKEWED * rows / len(reports):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Governor, Outcome, logged
@@ -45,26 +45,24 @@ class DecisionLog:
         with self._lock:
             self.governor = self.governor.changed(operator, time.time())
 
-    def is_overridden(self, operator: str) -> bool:
-        """True if the operator was changed by hand, so that the policy must leave it alone."""
-        return OperatorId(operator) in self.governor.overridden
+    def is_overridden(self, operator: OperatorId) -> bool:
+        """True if an operator was changed by hand, so that the policy must leave it alone."""
+        return operator in self.governor.overridden
 
-    def override(self, operators: Iterable[str], why: str, routing: Mapping[str, Routing]) -> None:
-        """Note that operators were changed by hand. The policy leaves them alone from now on."""
-        names = [OperatorId(name) for name in operators]
+    def override(self, operators: Collection[OperatorId], why: str, routing: Mapping[OperatorId, Routing]) -> None:
+        """Somebody changes operators by hand; the policy leaves them alone from now on."""
         with self._lock:
-            self.governor = self.governor.override(names)
-        for name in names:
+            self.governor = self.governor.override(operators)
+        for name in operators:
             count = routing[name].instances
             text = f"{why}; no automatic changes of {name} until elastic_resume() or `headrace ctl CHECKPOINT auto`"
             self.note(Entry(time.time(), name, "change", Outcome.MANUAL, text, count, count))
 
-    def resume(self, operators: Iterable[str], routing: Mapping[str, Routing]) -> None:
+    def resume(self, operators: Collection[OperatorId], routing: Mapping[OperatorId, Routing]) -> None:
         """Give operators that were changed by hand back to the policy."""
-        names = [OperatorId(name) for name in operators]
         with self._lock:
-            returned = [name for name in names if name in self.governor.overridden]
-            self.governor = self.governor.resume(names)
+            returned = [name for name in operators if name in self.governor.overridden]
+            self.governor = self.governor.resume(operators)
         for name in returned:
             count = routing[name].instances
             self.note(Entry(time.time(), name, "resume", Outcome.RESUMED, "the policy decides again", count, count))

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import BATCH, Dataflow
 from headrace.compile.prepared import Frames, Preparations
+from headrace.ids import OperatorId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failures import mark_place
 from headrace.runtime.sinks import Sink
@@ -61,4 +62,4 @@ class Delivery:
         if name == BATCH:
             return batch
         own = tuple(s for s in staged if s.operator == name)
-        return staged_frame(batch.sparkSession, self.checkpoint.directory, own, self.flow.by_id[name].plan.kernel_schema)
+        return staged_frame(batch.sparkSession, self.checkpoint.directory, own, self.flow.by_id[OperatorId(name)].plan.kernel_schema)

@@ -21,7 +21,7 @@ import numpy as np
 from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose
 from headrace.control.hot import levelled
 from headrace.errors import QueryError
-from headrace.ids import SLOTS, snapped
+from headrace.ids import SLOTS, InstanceId, KeyHash, OperatorId, RoutingEpoch, Slot, snapped
 from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.decision_log import DecisionLog
@@ -29,7 +29,6 @@ from headrace.runtime.reports import InstanceReport
 from headrace.state.levelling import Weights
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
-from headrace.state.run import RunRef
 from headrace.state.slots import SlotRange
 
 if TYPE_CHECKING:
@@ -65,8 +64,8 @@ class Brought:
 class Change:
     """A change of one operator's routing."""
 
-    operator: str
-    epoch: int
+    operator: OperatorId
+    epoch: RoutingEpoch
     instances_before: int
     instances: int
     slots_moved: int
@@ -103,20 +102,20 @@ class LiveRouting:
     """The current routing of a query's operators, and the recent work of each slot."""
 
     checkpoint: Checkpoint
-    routing: dict[str, Routing]
+    routing: dict[OperatorId, Routing]
     """By operator. The loop reads it when a batch begins; it changes only under the batch lock."""
     lock: threading.Lock
     placement: Placement | None = None
     """The homes of instances; None if the driver does all the work."""
-    facts: Mapping[str, Facts] = field(default_factory=dict)
+    facts: Mapping[OperatorId, Facts] = field(default_factory=dict)
     """By operator: what the choice of a hand-over protocol depends on."""
     handover: str = AUTO
     """The protocol for requests that name none."""
     bytes_per_s: float = 50e6
     """The speed of fetching state, measured at the last large fetch."""
-    work: dict[str, Weights] = field(default_factory=dict)
+    work: dict[OperatorId, Weights] = field(default_factory=dict)
     """By operator: recent rows of each slot."""
-    keys: dict[str, dict[int, float]] = field(default_factory=dict)
+    keys: dict[OperatorId, dict[KeyHash, float]] = field(default_factory=dict)
     """By operator: recent rows by key hash, for the heaviest keys."""
     news: deque[Change] = field(default_factory=deque)
     """Changes that no progress has reported yet. Several threads add to it."""
@@ -128,7 +127,7 @@ class LiveRouting:
         if self.placement is not None:
             self.placement.settle(self.routing)
 
-    def observe(self, reports: Mapping[str, list[InstanceReport]]) -> None:
+    def observe(self, reports: Mapping[OperatorId, list[InstanceReport]]) -> None:
         """Add the rows of a batch to the recent work of slots and keys."""
         for op, each in reports.items():
             seen = self.work.setdefault(op, np.zeros(SLOTS))
@@ -139,7 +138,7 @@ class LiveRouting:
                     seen[slots] += rows
             self.keys[op] = _heaviest(self.keys.get(op, {}), each)
 
-    def homes(self) -> dict[str, tuple[str, ...]]:
+    def homes(self) -> dict[OperatorId, tuple[str, ...]]:
         """By operator: the executor of each instance. Empty if instances have no homes."""
         known = {} if self.placement is None else self.placement.homes
         return {op: tuple(home.id for home in homes) for op, homes in known.items()}
@@ -178,10 +177,10 @@ class LiveRouting:
             raise QueryError(where="spread", wanted=wanted, found=", ".join(wrong), hint="name the operator")
         if any(edge != int(edge) for each in ranges for edge in each):
             raise QueryError(where="spread", wanted="whole slots", found=repr(slots), hint="all keys of a slot are spread alike")
-        each = {slot for lo, hi in ranges for slot in range(int(lo), int(hi))}
+        each = {Slot(slot) for lo, hi in ranges for slot in range(int(lo), int(hi))}
         self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
 
-    def levelled(self, op: str, before: Routing, instances: int) -> Routing:
+    def levelled(self, op: OperatorId, before: Routing, instances: int) -> Routing:
         """A routing with this many instances that shares the recent work as evenly as possible."""
         spreads = self.facts.get(op, Facts()).mergeable
         # Without homes all instances read the same files, so moving a slot costs nothing.
@@ -195,20 +194,20 @@ class LiveRouting:
         if operator is None and len(names) > 1:
             raise QueryError(where="move", wanted=f"the operator whose slots are meant: {', '.join(names)}", found="none")
 
-        def moved(name: str, before: Routing) -> Routing:
+        def moved(name: OperatorId, before: Routing) -> Routing:
             # This is called again under the lock, because another thread may have rescaled meanwhile.
             if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < before.instances:
                 wanted = f"an instance of {name}, 0 to {before.instances - 1}"
                 raise QueryError(where="move", wanted=wanted, found=repr(to), hint="rescale first")
-            return before.moved(ranges, to)
+            return before.moved(ranges, InstanceId(to))
 
         self._change(names, "move was asked for", moved, protocol)
 
-    def named(self, where: str, operator: str | None) -> list[str]:
+    def named(self, where: str, operator: str | None) -> list[OperatorId]:
         """The operator of this name, or all if it is None. ``where`` names the call in the error for an unknown one."""
         if operator is not None and (not isinstance(operator, str) or operator not in self.routing):
             raise QueryError(where=where, wanted=f"an operator of the query: {', '.join(self.routing)}", found=repr(operator))
-        return list(self.routing) if operator is None else [operator]
+        return list(self.routing) if operator is None else [OperatorId(operator)]
 
     def rehome(self) -> None:
         """Choose homes again after executors have come or gone, so that all of them are used."""
@@ -230,7 +229,7 @@ class LiveRouting:
                     n, why = routing.instances, "executors came or went"
                     self._report(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
 
-    def perform(self, operator: str, why: str, change: Callable[[Routing], Routing]) -> bool:
+    def perform(self, operator: OperatorId, why: str, change: Callable[[Routing], Routing]) -> bool:
         """Change an operator's routing as a policy decided; True if it changed.
 
         ``change`` is called again if somebody else has changed the routing meanwhile.
@@ -238,8 +237,8 @@ class LiveRouting:
         return bool(self._change([operator], why, lambda _, routing: change(routing), None, manual=False))
 
     def _change(
-        self, names: list[str], why: str, change: Callable[[str, Routing], Routing], protocol: str | None, manual: bool = True
-    ) -> list[str]:
+        self, names: list[OperatorId], why: str, change: Callable[[OperatorId, Routing], Routing], protocol: str | None, manual: bool = True
+    ) -> list[OperatorId]:
         """Change routings between two batches. Returns the operators whose routing changed."""
         asked = time.monotonic()
         wanted = protocol or self.handover
@@ -254,7 +253,7 @@ class LiveRouting:
         ways = {name: self._way(wanted, name, seen[name], planned[name], latest) for name in moving}
         early = {name: planned[name] for name in moving if ways[name].protocol is Protocol.STATE_RECREATION}
         homes, brought = self._ahead(early)
-        changed: list[str] = []
+        changed: list[OperatorId] = []
         with self.lock:
             waited_ms = (time.monotonic() - asked) * 1000 - brought.fetch_ms
             held = {name: planned[name] for name in moving if ways[name].protocol is Protocol.BUFFERING}
@@ -282,7 +281,7 @@ class LiveRouting:
             threading.Thread(target=self._bring, args=(later,), name="headrace-merge", daemon=True).start()
         return changed
 
-    def _bring(self, routing: dict[str, Routing]) -> None:
+    def _bring(self, routing: dict[OperatorId, Routing]) -> None:
         """After a merge: bring the old state to the new owners, which work already, and report it."""
         try:
             _, brought = self._ahead(routing)
@@ -295,11 +294,11 @@ class LiveRouting:
             counts, why = (each.instances, each.instances, 0), "the old state has arrived"
             self._report(Change(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, **asdict(brought)))
 
-    def _way(self, wanted: str, name: str, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
+    def _way(self, wanted: str, name: OperatorId, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
         """Choose the protocol by which an operator's state goes to its new owners."""
         size = 0
         if latest is not None and self.placement is not None and self.placement.working is not None:
-            size = sum(bytes_ for _, bytes_ in {(r.file, r.bytes) for r in _runs(latest, name)}) * after.moved_from(before) // SLOTS
+            size = sum(bytes_ for _, bytes_ in {(r.file, r.bytes) for r in latest.runs_of(name)}) * after.moved_from(before) // SLOTS
         facts = self.facts.get(name, Facts())
         spread = bool(before.spread or after.spread)
         if spread and wanted == AUTO:
@@ -309,15 +308,15 @@ class LiveRouting:
             return Choice(Protocol.STATE_RECREATION, "rows of spread slots lie with all instances, so their windows have no old owner")
         return choice
 
-    def _recreating(self, name: str, before: Routing, after: Routing) -> Routing:
+    def _recreating(self, name: OperatorId, before: Routing, after: Routing) -> Routing:
         """The routing with window recreations; ``after`` itself if no window is open, as there is nothing to recreate."""
         window, latest = self.facts[name].window, self.checkpoint.latest()
-        newest = [ref.sub_max for ref in _runs(latest, name) if ref.sub_max is not None] if latest else []
+        newest = [ref.sub_max for ref in latest.runs_of(name) if ref.sub_max is not None] if latest else []
         if latest is None or window is None or not newest or before.spread or after.spread:
             return after
         return after.recreating(before, max(*newest, latest.watermark_ms * 1000), window)
 
-    def end_recreations(self, watermarks_us: Mapping[str, int]) -> None:
+    def end_recreations(self, watermarks_us: Mapping[OperatorId, int]) -> None:
         """End the recreations whose last old window has closed. Called before a batch, under the lock."""
         for name, routing in self.routing.items():
             over = [each for each in routing.recreations if each.end_us <= watermarks_us[name]]
@@ -328,7 +327,7 @@ class LiveRouting:
                 self._report(Change(name, after.epoch, *counts, str(Protocol.WINDOW_RECREATION), why, 0.0))
                 self.checkpoint.note_routing(self.routing)
 
-    def _ahead(self, routing: dict[str, Routing]) -> tuple[dict[str, Homes], Brought]:
+    def _ahead(self, routing: dict[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Brought]:
         """Bring state to its new homes while batches go on. Returns the new homes, and how much was brought."""
         if self.placement is None or not routing:
             return {}, Brought()
@@ -339,7 +338,7 @@ class LiveRouting:
             self.bytes_per_s = fetched.bytes / took_s
         return homes, Brought(fetched.bytes, fetched.lent, took_s * 1000)
 
-    def _move_in(self, name: str, homes: Homes) -> int:
+    def _move_in(self, name: OperatorId, homes: Homes) -> int:
         """Set the homes of an operator's instances. Returns how many instances have a new home."""
         assert self.placement is not None
         before = self.placement.homes.get(name, ())
@@ -347,17 +346,13 @@ class LiveRouting:
         return sum(at >= len(before) or before[at] != home for at, home in enumerate(homes))
 
 
-def _heaviest(seen: Mapping[int, float], reports: list[InstanceReport]) -> dict[int, float]:
+def _heaviest(seen: Mapping[KeyHash, float], reports: list[InstanceReport]) -> dict[KeyHash, float]:
     """The heaviest keys, with the rows of another batch added."""
     found = {h: MEMORY * rows for h, rows in seen.items()}
     for report in reports:
         for h, rows in report.rows_per_hash:
             found[h] = found.get(h, 0.0) + rows
     return dict(sorted(found.items(), key=lambda item: -item[1])[:KEYS_MAX])
-
-
-def _runs(manifest: Manifest, op: str) -> list[RunRef]:
-    return [ref for store, state in manifest.operators.items() if store.split(".")[0] == op for ref in state.runs]
 
 
 def _ranges(slots: Slots, where: str = "") -> list[SlotRange]:

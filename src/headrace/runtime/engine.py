@@ -21,6 +21,7 @@ from headrace.compile.dataflow import Dataflow, inputs_of
 from headrace.compile.prepared import Preparations
 from headrace.config import Config
 from headrace.control.elastic import Elastic
+from headrace.ids import OperatorId
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
@@ -82,7 +83,7 @@ def assemble(
     sinks: tuple[Sink, ...],
     checkpoint: Checkpoint,
     config: Config,
-    routing: dict[str, Routing],
+    routing: dict[OperatorId, Routing],
     elastic: Elastic | None,
     trigger_s: float,
 ) -> Engine:
@@ -143,7 +144,7 @@ def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: 
     mark = hashlib.sha256(str(checkpoint.location).encode()).hexdigest()[:12]
     working = None if config.workingDirectory == "none" else f"{config.workingDirectory}/{mark}"
 
-    def shares(op: str, routing: Routing) -> list[tuple[Share, ...]]:
+    def shares(op: OperatorId, routing: Routing) -> list[tuple[Share, ...]]:
         return shares_of(checkpoint.latest(), flow.by_id[op], routing)
 
     return Placement(executors, session, checkpoint.runs, shares, config.fetchFrom == "executors", working, config.logLevel)

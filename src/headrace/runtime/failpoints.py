@@ -26,6 +26,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from headrace.ids import Version
+
 VARIABLE = "HEADRACE_FAILPOINT"
 ONCE = "HEADRACE_FAILPOINT_ONCE"
 
@@ -51,7 +53,7 @@ class Crash(Exception):
 
 
 @contextlib.contextmanager
-def break_off(name: str, version: int) -> Iterator[None]:
+def break_off(name: str, version: Version) -> Iterator[None]:
     """Inside the block, a batch of this process is aborted when it reaches this point."""
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = ",".join(filter(None, (before, f"{name}@{version}{_RAISE}")))
@@ -75,7 +77,7 @@ def receive_points(points: str) -> None:
     _sent = points
 
 
-def fail_point(name: str, version: int) -> None:
+def fail_point(name: str, version: Version) -> None:
     """A point at which a test can kill the process, abort the batch, or let the process wait."""
     wanted = os.environ.get(VARIABLE) or _sent
     if not wanted:

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from headrace.errors import BatchFailedError, HeadraceError, QueryError, SessionError
+from headrace.ids import Version
 from headrace.spark.gateway import SPARK_ERRORS, SPARK_PATHS, description, first_line, java_exception, messages
 from headrace.spark.streaming import STOP_TEXT
 from headrace.state.disk import storage_error_in
@@ -50,7 +51,7 @@ def mark_place(failure: Exception, place: str) -> Exception:
     return failure
 
 
-def of_batch(failure: Exception, version: int, location: Path) -> HeadraceError:
+def of_batch(failure: Exception, version: Version, location: Path) -> HeadraceError:
     """The error that the user sees when a batch has failed."""
     if isinstance(failure, HeadraceError):
         return failure

@@ -19,6 +19,7 @@ import uuid
 from pathlib import Path
 
 from headrace.errors import CheckpointError, FencedError, require
+from headrace.ids import NO_TOKEN, NO_VERSION, FencingToken, Version, WriterId
 from headrace.logs import logger
 from headrace.runtime.failpoints import is_set
 from headrace.state.disk import disk_errors, sync_file
@@ -27,7 +28,7 @@ NO_LOCKS = "no-locks"
 """A fail point: the disk has no locks, like some network disks."""
 
 _log = logger(__name__)
-_EPOCH = re.compile(r"-e(\d+)x[0-9a-f]{8}(?=[-.])")
+_WRITER = re.compile(r"-e(\d+)x[0-9a-f]{8}(?=[-.])")
 
 
 class Fence:
@@ -36,9 +37,9 @@ class Fence:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.tokens = directory / "tokens"
-        self.token: int | None = None
-        self.epoch = ""
-        """Of the run of the query that has the token: no other run has the same. Files and manifests carry it."""
+        self.token: FencingToken | None = None
+        self.writer = WriterId("")
+        """Names this start of the query in files and manifests; set when the token is taken. No other start has the same."""
         self._handle: int | None = None
         self._asked = False
         """True if the lock was tried since the last release."""
@@ -57,7 +58,7 @@ class Fence:
         except BaseException:
             self.release()
             raise
-        self.epoch = f"{self.token}x{uuid.uuid4().hex[:8]}"
+        self.writer = WriterId(f"{self.token}x{uuid.uuid4().hex[:8]}")
 
     def release(self) -> None:
         """Free the checkpoint for another query. Any thread may call this, any number of times."""
@@ -75,10 +76,10 @@ class Fence:
 
     def lost(self, doing: str) -> FencedError | None:
         """The error to raise if another query is the writer now; None if this query still is."""
-        newest = max(self._numbers(), default=0)
+        newest = max(self._numbers(), default=NO_TOKEN)
         if newest == self.token:
             return None
-        if newest < (self.token or 0):
+        if newest < (self.token or NO_TOKEN):
             found = f"that its own token {self.token} is gone"
             hint = "somebody has removed files of the checkpoint; start the query again, and it takes a new token"
         else:
@@ -119,12 +120,12 @@ class Fence:
                 raise
         return handle
 
-    def _take(self) -> int:
+    def _take(self) -> FencingToken:
         """Create the next token. If several queries try, each gets its own number, and the highest wins."""
         with disk_errors(self.tokens, "to take a fencing token"):
             self.tokens.mkdir(exist_ok=True)
             while True:
-                mine = max(self._numbers(), default=0) + 1
+                mine = FencingToken(max(self._numbers(), default=NO_TOKEN) + 1)
                 try:
                     handle = os.open(self._path(mine), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
                 except FileExistsError:
@@ -147,41 +148,41 @@ class Fence:
                     self._path(number).unlink(missing_ok=True)
         return mine
 
-    def _numbers(self) -> list[int]:
+    def _numbers(self) -> list[FencingToken]:
         try:
             with disk_errors(self.tokens, "to look for the newest fencing token"):
-                return [int(name) for name in os.listdir(self.tokens) if name.isdigit()]
+                return [FencingToken(int(name)) for name in os.listdir(self.tokens) if name.isdigit()]
         except FileNotFoundError:
             return []
 
-    def _path(self, number: int) -> Path:
+    def _path(self, number: FencingToken) -> Path:
         return self.tokens / f"{number:012d}"
 
-    def _owner(self, number: int) -> str:
+    def _owner(self, number: FencingToken) -> str:
         try:
             return self._path(number).read_text(errors="replace")[:200]
         except OSError:
             return "unknown"
 
 
-def token_of(file: str) -> int:
+def token_of(file: str) -> FencingToken:
     """The fencing token of the writer of a file, from the file's name; 0 if the name has none.
 
     >>> token_of("v000000000003-op-i0-e12x1a2b3c4d-a7-run.arrow"), token_of("initial-op-e3x1a2b3c4d-0-5.arrow"), token_of("x.arrow")
     (12, 3, 0)
     """
-    found = _EPOCH.findall(file)
-    return int(found[-1]) if found else 0
+    found = _WRITER.findall(file)
+    return FencingToken(int(found[-1])) if found else NO_TOKEN
 
 
-def version_of(file: str) -> int:
+def version_of(file: str) -> Version:
     """The version that a file was written for, from its name; -1 if the name has none, like the files of an initial state.
 
     >>> version_of("v000000000003-op-i0-e12x1a2b3c4d-a7-run.arrow"), version_of("initial-op-e3x1a2b3c4d-0-5.arrow")
     (3, -1)
     """
     head = file.partition("-")[0]
-    return int(head[1:]) if head[:1] == "v" and head[1:].isdigit() else -1
+    return Version(int(head[1:])) if head[:1] == "v" and head[1:].isdigit() else NO_VERSION
 
 
 def _myself() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.ids import InstanceId
 from headrace.runtime.reports import InstanceReport
 from headrace.runtime.task import InstanceTask, TaskSpec
 
@@ -35,4 +36,4 @@ def closes_here(spec: TaskSpec) -> bool:
 def close_here(spec: TaskSpec) -> list[InstanceReport]:
     """Do a flush in the driver, one instance after the other. Returns their reports."""
     task = InstanceTask(spec)
-    return [task.run_here(at, ATTEMPT) for at in range(len(spec.routing.parts))]
+    return [task.run_here(InstanceId(at), ATTEMPT) for at in range(len(spec.routing.parts))]

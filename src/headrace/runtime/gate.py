@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from headrace.errors import HeadraceError
+from headrace.ids import Version
 from headrace.logs import log_fields
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failures import Stopping, of_batch
@@ -29,7 +30,7 @@ HOLD_S = 0.01
 class BatchGate:
     """The function that the query gives to Spark's ``foreachBatch``."""
 
-    run: Callable[[DataFrame, int], None]
+    run: Callable[[DataFrame, Version], None]
     """Runs one batch."""
     checkpoint: Checkpoint
     spark: SparkQuery
@@ -41,12 +42,14 @@ class BatchGate:
     """The thread of the current batch; None if no batch runs."""
     connection: Any = None
     """The connection through which Spark's query thread calls. Nothing else closes it."""
-    finished: int | None = None
+    finished: Version | None = None
     """The last batch that ended well since this start of the query."""
     error: HeadraceError | None = None
     """The error that ended the query; None if it has not failed."""
 
-    def __call__(self, batch: DataFrame, version: int) -> None:
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        # A version has the number of Spark's batch.
+        version = Version(batch_id)
         with self.lock:
             begins = not self.stopping.is_set()
             if begins:
@@ -65,7 +68,7 @@ class BatchGate:
         with self.lock:
             pass
 
-    def _run_or_fail(self, batch: DataFrame, version: int) -> None:
+    def _run_or_fail(self, batch: DataFrame, version: Version) -> None:
         try:
             self.run(batch, version)
         except Exception as failure:

@@ -23,6 +23,7 @@ from headrace.compile.lineage import Lineage, digest, lineages, says_all
 from headrace.compile.plan_text import lines, sources_in
 from headrace.compile.sharing import anchor
 from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError
+from headrace.ids import OperatorId, StoreId
 from headrace.runtime.checkpoint import Checkpoint, describe_layout
 from headrace.spark.plans import analyzed
 
@@ -49,7 +50,7 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognise
     since = versions[-1] + 1 if versions else 0
     if stored is None or (not versions and checkpoint.spark_log.has_nothing()):
         return Recognised(flow, _about(flow, known, by_name, {}, since, []))
-    before: dict[str, dict[str, Any]] = stored["identities"] if versions else {}
+    before: dict[OperatorId, dict[str, Any]] = stored["identities"] if versions else {}
     ids = _Matching(str(checkpoint.location), flow, (known, by_name), before).ids()
     new, gone = [op for op in flow.ops if op.id not in ids], [name for name in before if name not in ids.values()]
     if before and (new or gone):
@@ -65,11 +66,11 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognise
 
 def _about(
     flow: Dataflow,
-    known: dict[str, Lineage],
-    by_name: dict[str, Lineage],
-    before: dict[str, dict[str, Any]],
+    known: dict[OperatorId, Lineage],
+    by_name: dict[OperatorId, Lineage],
+    before: dict[OperatorId, dict[str, Any]],
     since: int,
-    retired: list[str],
+    retired: list[OperatorId],
 ) -> dict[str, Any]:
     identities = {}
     for op in flow.ops:
@@ -86,7 +87,7 @@ def _about(
     return {"identities": identities, "sources": _sources(flow), "retired": retired}
 
 
-def _refuse_doubtful_twins(flow: Dataflow, known: dict[str, Lineage]) -> None:
+def _refuse_doubtful_twins(flow: Dataflow, known: dict[OperatorId, Lineage]) -> None:
     """Raise an error if operators without names have equal fingerprints, but may have different states."""
     first: dict[str, Op] = {}
     for op in flow.ops:
@@ -107,16 +108,17 @@ class _Matching:
 
     where: str
     flow: Dataflow
-    known: tuple[dict[str, Lineage], dict[str, Lineage]]
+    known: tuple[dict[OperatorId, Lineage], dict[OperatorId, Lineage]]
     """Two fingerprints per operator: one of all its inputs, and one in which the names of operators stand for their inputs."""
-    before: dict[str, dict[str, Any]]
+    before: dict[OperatorId, dict[str, Any]]
 
-    def ids(self) -> dict[str, str]:
+    def ids(self) -> dict[OperatorId, OperatorId]:
         """By operator of the query: its id in the checkpoint, if it was found."""
-        found: dict[str, str] = {}
+        found: dict[OperatorId, OperatorId] = {}
         # A name that the user gave comes before an equal id, because ids are for operators without a name.
         by_name = {each["name"]: name for name, each in self.before.items() if each["name"] is not None}
-        for named in (by_name, {name: name for name in self.before}):
+        by_id = {str(name): name for name in self.before}
+        for named in (by_name, by_id):
             for op in (op for op in self.flow.ops if op.id not in found and op.name in named):
                 mine = named[str(op.name)]
                 if mine not in found.values():
@@ -132,7 +134,7 @@ class _Matching:
                     found[op.id] = equal[0]
         return found
 
-    def _check_kind(self, op: Op, stored: str) -> None:
+    def _check_kind(self, op: Op, stored: OperatorId) -> None:
         kind = self.before[stored]["kind"]
         if kind != op.plan.operator_id:
             raise CheckpointMismatchError(
@@ -142,7 +144,7 @@ class _Matching:
                 hint="give the operator another name, or " + _NEW_LOCATION,
             )
 
-    def _twins_of_different_age(self, op: Op, equal: list[str]) -> CheckpointMismatchError:
+    def _twins_of_different_age(self, op: Op, equal: list[OperatorId]) -> CheckpointMismatchError:
         ages = ", ".join(f"{name} since version {self.before[name]['since']}" for name in equal)
         return CheckpointMismatchError(
             where=f"{self.where}, {op.where}",
@@ -155,10 +157,10 @@ class _Matching:
 def _accept_or_refuse(
     checkpoint: Checkpoint,
     flow: Dataflow,
-    known: dict[str, Lineage],
+    known: dict[OperatorId, Lineage],
     stored: dict[str, Any],
     new: list[Op],
-    gone: list[str],
+    gone: list[OperatorId],
     changes: str,
 ) -> None:
     location = str(checkpoint.location)
@@ -181,20 +183,20 @@ def _accept_or_refuse(
 
 
 def _changed(
-    location: str, flow: Dataflow, op: Op, now: Lineage, name: str, stored: dict[str, Any]
+    location: str, flow: Dataflow, op: Op, now: Lineage, name: OperatorId, stored: dict[str, Any]
 ) -> CheckpointMismatchError | StateSchemaError:
     """The error for an operator that differs from the stored one in its place."""
     then = stored["identities"][name]
     parts = {part: (then["computes"].get(part), now.computes.get(part)) for part in {**then["computes"], **now.computes}}
     layouts = {
         f"layout of {store}": (stored["operators"].get(store, {}).get("layout"), describe_layout(each.layout))
-        for store, each in ((f"{name}.{key}" if key else name, each) for key, each in op.plan.operator.stores.items())
+        for store, each in ((str(StoreId(name, key)), each) for key, each in op.plan.operator.stores.items())
     }
     differing = {part: pair for part, pair in {**parts, **layouts}.items() if pair[0] != pair[1]}
     if not differing or then["reads"] != [list(each) for each in now.reads]:
         old, new = (_only(a, b) for a, b in ((then["reads"], now.reads), (now.reads, then["reads"])))
         differing = {"input": (old, new), **differing}
-    about: dict[str, Any] = next(iter(each for store, each in stored["operators"].items() if store.split(".")[0] == name), {})
+    about: dict[str, Any] = next(iter(each for store, each in stored["operators"].items() if StoreId.parse(store).operator == name), {})
     same_state = all(about.get(part) == op.plan.description.get(part) for part in ("keys", "window", "calls"))
     same_state = same_state and not any(part.startswith("layout") for part in differing)
     same_sources = sorted(each["reads"] for each in stored["sources"]) == sorted(each["reads"] for each in _sources(flow))
@@ -216,7 +218,7 @@ def _only(one: Any, other: Any) -> str:
     return "; ".join(own) or "the same lines in another order"
 
 
-def _more_or_less(location: str, new: list[Op], gone: list[str]) -> CheckpointMismatchError:
+def _more_or_less(location: str, new: list[Op], gone: list[OperatorId]) -> CheckpointMismatchError:
     parts = []
     if new:
         parts.append("new: " + ", ".join(f"{op.id} ({op.where})" for op in new))

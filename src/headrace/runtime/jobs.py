@@ -22,6 +22,7 @@ from headrace.compile.homes import INSTANCE, at_home
 from headrace.compile.prepared import Frames, Preparations
 from headrace.compile.routing import route, route_by_column
 from headrace.errors import require
+from headrace.ids import OperatorId
 from headrace.runtime.combining import Combining
 from headrace.runtime.failures import mark_place
 from headrace.runtime.flush_here import close_here, closes_here
@@ -37,7 +38,7 @@ from headrace.spark.plans import empty_frame
 
 JOBS_AT_ONCE = 4
 
-Reports = dict[str, list[InstanceReport]]
+Reports = dict[OperatorId, list[InstanceReport]]
 """The reports of all tasks, by operator."""
 
 
@@ -61,7 +62,7 @@ class JobRunner:
     def run(
         self,
         jobs: Sequence[Job],
-        specs: Mapping[str, TaskSpec],
+        specs: Mapping[OperatorId, TaskSpec],
         session: SparkSession,
         batch: DataFrame | None,
         phases: dict[str, float],
@@ -83,7 +84,7 @@ class _StepRun:
 
     shared: JobRunner
     jobs: Sequence[Job]
-    specs: Mapping[str, TaskSpec]
+    specs: Mapping[OperatorId, TaskSpec]
     session: SparkSession
     batch: DataFrame | None
     phases: dict[str, float]
@@ -174,11 +175,11 @@ class _StepRun:
             return self.batch
         if name not in self.specs:
             return None
-        op = self.flow.by_id[name]
-        if name in self.reports:
-            staged = tuple(s for report in self.reports[name] for s in report.staged)
+        op = self.flow.by_id[OperatorId(name)]
+        if op.id in self.reports:
+            staged = tuple(s for report in self.reports[op.id] for s in report.staged)
             return staged_frame(self.session, self.shared.directory, staged, op.plan.kernel_schema)
-        return self._work(op, self._input(op), op.plan.kernel_schema) if name in self.inside else None
+        return self._work(op, self._input(op), op.plan.kernel_schema) if op.id in self.inside else None
 
     def _work(self, op: Op, rows: DataFrame | None, schema: StructType | str) -> DataFrame:
         """The output of the operator's tasks for these rows: results, or reports."""

@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.ids import Version
 from headrace.logs import logger
 from headrace.state.disk import disk_errors
 
@@ -21,7 +22,7 @@ _log = logger(__name__)
 class Lease:
     """Which process needs which version, and since when."""
 
-    version: int
+    version: Version
     pid: int
     host: str
     since: float
@@ -31,7 +32,7 @@ class Lease:
         body = json.loads(path.read_bytes())
         if int(body["pid"]) <= 0:
             raise ValueError(f"process {body['pid']}")
-        return cls(int(body["version"]), int(body["pid"]), str(body["host"]), float(body["since"]))
+        return cls(Version(int(body["version"])), int(body["pid"]), str(body["host"]), float(body["since"]))
 
     @property
     def is_dead(self) -> bool:
@@ -49,7 +50,7 @@ class Lease:
         return False
 
 
-def take_lease(folder: Path, version: int) -> Path:
+def take_lease(folder: Path, version: Version) -> Path:
     """Pin a version: garbage collection leaves it alone until the lease is released, its process ends or an hour has passed."""
     path = folder / f"{uuid.uuid4().hex}.json"
     body = {"version": version, "pid": os.getpid(), "host": os.uname().nodename, "since": time.time()}
@@ -71,7 +72,7 @@ def is_lease(path: Path) -> bool:
     return True
 
 
-def leased_versions(folder: Path) -> set[int]:
+def leased_versions(folder: Path) -> set[Version]:
     """The versions that readers need. Removes the leases of readers that have ended."""
     versions = set()
     for path in folder.glob("*.json"):

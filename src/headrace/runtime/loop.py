@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import Dataflow
 from headrace.config import Config
+from headrace.ids import Version
 from headrace.logs import logger
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
@@ -49,7 +50,7 @@ class BatchLoop:
     progress: ProgressLog
     last_begin_s: float = field(default_factory=time.time)
 
-    def run(self, batch: DataFrame, version: int) -> None:
+    def run(self, batch: DataFrame, version: Version) -> None:
         """Run one batch: make its version unless it exists, deliver it, collect garbage, and report."""
         begin_s = time.time()
         fail_point("batch-begin", version)
@@ -81,7 +82,7 @@ class BatchLoop:
         self._report(manifest, reports, replayed, phases, begin_s)
         self.last_begin_s = begin_s
 
-    def _already_made(self, version: int) -> Manifest | None:
+    def _already_made(self, version: Version) -> Manifest | None:
         """The manifest of this version if it was committed before, because Spark replays the batch; else None.
 
         Checks that the replayed batch has the same offsets as the one that made the version, at its end and at its beginning. Otherwise
@@ -90,18 +91,18 @@ class BatchLoop:
         manifest = self.checkpoint.manifests.read_if_exists(version)
         if manifest is not None:
             self.checkpoint.spark_log.check(manifest)
-            if version and (earlier := self.checkpoint.manifests.read_if_exists(version - 1)) is not None:
+            if version and (earlier := self.checkpoint.manifests.read_if_exists(Version(version - 1))) is not None:
                 self.checkpoint.spark_log.check(earlier)
         return manifest
 
     def _collect_garbage(self, manifest: Manifest, reports: Reports) -> None:
-        version, epoch = manifest.version, self.checkpoint.fence.epoch
+        version, writer = manifest.version, self.checkpoint.fence.writer
         self.checkpoint.remember(manifest)
         # A version may have written runs that its manifest does not name, because all their windows are closed.
         runs = [ref.file for each in reports.values() for report in each for ref in report.refs]
-        remove_unnamed(self.checkpoint, version, epoch, [("runs", file) for file in runs])
+        remove_unnamed(self.checkpoint, version, writer, [("runs", file) for file in runs])
         if version % EVERY == EVERY - 1:
-            sweep_committed(self.checkpoint, version, epoch)
+            sweep_committed(self.checkpoint, version, writer)
         self.checkpoint.collect_garbage(self.config.versionsToKeep)
         fail_point("collect-garbage", version)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import InvariantError
+from headrace.ids import OperatorId
 from headrace.logs import logger
 from headrace.state.disk import disk_errors
 from headrace.state.routing import Routing
@@ -25,7 +26,7 @@ class NotedRouting:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self) -> dict[str, Routing]:
+    def read(self) -> dict[OperatorId, Routing]:
         """The changed routings by operator. If the file cannot be read: none, and a warning in the log."""
         try:
             return self._read()
@@ -41,20 +42,20 @@ class NotedRouting:
             return str(broken)
         return ""
 
-    def write(self, routing: dict[str, Routing]) -> None:
+    def write(self, routing: dict[OperatorId, Routing]) -> None:
         body = {name: each.to_json() for name, each in routing.items()}
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         with disk_errors(self.path, "to note a change of the routing"):
             temporary.write_text(json.dumps({"crc": body_crc(body), "routing": body}))
             temporary.replace(self.path)
 
-    def _read(self) -> dict[str, Routing]:
+    def _read(self) -> dict[OperatorId, Routing]:
         try:
             outer = json.loads(self.path.read_bytes())
             body = outer["routing"]
             if outer["crc"] != body_crc(body):
                 raise ValueError("another checksum than it carries")
-            return {name: Routing.from_json(each) for name, each in body.items()}
+            return {OperatorId(name): Routing.from_json(each) for name, each in body.items()}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, InvariantError) as broken:

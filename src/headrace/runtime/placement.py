@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.compile.dataflow import Op
 from headrace.compile.homes import anchor
 from headrace.control.homes import assigned
+from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
-from headrace.operators.kernel import store_id
 from headrace.runtime.lending import Fetched, Files, Loan, Share, have_ready, loans
 from headrace.spark.executors import Executor, Executors
 from headrace.state.manifest import Manifest
@@ -30,7 +30,7 @@ _log = logger(__name__)
 Homes = tuple[Executor, ...]
 """The executor of each instance of an operator."""
 
-Shares = Callable[[str, Routing], list[tuple[Share, ...]]]
+Shares = Callable[[OperatorId, Routing], list[tuple[Share, ...]]]
 """Gives the newest state of an operator, by instance of the routing and by store."""
 
 
@@ -48,11 +48,11 @@ class Placement:
     """The folder of working copies, see ``working_folder``. None: instances read the runs of the checkpoint itself."""
     log_level: str = ""
     """The log level of tasks on executors; see ``Config.logLevel``."""
-    homes: dict[str, Homes] = field(default_factory=dict)
+    homes: dict[OperatorId, Homes] = field(default_factory=dict)
     """By operator. They change only under the batch lock."""
-    anchors: dict[str, tuple[Homes, DataFrame]] = field(default_factory=dict)
+    anchors: dict[OperatorId, tuple[Homes, DataFrame]] = field(default_factory=dict)
 
-    def settle(self, routing: Mapping[str, Routing]) -> None:
+    def settle(self, routing: Mapping[OperatorId, Routing]) -> None:
         """Give every instance a home on a living executor. Called before a batch."""
         live = self.executors.live()
         for op, each in routing.items():
@@ -60,7 +60,7 @@ class Placement:
             if len(homes) != len(each.parts) or not set(homes) <= set(live):
                 self.homes[op] = self.planned(op, each, live)
 
-    def planned(self, op: str, routing: Routing, live: tuple[Executor, ...]) -> Homes:
+    def planned(self, op: OperatorId, routing: Routing, live: tuple[Executor, ...]) -> Homes:
         """The best homes for an operator's instances; empty while there are no executors."""
         if not live:
             return ()
@@ -73,7 +73,7 @@ class Placement:
             homes += [old, homes[recreation.new]]
         return tuple(homes)
 
-    def ahead(self, routing: Mapping[str, Routing], before: Mapping[str, Routing]) -> tuple[dict[str, Homes], Fetched]:
+    def ahead(self, routing: Mapping[OperatorId, Routing], before: Mapping[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Fetched]:
         """Bring state to the homes of a future routing. Returns those homes, and how much was brought."""
         live = self.executors.live()
         homes = {op: self.planned(op, each, live) for op, each in routing.items()}
@@ -89,7 +89,7 @@ class Placement:
             wanted += mine
         return homes, self.fetch(wanted, lent)
 
-    def anchor(self, session: SparkSession, op: str) -> DataFrame | None:
+    def anchor(self, session: SparkSession, op: OperatorId) -> DataFrame | None:
         """A DataFrame whose partitions are at the operator's homes, so that Spark runs its tasks there; None if it has no homes."""
         homes = self.homes.get(op, ())
         if not homes:
@@ -116,5 +116,5 @@ def shares_of(manifest: Manifest | None, op: Op, routing: Routing) -> list[tuple
     """By instance: the shares of a version's state that it needs with this routing."""
     if manifest is None:
         return [()] * len(routing.parts)
-    stores = [(store.layout, manifest.operators[store_id(op.id, name)].runs) for name, store in op.plan.operator.stores.items()]
+    stores = [(store.layout, manifest.stores[StoreId(op.id, name)].runs) for name, store in op.plan.operator.stores.items()]
     return [tuple(Share(layout, tuple(clip(part.own(refs), part.slots))) for layout, refs in stores) for part in routing.parts]

@@ -37,25 +37,25 @@ class Waiting:
 class BatchProgress:
     """Everything that the progress says about one batch."""
 
-    version: int
+    version: Version
     times_s: tuple[float, float, float]
     """When the batch began, when it ended, and when the batch before it began."""
     replayed: bool
-    routing: dict[str, Routing]
+    routing: dict[OperatorId, Routing]
     phases_ms: dict[str, float]
-    reports: dict[str, list[InstanceReport]]
+    reports: dict[OperatorId, list[InstanceReport]]
     """By operator: the reports of its tasks."""
     manifest: Manifest
-    readers: tuple[str, ...]
+    readers: tuple[OperatorId, ...]
     """Operators that read sources."""
     changes: tuple[Change, ...]
     """Changes of the routing since the batch before."""
     backlog: Waiting = Waiting()
-    homes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    homes: dict[OperatorId, tuple[str, ...]] = field(default_factory=dict)
     """By operator: the executor of each instance. Empty if instances have no homes."""
     decisions: tuple[Entry, ...] = ()
     """Decisions of the query's policy since the batch before."""
-    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    inputs: Mapping[OperatorId, tuple[str, ...]] = field(default_factory=dict)
     """Per operator: the operators that it reads, and one name for all sources that it reads."""
     trigger_s: float = 0.0
     """The trigger interval; 0 if batches follow one another."""
@@ -69,25 +69,24 @@ class BatchProgress:
         """What policies need of the batch. Times are rounded as in the progress, so that a replay sees the same."""
         begin_s, end_s, _ = self.times_s
         return BatchReport(
-            version=Version(self.version),
+            version=self.version,
             replayed=self.replayed,
             begin_s=round(begin_s, 3),
             end_s=round(end_s, 3),
             instances=tuple(r.work() for each in self.reports.values() for r in each),
-            routing={OperatorId(name): routing for name, routing in self.routing.items()},
-            inputs={OperatorId(name): tuple(map(OperatorId, each)) for name, each in self.inputs.items()},
+            routing=dict(self.routing),
+            inputs={name: tuple(map(OperatorId, each)) for name, each in self.inputs.items()},
             rows_left=self.backlog.rows_left or 0,
             trigger_s=self.trigger_s,
         )
 
     def operators(self) -> list[dict[str, Any]]:
         """The operators' state, in the form of Spark's ``stateOperators``."""
-        names = dict.fromkeys(store.split(".")[0] for store in self.manifest.operators)
+        names = dict.fromkeys(store.operator for store in self.manifest.stores)
         return [self._operator(name) for name in names]
 
-    def _operator(self, name: str) -> dict[str, Any]:
-        stores = [state for store, state in self.manifest.operators.items() if store.split(".")[0] == name]
-        runs = [ref for state in stores for ref in state.runs]
+    def _operator(self, name: OperatorId) -> dict[str, Any]:
+        runs = self.manifest.runs_of(name)
         reports = self.reports.get(name, [])
         return {
             "operatorName": name,

@@ -9,7 +9,7 @@ from typing import Any
 from headrace import errors
 from headrace.control.batch_report import InstanceWork
 from headrace.errors import CorruptStateError, HeadraceError
-from headrace.ids import OperatorId
+from headrace.ids import InstanceId, KeyHash, OperatorId, Slot
 from headrace.state.manifest import StagedFile
 from headrace.state.run import RunRef
 
@@ -18,8 +18,8 @@ from headrace.state.run import RunRef
 class InstanceReport:
     """What one instance task did in a batch."""
 
-    instance: int
-    operator: str
+    instance: InstanceId
+    operator: OperatorId
     runs: dict[str, tuple[RunRef, ...]]
     """The instance's state after the batch, by store."""
     staged: tuple[StagedFile, ...] = ()
@@ -29,9 +29,9 @@ class InstanceReport:
     rows_out: int = 0
     keys: int = 0
     keys_new: int | None = None
-    rows_per_slot: tuple[tuple[int, int], ...] = ()
+    rows_per_slot: tuple[tuple[Slot, int], ...] = ()
     """(slot, rows) for each slot that had rows."""
-    rows_per_hash: tuple[tuple[int, int], ...] = ()
+    rows_per_hash: tuple[tuple[KeyHash, int], ...] = ()
     """(hash, rows) for the heaviest keys of slots that had a large part of the rows."""
     cpu_s: float = 0.0
     wall_s: float = 0.0

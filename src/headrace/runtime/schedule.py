@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from headrace.ids import OperatorId
+
 
 @dataclass(frozen=True)
 class Next:
     """Results go on to another operator inside the same Spark job."""
 
-    operator: str
+    operator: OperatorId
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,11 @@ Destination = Next | Staged | ToSink
 class OperatorShape:
     """What the schedule must know about an operator."""
 
-    id: str
-    upstream: tuple[str, ...] = ()
+    id: OperatorId
+    upstream: tuple[OperatorId, ...] = ()
     """Operators whose results it reads."""
     reads_source: bool = False
-    only_reader: str | None = None
+    only_reader: OperatorId | None = None
     """The only reader of its results, if that is an operator that reads nothing else."""
     emits_at_once: bool = False
     """True if a batch's rows give results in the same step, without waiting for the watermark."""
@@ -55,7 +57,7 @@ class OperatorShape:
 class Stage:
     """One operator's part of a job."""
 
-    operator: str
+    operator: OperatorId
     destination: Destination
 
 
@@ -64,7 +66,7 @@ class Job:
     """One Spark job: a chain of operators, the first one first."""
 
     stages: tuple[Stage, ...]
-    needs: frozenset[str]
+    needs: frozenset[OperatorId]
     """Operators whose results it reads from files. Their jobs must run first."""
 
     @property
@@ -73,7 +75,7 @@ class Job:
         return self.stages[-1]
 
 
-def plan_step(shapes: Sequence[OperatorShape], due: Collection[str] | None = None) -> tuple[Job, ...]:
+def plan_step(shapes: Sequence[OperatorShape], due: Collection[OperatorId] | None = None) -> tuple[Job, ...]:
     """The jobs of a step, in an order in which they can run. In `shapes`, each operator comes after those that it reads.
 
     >>> chain = [OperatorShape("dedup", reads_source=True, only_reader="count", emits_at_once=True), OperatorShape("count", ("dedup",))]
@@ -99,25 +101,25 @@ def plan_step(shapes: Sequence[OperatorShape], due: Collection[str] | None = Non
     return tuple(jobs)
 
 
-def _fed(shapes: Sequence[OperatorShape]) -> set[str]:
+def _fed(shapes: Sequence[OperatorShape]) -> set[OperatorId]:
     """Operators that get rows in the first step: from sources, or from operators that emit at once."""
-    fed: dict[str, OperatorShape] = {}
+    fed: dict[OperatorId, OperatorShape] = {}
     for shape in shapes:
         if shape.reads_source or any(up in fed and fed[up].emits_at_once for up in shape.upstream):
             fed[shape.id] = shape
     return set(fed)
 
 
-def _flushed(shapes: Sequence[OperatorShape], due: Collection[str]) -> set[str]:
+def _flushed(shapes: Sequence[OperatorShape], due: Collection[OperatorId]) -> set[OperatorId]:
     """Operators with something due, and all operators downstream of them."""
-    flushed: set[str] = set()
+    flushed: set[OperatorId] = set()
     for shape in shapes:
         if shape.id in due or any(up in flushed for up in shape.upstream):
             flushed.add(shape.id)
     return flushed
 
 
-def _destination(shape: OperatorShape, active: set[str], is_flush: bool) -> Destination:
+def _destination(shape: OperatorShape, active: set[OperatorId], is_flush: bool) -> Destination:
     # The flush of the first operator of a chain is mostly small. Its results are staged, so that the driver can do it without a job.
     goes_on = any(up in active for up in shape.upstream) if is_flush else shape.emits_at_once
     if goes_on and shape.only_reader in active:

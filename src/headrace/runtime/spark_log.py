@@ -20,6 +20,7 @@ import zlib
 from pathlib import Path
 
 from headrace.errors import CheckpointMismatchError, CorruptStateError
+from headrace.ids import Version
 from headrace.state.disk import disk_errors, sync_file
 from headrace.state.manifest import Manifest, SourceEntries
 
@@ -40,7 +41,7 @@ class SparkLog:
         self.location = location
         self._synced_start = False
 
-    def offsets(self, version: int) -> Offsets | None:
+    def offsets(self, version: Version) -> Offsets | None:
         """The offsets of the sources at the end of a batch (SEEP's tau); None if Spark has no entry. A source without data has None."""
         path = self.location / "offsets" / str(version)
         try:
@@ -64,7 +65,7 @@ class SparkLog:
             )
         return tuple(None if line == NO_OFFSET else line for line in lines[2:])
 
-    def needed_offsets(self, version: int) -> Offsets:
+    def needed_offsets(self, version: Version) -> Offsets:
         """The offsets of a batch. Raises an error if Spark has no entry."""
         found = self.offsets(version)
         if found is None:
@@ -130,7 +131,7 @@ class SparkLog:
         for entries in manifest.source_entries:
             self._check_entries(version, entries)
 
-    def _check_entries(self, version: int, entries: SourceEntries) -> None:
+    def _check_entries(self, version: Version, entries: SourceEntries) -> None:
         folder = self.location / "sources" / entries.source
         numbers = _numbers(folder)
         lost = [n for n in range(entries.first, entries.last + 1) if n not in numbers]
@@ -150,7 +151,7 @@ class SparkLog:
             hint=f"the source's log was replaced, so files would be read twice or never: {TOGETHER}",
         )
 
-    def sync(self, version: int, entries: tuple[SourceEntries, ...]) -> None:
+    def sync(self, version: Version, entries: tuple[SourceEntries, ...]) -> None:
         """Sync Spark's log entries of a version to disk. Called before the version is committed."""
         offsets, sources = self.location / "offsets", self.location / "sources"
         files = [offsets / str(version)]

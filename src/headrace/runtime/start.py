@@ -16,8 +16,9 @@ from headrace.config import Config
 from headrace.control.elastic import Elastic
 from headrace.errors import CheckpointError, QueryError
 from headrace.graph.nodes import Rows
+from headrace.ids import OperatorId, StoreId
 from headrace.logs import set_level
-from headrace.operators.kernel import OutputMode, store_id
+from headrace.operators.kernel import OutputMode
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.engine import Engine, assemble
 from headrace.runtime.identity import recognise
@@ -78,7 +79,7 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
     for output, port in zip(outputs, flow.outlets, strict=True):
         for branch in port:
             if branch.source in flow.by_id:
-                check_mode(flow.by_id[branch.source].plan, output.mode, output.where)
+                check_mode(flow.by_id[OperatorId(branch.source)].plan, output.mode, output.where)
             elif output.mode is OutputMode.COMPLETE:
                 raise QueryError(where=output.where, wanted="append or update, as no aggregate keeps results", found="output mode complete")
     return QueryPlan(tuple(outputs), options, run, config, flow)
@@ -149,8 +150,8 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
 
 
 def first_routing(
-    flow: Dataflow, config: Config, session: SparkSession, last: dict[str, Routing], elastic: Elastic | None = None
-) -> dict[str, Routing]:
+    flow: Dataflow, config: Config, session: SparkSession, last: dict[OperatorId, Routing], elastic: Elastic | None = None
+) -> dict[OperatorId, Routing]:
     """The routing of each operator at the start of the query.
 
     The number of instances is the user's, or else that of the last start, or else one per core within the policy's bounds.
@@ -177,10 +178,10 @@ def _check_name(session: SparkSession, name: str | None, where: str) -> None:
         raise QueryError(where=where, wanted="a queryName of its own", found=found, hint=hint)
 
 
-def _stores(flow: Dataflow) -> dict[str, tuple[Layout, dict[str, object]]]:
+def _stores(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
     """By store: its layout and description, which query.json keeps."""
     return {
-        store_id(op.id, name): (store.layout, {**op.plan.description, "kernel": op.plan.kernels[name]})
+        StoreId(op.id, name): (store.layout, {**op.plan.description, "kernel": op.plan.kernels[name]})
         for op in flow.ops
         for name, store in op.plan.operator.stores.items()
     }

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, InstanceId, OperatorId, Version, WriterId
 from headrace.logs import log_fields, logger, set_level
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.border import spark_batches, spark_schema
@@ -37,7 +37,8 @@ from headrace.state.layout import HASH, one_batch
 from headrace.state.manifest import StagedFile
 from headrace.state.recreation import Part
 from headrace.state.routing import Routing
-from headrace.state.run import RunReader, RunRef, Step, run_seq, write_run
+from headrace.state.run import RunReader, RunRef, write_run
+from headrace.state.sequence import Step, run_seq
 from headrace.state.slots import SlotRanges, clip, join
 from headrace.state.working import Working
 
@@ -56,9 +57,9 @@ class TaskSpec:
 
     directory: str
     operator: Operator
-    operator_id: str
-    version: int
-    epoch: str
+    operator_id: OperatorId
+    version: Version
+    writer: WriterId
     moment: Moment
     refs: dict[str, tuple[RunRef, ...]]
     """By store: references to its runs."""
@@ -81,7 +82,7 @@ class TaskSpec:
     log_level: str = ""
     """What a worker prints to its stderr; see ``Config.logLevel``."""
 
-    def log_fields(self, instance: int) -> AbstractContextManager[None]:
+    def log_fields(self, instance: InstanceId) -> AbstractContextManager[None]:
         """Inside, log messages say which instance of which operator they are about."""
         query = Path(self.directory).parent
         return log_fields(query=query, version=self.version, operator=self.operator_id, instance=instance)
@@ -106,21 +107,21 @@ class InstanceTask:
 
         context = TaskContext.get()
         assert context is not None
-        return self.run_instance(context.partitionId(), batches)
+        return self.run_instance(InstanceId(context.partitionId()), batches)
 
-    def at_home(self, instance: int, rows: pa.Table) -> pa.Table:
+    def at_home(self, instance: InstanceId, rows: pa.Table) -> pa.Table:
         """Run an instance at its home executor, which gets all its rows at once. Returns what the task yields."""
         schema = spark_schema(self.spec.operator.output_schema) if self.spec.passes_on else pa.schema([(REPORT, pa.string())])
         return pa.Table.from_batches(self.run_instance(instance, iter(rows.to_batches())), schema)
 
-    def run_instance(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_instance(self, instance: InstanceId, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the task of one instance. Yields its report or its results; nothing for a number without an instance."""
         if instance < len(self.spec.routing.parts):
             set_level(self.spec.log_level)
             with self.spec.log_fields(instance):
                 yield from self._attempted(instance, batches)
 
-    def _attempted(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _attempted(self, instance: InstanceId, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         freeze_modules()
@@ -144,7 +145,7 @@ class InstanceTask:
             path.with_suffix(".tmp").write_text(text)
             path.with_suffix(".tmp").rename(path)
 
-    def run_here(self, instance: int, attempt: int) -> InstanceReport:
+    def run_here(self, instance: InstanceId, attempt: int) -> InstanceReport:
         """Do an instance's flush in the driver. Its results are staged."""
         here = Attempt(self.spec, instance, attempt)
         with self.spec.log_fields(instance):
@@ -158,7 +159,7 @@ class Attempt:
     Results are written or passed on while they are computed, because they may be much larger than rows and state.
     """
 
-    def __init__(self, spec: TaskSpec, instance: int, number: int, working: Working | None = None) -> None:
+    def __init__(self, spec: TaskSpec, instance: InstanceId, number: int, working: Working | None = None) -> None:
         self.spec, self.instance, self.working = spec, instance, working
         self.names = Names(spec, instance, number)
         self.part = spec.routing.parts[instance]
@@ -324,11 +325,18 @@ class Attempt:
         live_from = None if moment.mode is OutputMode.COMPLETE else store.lifetime.live_from(moment.watermark_ms)
         changed = self.applied.changed[name].num_rows if name in self.applied.changed else 0
         budget = max(spec.compact_rows, int(spec.compact_factor * changed))
-        directory = view.reader.directory
-        seq = run_seq(spec.version, spec.step)
         unexpired = partial(store.lifetime.unexpired, watermark_ms=moment.watermark_ms, now_ms=moment.now_ms)
-        new_file = self.names.compacted
-        compactor = Compactor(directory, store.layout, store.combine, view.reader, spec.depth_max, spec.sync, new_file, seq, unexpired)
+        compactor = Compactor(
+            view.reader.directory,
+            store.layout,
+            store.combine,
+            view.reader,
+            spec.depth_max,
+            spec.sync,
+            new_file=self.names.compacted,
+            backed_up=spec.version,
+            unexpired=unexpired,
+        )
         view.refs[:], compacted = compactor.compact(view.refs, view.ranges, budget, live_from)
         return compacted
 

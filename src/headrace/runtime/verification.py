@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.errors import HeadraceError, VersionNotFoundError
+from headrace.ids import NO_VERSION, Version
 from headrace.logs import logger
 from headrace.runtime.checkpoint import ROUTING, Checkpoint
 from headrace.runtime.fencing import version_of
@@ -43,7 +44,7 @@ class Checked:
             self.broken.append(str(error))
 
 
-def verify(checkpoint: Checkpoint, versions: list[int]) -> Checked:
+def verify(checkpoint: Checkpoint, versions: list[Version]) -> Checked:
     """Check every byte of these versions, and that all parts of the checkpoint belong together. Each file is read once."""
     checked = Checked()
     with contextlib.ExitStack() as leases:
@@ -57,7 +58,7 @@ def verify(checkpoint: Checkpoint, versions: list[int]) -> Checked:
     return checked
 
 
-def _manifests(checkpoint: Checkpoint, checked: Checked) -> dict[int, Manifest]:
+def _manifests(checkpoint: Checkpoint, checked: Checked) -> dict[Version, Manifest]:
     """By version: the manifests that are kept and can be read."""
     found = {}
     for version in checkpoint.manifests.versions():
@@ -75,7 +76,7 @@ def _manifests(checkpoint: Checkpoint, checked: Checked) -> dict[int, Manifest]:
 def _check_files(checkpoint: Checkpoint, manifests: Iterable[Manifest], checked: Checked) -> None:
     wanted: dict[Path, tuple[int, int]] = {}
     for manifest in manifests:
-        for state in manifest.operators.values():
+        for state in manifest.stores.values():
             wanted |= {checkpoint.runs / ref.file: (ref.bytes, ref.crc) for ref in state.runs}
         wanted |= {checkpoint.directory / s.folder / s.file: (s.bytes, s.crc) for s in manifest.staged}
     for path, (length, crc) in sorted(wanted.items()):
@@ -88,15 +89,15 @@ def _check_files(checkpoint: Checkpoint, manifests: Iterable[Manifest], checked:
             checked.broken.append(f"{path}: {error.wanted} wanted, {error.found} found" if path.exists() else f"{path}: missing")
 
 
-def _check_chain(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
+def _check_chain(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
     for version, manifest in kept.items():
-        before = kept.get(version - 1)
+        before = kept.get(Version(version - 1))
         if before is not None:
             path = str(checkpoint.manifests.path(version))
             checked.attempt(partial(check_follows, manifest, before, path))
 
 
-def _check_spark(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
+def _check_spark(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
     """Compare Spark's logs with every version for which Spark still has an entry."""
     log = checkpoint.spark_log
     _check_newest(checkpoint, checked)
@@ -124,7 +125,7 @@ def _check_newest(checkpoint: Checkpoint, checked: Checked) -> None:
         return
 
 
-def _check_rest(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
+def _check_rest(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
     """Check the files beside the versions, and look for files that no version names."""
     checked.attempt(checkpoint.identity)
     damaged = checkpoint.noted.damage()
@@ -136,12 +137,12 @@ def _check_rest(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Chec
         checked.notable.append(f"{checkpoint.leases}: {', '.join(wrong)}: not a lease; ignored, may be removed")
 
 
-def _check_unnamed(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
+def _check_unnamed(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
     """Look for files that no version names. Not possible if a manifest cannot be read, because it may name them."""
     if any(version not in kept for version in checkpoint.manifests.versions()):
         return
     needed = {file for manifest in kept.values() for file in manifest.files()}
-    newest = max(kept, default=-1)
+    newest = max(kept, default=NO_VERSION)
     for folder in (checkpoint.runs, checkpoint.staged):
         unnamed = [path for path in folder.glob("*") if (folder.name, path.name) not in needed]
         old = [path for path in unnamed if version_of(path.name) <= newest]

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.errors import SinkError
+from headrace.ids import Version
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.options import Options
 
@@ -64,5 +65,5 @@ class Sink(ABC):
         """Create what users see of the sink, such as a table. Called when the query has passed all checks and is about to start."""
 
     @abstractmethod
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         """Write the results of a version. None means that there are none."""

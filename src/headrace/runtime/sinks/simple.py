@@ -7,6 +7,7 @@ from typing import ClassVar
 from pyspark.sql import DataFrame
 
 from headrace.errors import SinkError
+from headrace.ids import Version
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.sinks.base import Sink, SinkRequest
 from headrace.spark.plans import empty_frame
@@ -32,7 +33,7 @@ class MemorySink(Sink):
         # Not earlier, because a running query may have the same name.
         self._table.publish(self._name)
 
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         if rows is None:
             rows = empty_frame(self.request.session, self.request.schema)
         self._table.write(version, rows, replace=self.request.mode is OutputMode.COMPLETE)
@@ -47,7 +48,7 @@ class ConsoleSink(Sink):
         if not (number.isascii() and number.isdigit()):
             raise SinkError(where=f"{request.where}, option 'numRows'", wanted="a number of rows", found=repr(number))
 
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         count = int(self.request.options.get("numRows", "20"))
         truncate = self.request.options.get("truncate", "true").lower() == "true"
         print(f"{'-' * 43}\nBatch: {version}\n{'-' * 43}")
@@ -61,7 +62,7 @@ class NoopSink(Sink):
 
     direct: ClassVar[bool] = True
 
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         if rows is not None:
             rows.write.format("noop").mode("overwrite").save()
 
@@ -69,7 +70,7 @@ class NoopSink(Sink):
 class ForeachBatchSink(Sink):
     """Calls the user's function with the rows and the version's number. If the function is idempotent by it, results are exactly once."""
 
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         assert self.request.foreach_batch is not None
         frame = rows if rows is not None else empty_frame(self.request.session, self.request.schema)
         self.request.foreach_batch(frame, version)
@@ -92,7 +93,7 @@ class AnyFormatSink(Sink):
                 hint="use parquet, json, csv, orc, memory, console, noop, foreachBatch, or add the format's package to the session",
             )
 
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         if rows is None:
             return
         replaced = self.request.mode is OutputMode.COMPLETE and self.request.format.lower() not in ONLY_APPENDS

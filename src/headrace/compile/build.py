@@ -110,7 +110,7 @@ class _Builder:
                 given[op.id] = name
         for op in self.ops:
             if op.id not in given:
-                given[op.id] = free_id(op.plan.operator_id, given.values())
+                given[op.id] = free_id(op.plan.kind, given.values())
         return given
 
     def _source(self, rows: Rows) -> str:
@@ -128,7 +128,7 @@ class _Builder:
         plan = compile_node(node, self.config)
         name = f"op{len(self.ops)}"
         above = [op for op in self.ops if any(b.source == op.id for port in ports for b in port)]
-        hold_ms = max((op.hold_ms + op.plan.hold_ms for op in above), default=0)
+        hold_ms = max((op.hold_ms + op.plan.timing.hold_ms for op in above), default=0)
         # It also keeps the node: the id of an object is only its own while it lives.
         self.ops.append(Op(name, plan, ports, node, hold_ms))
         self._ids[key] = name

@@ -119,7 +119,7 @@ class Dataflow:
         if self.spread:
             return None
         if self.only_reader is not None:
-            return boundary(self.only_reader.plan.selected)
+            return boundary(self.only_reader.plan.input.selected)
         return boundary(next(iter(self.sources.values())), shared=True) if len(self.sources) == 1 else None
 
     @property
@@ -127,9 +127,9 @@ class Dataflow:
         """The one streaming DataFrame that Spark runs."""
         if self.only_reader is not None:
             if not self.spread:
-                return self.only_reader.plan.selected if self.boundary is None else self.boundary.below
+                return self.only_reader.plan.input.selected if self.boundary is None else self.boundary.below
             frames = (self.sources[port[0].source] for port in self.only_reader.ports)
-            return self.only_reader.plan.select(tuple(frame.repartition(self.spread) for frame in frames))
+            return self.only_reader.plan.input.select(tuple(frame.repartition(self.spread) for frame in frames))
         if len(self.sources) == 1:
             return next(iter(self.sources.values())) if self.boundary is None else self.boundary.below
         tagged = [self._tagged(at, name) for at, name in enumerate(self.sources)]
@@ -162,9 +162,9 @@ class Dataflow:
             if of_source:
                 part = branch.apply(self._rows_of_source(frames[BATCH], branch.source))
             else:
-                plan = self.by_id[branch.source].plan
+                results = self.by_id[branch.source].plan.results
                 rows = frames[branch.source]
-                part = branch.apply(plan.finish(rows) if as_finished and not branch.steps else plan.results(rows))
+                part = branch.apply(results.finish(rows) if as_finished and not branch.steps else results.marked(rows))
             whole = part if whole is None else whole.union(part)
         return whole
 

@@ -55,13 +55,13 @@ def explain(flow: Dataflow, routing: Mapping[str, Routing], guarantees: list[str
 
 
 def _operator(flow: Dataflow, op: Op, routing: Routing, homes: Sequence[str]) -> Iterator[str]:
-    plan, about = op.plan, op.plan.description
+    plan, about = op.plan, op.plan.description.shown
     if len(flow.ops) > 1 or flow.only_reader is None:
         yield f"-- {op.id} --"
         for port in op.ports:
             yield from _then(port, named=True)
-    yield ("source      " if flow.only_reader is op else "select      ") + "Spark (JVM): " + ", ".join(plan.selected.columns)
-    combine = "before the shuffle, while it shrinks the batch" if plan.many is not None else "no, rows are shipped as they are"
+    yield ("source      " if flow.only_reader is op else "select      ") + "Spark (JVM): " + ", ".join(plan.input.selected.columns)
+    combine = "before the shuffle, while it shrinks the batch" if plan.combiner is not None else "no, rows are shipped as they are"
     yield "combine     Spark (JVM): " + combine
     keys = next(iter(plan.operator.stores.values())).layout.keys
     yield f"route       {SLOTS} slots of xxhash64 over {len(keys)} key column(s), one shuffle"
@@ -75,7 +75,7 @@ def _operator(flow: Dataflow, op: Op, routing: Routing, homes: Sequence[str]) ->
     for name, store in plan.operator.stores.items():
         columns = ", ".join(f"{f.name} {f.type}" for f in store.layout.schema)
         yield f"  {(name or 'state') + ':':<12}{columns} ({store.layout.policy})"
-    yield "finish      Spark (JVM): " + ", ".join(plan.schema.names)
+    yield "finish      Spark (JVM): " + ", ".join(plan.results.schema.names)
 
 
 def _then(port: Port, named: bool) -> Iterator[str]:

@@ -13,15 +13,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-
 from headrace.compile.dataflow import Branch, Dataflow, Op
 from headrace.compile.plan_text import STATIC, is_without_code, lines
-from headrace.compile.words import words
-from headrace.graph.nodes import AggregateNode, DedupNode, JoinNode, ProcessNode, ProductNode, StatefulNode
-from headrace.graph.windows import SessionSpec, WindowSpec
 from headrace.operators.kernel import OutputMode
-from headrace.spark import gateway, plans, trees
+from headrace.spark import plans, trees
 
 
 @dataclass(frozen=True)
@@ -55,9 +50,9 @@ def lineages(flow: Dataflow, by_name: bool = False) -> dict[str, Lineage]:
 def says_all(flow: Dataflow, op: Op) -> bool:
     """Whether an operator's lineage says all that its state depends on: there is no user's code and nothing random in it, and no static
     DataFrame, of which it has only the columns."""
-    if isinstance(op.node, ProcessNode):
+    if op.plan.operator.runs_user_code:
         return False
-    inputs = [plans.analyzed(op.plan.selected)]
+    inputs = [plans.analyzed(op.plan.input.selected)]
     for branch in op.branches:
         frame, steps = branch.begin(flow)
         inputs += [plans.analyzed(frame)] if frame is not None else []
@@ -85,7 +80,7 @@ def _branch(flow: Dataflow, branch: Branch, known: dict[str, Lineage], by_name: 
 def _stepped(flow: Dataflow, branch: Branch) -> tuple[Any, Any]:
     """The plan of a branch's steps, and the leaf that they are done on."""
     frame, steps = branch.begin(flow)
-    rows = flow.session.createDataFrame([], flow.by_id[branch.source].plan.schema if frame is None else frame.schema)
+    rows = flow.session.createDataFrame([], flow.by_id[branch.source].plan.results.schema if frame is None else frame.schema)
     leaf = plans.analyzed(rows)
     for step in steps:
         rows = step.apply(rows)
@@ -93,34 +88,8 @@ def _stepped(flow: Dataflow, branch: Branch) -> tuple[Any, Any]:
 
 
 def _computes(op: Op) -> dict[str, object]:
-    node, about = op.node, op.plan.description
-    named = ("operator", "window", "calls", "how", "with", "grid", "processor", "ttl")
-    found: dict[str, object] = {name: about[name] for name in named if about.get(name) is not None}
-    found["keys"] = _keys(node)
-    if isinstance(node, JoinNode | ProductNode) and node.condition is not None:
-        session = op.plan.selected.sparkSession
-        pair = session.createDataFrame([], op.plan.schema)
-        found["condition"] = _texts(pair, [node.condition])[0]
-    if op.plan.event_time_in_key and op.mode is OutputMode.COMPLETE:
+    found = op.plan.description.identity()
+    if op.plan.timing.uses_watermark and op.mode is OutputMode.COMPLETE:
         # In other modes windows are forgotten once they are over.
         found["mode"] = "complete"
     return found
-
-
-def _keys(node: StatefulNode) -> list[str]:
-    if isinstance(node, JoinNode):
-        return [" = ".join(pair) for pair in zip(*node.on, strict=True)]
-    if isinstance(node, DedupNode):
-        return list(node.subset)
-    if isinstance(node, AggregateNode):
-        times = [node.window.time] if isinstance(node.window, WindowSpec | SessionSpec) else []
-        return _texts(node.source, [*node.keys, *times])
-    return _texts(node.source, list(node.keys)) if isinstance(node, ProcessNode) else []
-
-
-def _texts(source: DataFrame, columns: list[Column]) -> list[str]:
-    """Columns as Spark understands them."""
-    if not columns:
-        return []
-    plan = plans.analyzed(source.select(*columns))
-    return [words(source.sparkSession, each, [plans.analyzed(source)]) for each in gateway.items(plan.expressions())]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -10,8 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile import event_time
-from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
+from headrace.compile.plan import Description, Input, Results, StatefulPlan, StoreReader, Timing, hash_of
+from headrace.compile.registry import compiles
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
+from headrace.compile.words import texts
 from headrace.config import Config
 from headrace.errors import QueryError
 from headrace.graph.nodes import ProcessNode
@@ -36,6 +39,7 @@ class _Input:
     time: T.StructField | None
 
 
+@compiles(ProcessNode)
 def compile_process(node: ProcessNode, config: Config) -> StatefulPlan:
     rows = _input(node)
     operator = gateway.checked(node.where, lambda: Process(node.processor, _shape(node, rows), rows.time is not None))
@@ -46,26 +50,24 @@ def compile_process(node: ProcessNode, config: Config) -> StatefulPlan:
     finished = [decode(F.col(f"c{i}"), f.dataType).alias(f.name) for i, f in enumerate(schema.fields)]
     times = [TIME] if rows.time is not None else []
     return StatefulPlan(
-        operator_id="process",
+        kind="process",
+        input=Input(
+            frames=(node.source,),
+            selected=_selected(node, rows, names, payload),
+            keyed=tuple(names),
+            hashed=hash_of(names, config.hashBits),
+            values=tuple(F.col(c) for c in [*payload, *times, ORDER]),
+        ),
         operator=operator,
-        inputs=(node.source,),
-        selected=_selected(node, rows, names, payload),
-        keyed=tuple(names),
-        hashed=hash_of(names, config.hashBits),
-        row=tuple(F.col(c) for c in [*payload, *times, ORDER]),
-        ones=(),
-        counts_rows=None,
-        many=None,
-        kernel_schema=T.StructType([T.StructField(f"c{i}", transport_type(f.dataType)) for i, f in enumerate(schema.fields)]),
-        finish=lambda frame: frame.select(*finished),
-        schema=schema,
+        results=Results(
+            kernel_schema=T.StructType([T.StructField(f"c{i}", transport_type(f.dataType)) for i, f in enumerate(schema.fields)]),
+            finish=lambda frame: frame.select(*finished),
+            schema=schema,
+        ),
         readers=_readers(node, rows),
-        event_time_in_key=rows.time is not None,
-        modes=(OutputMode.APPEND, OutputMode.UPDATE),
-        flushes=(OutputMode.APPEND, OutputMode.UPDATE),
-        initial=None if node.initial is None else _initial(node.initial, node, rows, config),
         description=_description(node, operator, rows),
-        kernels=operator.describe(_names(node, rows)),
+        timing=Timing(uses_watermark=rows.time is not None, flushes=(OutputMode.APPEND, OutputMode.UPDATE)),
+        initial=None if node.initial is None else _initial(node.initial, node, rows, config),
     )
 
 
@@ -173,49 +175,44 @@ def _readers(node: ProcessNode, rows: _Input) -> dict[str, StoreReader]:
     keys = [(f"k{i}", f) for i, f in enumerate(rows.keys)]
     readers = {MAIN: _reader(node, keys, _lettered("p", node.state.values))}
     for name, map_keys, values in node.state.maps:
-        readers[name] = _reader(node, keys, [*_lettered("m", map_keys), *_lettered("p", values)])
+        readers[name] = _reader(node, [*keys, *_lettered("m", map_keys)], _lettered("p", values))
     if node.state.timers is not None:
         shown = T.StructType([*(T.StructField(k, transport_type(f.dataType)) for k, f in keys), T.StructField(SUB, T.LongType())])
-        columns = [decode(F.col(k), f.dataType).alias(f.name) for k, f in keys]
-        readers[TIMERS] = StoreReader(shown, lambda frame: frame.select(*columns, F.timestamp_micros(SUB).alias("at")))
+        columns = [*(decode(F.col(k), f.dataType).alias(f.name) for k, f in keys), F.timestamp_micros(SUB).alias("at")]
+        readers[TIMERS] = StoreReader(shown, lambda frame: frame.select(*columns), ColumnNames(tuple(f.name for f in rows.keys), sub="at"))
     return readers
 
 
 def _reader(node: ProcessNode, keys: list[tuple[str, T.StructField]], values: list[tuple[str, T.StructField]]) -> StoreReader:
     shown = [T.StructField(name, transport_type(f.dataType)) for name, f in [*keys, *values]]
     columns = [decode(F.col(name), f.dataType).alias(f.name) for name, f in [*keys, *values]]
+    names = ColumnNames(tuple(f.name for _, f in keys), tuple(f.name for _, f in values))
     if node.state.ttl_us is not None:
         shown.append(T.StructField(WRITTEN, T.LongType()))
         columns.append(F.timestamp_micros(WRITTEN).alias(WRITTEN))
-    return StoreReader(T.StructType(shown), lambda frame: frame.select(*columns))
+        names = replace(names, values=(*names.values, WRITTEN))
+    return StoreReader(T.StructType(shown), lambda frame: frame.select(*columns), names)
 
 
 def _lettered(letter: str, schema: T.StructType) -> list[tuple[str, T.StructField]]:
     return [(f"{letter}{i}", f) for i, f in enumerate(schema.fields)]
 
 
-def _description(node: ProcessNode, operator: Process, rows: _Input) -> dict[str, object]:
+def _description(node: ProcessNode, operator: Process, rows: _Input) -> Description:
     shape = operator.shape
     kept = [f"value {columns_text(pa.schema([f]))}" for f in shape.values]
     kept += [f"map {m.name}: {columns_text(m.keys)} -> {columns_text(m.values)}" for m in shape.maps]
     kept += [] if shape.timers is None else [f"timers by {shape.timers} time"]
     kept += [] if shape.ttl_us is None else [f"expires by {shape.ttl_by} time"]
-    return {
+    shown = {
         "operator": "process",
         "keys": [f"{f.name}: {f.dataType.simpleString()}" for f in rows.keys],
         "processor": f"{shape.name}, {'all keys at once' if isinstance(node.processor, Processor) else 'key by key'}",
         "calls": kept,
         "ttl": None if shape.ttl_us is None else f"{shape.ttl_us / 1e6:g} seconds",
     }
+    return Description(shown, resolved=partial(_resolved, node.source, node.keys))
 
 
-def _names(node: ProcessNode, rows: _Input) -> dict[str, ColumnNames]:
-    """The user's names for the columns of each store."""
-    keys = tuple(f.name for f in rows.keys)
-    written = (WRITTEN,) if node.state.ttl_us is not None else ()
-    found = {MAIN: ColumnNames(keys, (*node.state.values.names, *written))}
-    for name, map_keys, values in node.state.maps:
-        found[name] = ColumnNames((*keys, *map_keys.names), (*values.names, *written))
-    if node.state.timers is not None:
-        found[TIMERS] = ColumnNames(keys, sub="at")
-    return found
+def _resolved(source: DataFrame, keys: tuple[Column, ...]) -> dict[str, object]:
+    return {"keys": texts(source, list(keys))}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headrace.compile.buffers import kernels, readers
-from headrace.compile.plan import StatefulPlan
+from headrace.compile.buffers import readers
+from headrace.compile.plan import Description, Input, Results, StatefulPlan, Timing
+from headrace.compile.registry import compiles
 from headrace.compile.sides import (
     Joined,
     SideColumns,
@@ -35,6 +38,7 @@ from headrace.state.layout import HASH, SUB
 _PLACE = "__headrace_place"
 
 
+@compiles(ProductNode)
 def compile_product(node: ProductNode, config: Config) -> StatefulPlan:
     frames = own_templates(tuple(stream.frame for stream in node.inputs))
     sides = side_columns(frames[0], (), node.where), side_columns(frames[-1], (), node.where)
@@ -54,32 +58,30 @@ def compile_product(node: ProductNode, config: Config) -> StatefulPlan:
         window = f"the last {size} rows of either side, in each cell"
     tie = [TIE] if isinstance(operator, LastJoin) else []
     return StatefulPlan(
-        operator_id="crossJoin",
+        kind="crossJoin",
+        input=Input(
+            frames=frames,
+            selected=_selected(sides, places, kinds, grid, one_input=len(frames) == 1, tie=bool(tie)),
+            keyed=(SUB,),
+            hashed=F.col(HASH),
+            values=tuple(F.col(name) for name in [SIDE, *(f"v{i}" for i in range(len(kinds))), *tie]),
+        ),
         operator=operator,
-        inputs=frames,
-        selected=_selected(sides, places, kinds, grid, one_input=len(frames) == 1, tie=bool(tie)),
-        keyed=(SUB,),
-        hashed=F.col(HASH),
-        row=tuple(F.col(name) for name in [SIDE, *(f"v{i}" for i in range(len(kinds))), *tie]),
-        ones=(),
-        counts_rows=None,
-        many=None,
-        kernel_schema=columns.kernel_schema(),
-        finish=columns.finish(),
-        schema=schema,
+        results=Results(columns.kernel_schema(), columns.finish(), schema),
         readers=readers(operator, sides, kinds),
-        event_time_in_key=True,
-        modes=(OutputMode.APPEND,) if tie else (OutputMode.APPEND, OutputMode.UPDATE),
-        hold_ms=hold_ms,
-        description={
-            "operator": "crossJoin",
-            "with": "itself" if len(frames) == 1 else "another stream",
-            "grid": f"{grid[0]} x {grid[1]}",
-            "window": window,
-            "condition": text_of(node.condition),
-            "columns": columns.schema.names,
-        },
-        kernels=kernels(operator, sides),
+        description=Description(
+            {
+                "operator": "crossJoin",
+                "with": "itself" if len(frames) == 1 else "another stream",
+                "grid": f"{grid[0]} x {grid[1]}",
+                "window": window,
+                "condition": text_of(node.condition),
+                "columns": columns.schema.names,
+            },
+            only_shown=("columns",),
+            resolved=partial(columns.resolved, [], node.condition),
+        ),
+        timing=Timing(uses_watermark=True, modes=(OutputMode.APPEND,) if tie else (OutputMode.APPEND, OutputMode.UPDATE), hold_ms=hold_ms),
     )
 
 

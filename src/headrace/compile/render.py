@@ -66,13 +66,13 @@ def picture(flow: Dataflow, instances: Mapping[str, int], sinks: list[str]) -> P
 
 
 def _lines(op: Op, instances: int) -> tuple[str, ...]:
-    about = op.plan.description
+    about = op.plan.description.shown
     lines = [f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in about.items() if value]
     return (*(line for line in lines if not line.startswith(("operator", "calls"))), f"{instances} instances, Python")
 
 
 def _routing(op: Op) -> str:
-    combined = "combined, " if op.plan.many is not None else ""
+    combined = "combined, " if op.plan.combiner is not None else ""
     return f"{combined}by key"
 
 

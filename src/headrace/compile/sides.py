@@ -14,7 +14,9 @@ from headrace.compile import event_time
 from headrace.compile.plan import StoreReader
 from headrace.compile.types import arrow_type, decode, encode, normalize, transport_type
 from headrace.compile.vectorise import vectorise
+from headrace.compile.words import texts
 from headrace.errors import QueryError, UnsupportedError
+from headrace.operators.description import ColumnNames
 from headrace.operators.expressions import Expr
 from headrace.operators.last import TIE
 from headrace.operators.lifetime import NEVER
@@ -67,7 +69,8 @@ class SideColumns:
         if self.time.name not in self.on:
             shown.append(event_time.from_micros(F.col(SUB), self.time.dataType).alias(self.time.name))
         shown += [decode(F.col(f"p{i}"), f.dataType).alias(f.name) for i, f in enumerate(self.rest)]
-        return StoreReader(T.StructType(fields), lambda frame: frame.select(*shown))
+        names = ColumnNames(self.on, tuple(f.name for f in self.rest), self.time.name)
+        return StoreReader(T.StructType(fields), lambda frame: frame.select(*shown), names)
 
 
 def own_templates(frames: tuple[DataFrame, ...]) -> tuple[DataFrame, ...]:
@@ -221,6 +224,13 @@ class Joined:
         """The condition is one over the joined columns, and can be true or false."""
         nothing = self.sides[0].frame.sparkSession.createDataFrame([], self.schema)
         gateway.checked(where, lambda: nothing.filter(condition))
+
+    def resolved(self, keys: list[str], condition: Column | None) -> dict[str, object]:
+        """Keys and condition for the operator's identity, the condition as Spark has resolved it."""
+        if condition is None:
+            return {"keys": keys}
+        pair = self.sides[0].frame.sparkSession.createDataFrame([], self.schema)
+        return {"keys": keys, "condition": texts(pair, [condition])[0]}
 
 
 def joined(sides: tuple[SideColumns, SideColumns], outer: tuple[bool, bool], suffixes: tuple[str, str], where: str) -> Joined:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile import event_time
+from headrace.compile.plan import Refusal
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import AggregateNode
 from headrace.graph.windows import CountSpec, SessionSpec, WindowSpec
@@ -32,6 +33,9 @@ from headrace.state.layout import SUB, Layout, Policy
 TIME = "__headrace_time"
 NEVER = 2**62
 """A row without a time is never late and never due."""
+
+_MERGING = Refusal("a session grows and merges with others, so what update mode has shown of it would have to be taken back")
+_FORGOTTEN = Refusal("windows of rows are forgotten once they are emitted, so complete mode has nothing to show again")
 
 Fields = tuple[tuple[str, pa.DataType], ...]
 Make = Callable[[Fields, Fields, tuple[Partial, ...]], Operator]
@@ -79,6 +83,7 @@ class Windowing:
     """Whether rows may be combined before the shuffle."""
     timed: bool = False
     """Whether results fall due by the watermark."""
+    refusals: Mapping[OutputMode, Refusal] = field(default_factory=dict)
 
     def schema(self, names: list[str], key_types: list[T.DataType], partial_types: list[T.DataType]) -> T.StructType:
         """The kernel's rows."""
@@ -165,6 +170,7 @@ def _sessions(node: AggregateNode, spec: SessionSpec, kind: T.DataType, timed: b
         modes=(OutputMode.APPEND, OutputMode.COMPLETE) if timed else (OutputMode.COMPLETE,),
         combines=False,
         timed=timed,
+        refusals={OutputMode.UPDATE: _MERGING},
     )
 
 
@@ -199,6 +205,7 @@ def _counted(node: AggregateNode, spec: CountSpec, staged: DataFrame) -> Windowi
         modes=(OutputMode.APPEND, OutputMode.UPDATE),
         combines=False,
         timed=not spec.by_arrival,
+        refusals={OutputMode.COMPLETE: _FORGOTTEN},
     )
 
 

@@ -8,14 +8,22 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
-from headrace.spark import gateway, trees
+from headrace.spark import gateway, plans, trees
 from headrace.spark.expressions import numbered_variables
 
 _SEED = re.compile(r"\b(rand|randn|random|randstr|uniform|shuffle|uuid)\(((?:[^()]*, )?)-?\d{6,}L?\)")
 _QUOTED = re.compile(r"`(?:[^`]|``)*`")
 _LAMBDA = re.compile(r"\b[xyz]_\d+\b")
+
+
+def texts(source: DataFrame, columns: list[Column]) -> list[str]:
+    """Columns over the rows of a DataFrame, as Spark resolves them."""
+    if not columns:
+        return []
+    plan = plans.analyzed(source.select(*columns))
+    return [words(source.sparkSession, each, [plans.analyzed(source)]) for each in gateway.items(plan.expressions())]
 
 
 def words(session: SparkSession, expression: Any, inputs: list[Any]) -> str:

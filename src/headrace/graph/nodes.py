@@ -7,6 +7,7 @@ prefix is Spark's own plan. The `api` package builds nodes and checks them at th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -56,6 +57,21 @@ class Rows:
             return self.frame is other.frame
         same = self.origin is other.origin and len(self.steps) == len(other.steps)
         return same and all(a is b for a, b in zip(self.steps, other.steps, strict=True))
+
+
+class StatefulNode(Protocol):
+    """What every stateful node has. A class needs no more than this, and a compiler, to be a node.
+
+    A node is compared by identity, and its plan is kept while it is alive: write it as a dataclass with `frozen=True, eq=False`.
+    """
+
+    @property
+    def inputs(self) -> tuple[Rows, ...]:
+        """The rows that it reads. A stream that is joined with itself is one input."""
+
+    @property
+    def where(self) -> str:
+        """The user's line that built it, for error messages."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,5 +182,4 @@ class UnionNode:
     where: str
 
 
-StatefulNode = AggregateNode | DedupNode | JoinNode | ProductNode | ProcessNode
 Node = StatefulNode | SharedNode | UnionNode

@@ -26,7 +26,7 @@ class Combining:
 
     def wanted(self, op: Op) -> bool:
         choice = {"always": True, "never": False}.get(self.config.combine, self.pays.get(op.id, True))
-        return choice and op.plan.many is not None
+        return choice and op.plan.combiner is not None
 
     def learn(self, op: Op, reports: list[InstanceReport]) -> None:
         rows = sum(r.rows for r in reports)

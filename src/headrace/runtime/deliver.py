@@ -60,4 +60,4 @@ class Delivery:
         if name == BATCH:
             return batch
         own = tuple(s for s in staged if s.operator == name)
-        return staged_frame(batch.sparkSession, self.checkpoint.directory, own, self.flow.by_id[name].plan.kernel_schema)
+        return staged_frame(batch.sparkSession, self.checkpoint.directory, own, self.flow.by_id[name].plan.results.kernel_schema)

@@ -22,7 +22,7 @@ def compiles(kind: type[N]) -> Callable[[Callable[[N, Config], StatefulPlan]], C
     """Decorator: the function compiles nodes of class `kind`. A class has one compiler."""
 
     def register(compiler: Callable[[N, Config], StatefulPlan]) -> Callable[[N, Config], StatefulPlan]:
-        require(kind not in _COMPILERS, f"{kind.__name__} has a compiler already")
+        require(kind not in _COMPILERS, f"a class of nodes has one compiler: {kind.__name__}")
         _COMPILERS[kind] = compiler
         return compiler
 

@@ -38,11 +38,12 @@ _NEVER_FINAL = Refusal(
     hint="call withWatermark(column, delay) before groupBy and group by F.window(column, ...)",
 )
 _NO_KEY = "k0"
-"""An aggregate of the whole stream has a key that is always the same, so that nothing else is special about it."""
+"""The key column of an aggregate without keys. It is the same in all rows, so the kernel needs no special case."""
 
 
 @compiles(AggregateNode)
 def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
+    """The plan of an aggregate: Spark resolves the calls, and each becomes partials that the kernel merges."""
     session = node.source.sparkSession
     staged, keys = _with_keys(node)
     analysed = gateway.checked(node.where, lambda: staged.groupBy(*node.keys).agg(*node.aggregates))
@@ -116,7 +117,7 @@ def _resolved(source: DataFrame, keys: list[Column]) -> dict[str, object]:
 
 
 def _with_keys(node: AggregateNode) -> tuple[DataFrame, list[Key]]:
-    """The source with its grouping columns computed under names of ours."""
+    """The source with its grouping columns computed and renamed to internal names, and what is known of each."""
     columns = list(node.keys)
     named = gateway.checked(node.where, lambda: node.source.select(*columns)) if columns else None
     internal = [c.alias(_KEY.format(i)) for i, c in enumerate(columns)]
@@ -152,7 +153,11 @@ def _event_time(frame: DataFrame) -> tuple[Column | None, T.DataType]:
 
 
 def _columns(pieces: list[Piece]) -> tuple[list[Column], list[Column], list[str], list[Column] | None]:
-    """Inputs, partials of a row, names of partials that are 1, partials of many rows; named i0.. and p0.."""
+    """The columns of all partials.
+
+    Returns the input columns (i0, i1, ...), the partials of one row (p0, p1, ...) without those that are always 1, the names of these,
+    and the partials of many rows; None if rows cannot be combined.
+    """
     inputs: list[Column] = []
     row: list[Column] = []
     ones: list[str] = []
@@ -178,7 +183,7 @@ def _columns(pieces: list[Piece]) -> tuple[list[Column], list[Column], list[str]
 
 @dataclass(frozen=True)
 class _Finisher:
-    """From kernel rows (k0.., the window's columns, p0..) to the user's columns, in the user's order."""
+    """Turns kernel rows (k0, ..., the window's columns, p0, ...) into the user's columns, in the user's order."""
 
     session: SparkSession
     window: tuple[int, str] | None
@@ -194,7 +199,7 @@ class _Finisher:
     parts: Parts
 
     def columns(self, state: bool = False) -> Finish:
-        """With the window as results show it, or as state does."""
+        """The function that selects the user's columns. If `state`, the window is shown as in the state: a pane, or a part of a session."""
         named = self.parts.columns()
         finished = {
             text: _evaluate(self.session, self.calls[text], piece, [F.col(name) for name in named[text]])
@@ -205,7 +210,7 @@ class _Finisher:
         shown_keys = [expressions.without_alias(to_expression(c)) for c in outputs]
 
         def replaced(expression: Any) -> Any | None:
-            """An aggregate by its result; a grouping column, which a result may use too, by the key."""
+            """What replaces a part of a result expression: an aggregate call becomes its result, a grouping column the key."""
             if gateway.class_name(expression) == "AggregateExpression":
                 return to_expression(finished[expressions.text(expression)])
             return next((key for group, key in zip(self.groups, shown_keys, strict=True) if group.semanticEquals(expression)), None)
@@ -270,7 +275,7 @@ def _evaluate(session: SparkSession, call: Any, piece: Piece, columns: list[Colu
 
 
 def _result_schema(node: AggregateNode, kind: Windowing) -> T.StructType:
-    """What Spark itself says the result looks like."""
+    """The user's columns, as Spark's own analysis of the aggregate gives them."""
     grouping: list[Column] = list(node.keys)
     micro = "{} microseconds".format
     w = node.window

@@ -1,4 +1,4 @@
-"""The stores of a join, as the user sees them and as a checkpoint describes them."""
+"""How the stores of a join or product are shown to a user, and the names that a checkpoint keeps for their columns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _ring(side: SideColumns) -> StoreReader:
 
 
 def _waiting(side: SideColumns, kinds: list[T.DataType], one_input: bool, names: ColumnNames) -> StoreReader:
-    """Rows of both sides; their values lie in columns that the sides share, and have no names of their own."""
+    """Shows the rows that wait, of both sides. Both sides share the value columns, so these have no names of the user's."""
     keys = [T.StructField(f"k{i}", transport_type(f.dataType)) for i, f in enumerate(side.keys)]
     sides = [] if one_input else [T.StructField(SIDE, T.ByteType())]
     values = [T.StructField(f"v{i}", kind) for i, kind in enumerate(kinds)]

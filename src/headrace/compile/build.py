@@ -45,7 +45,7 @@ def compile_flow(outlets: list[tuple[Rows, OutputMode, str]], config: Config) ->
 
 
 def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
-    """Every stateless operator gets tasks of its own, as the stateful ones have."""
+    """Redistribute rows before every stateless operator, so that it has tasks of its own (the operator-cloud strategy)."""
     tasks = session.sparkContext.defaultParallelism
 
     def apart(port: Port) -> Port:
@@ -57,7 +57,7 @@ def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
 
 
 def _reading_once(flow: Dataflow) -> Dataflow:
-    """Streams of one source read it together; what differs between them are steps of each reader."""
+    """The same dataflow, in which streams of one source share it. Where the streams differ, each reader applies its own steps."""
     sources, parts = shared(flow.sources)
 
     def port(old: Port) -> Port:
@@ -80,7 +80,7 @@ class _Builder:
         self.ops: list[Op] = []
         self._ids: dict[int, str] = {}
         self._names: dict[str, str] = {}
-        """What the user calls operators, by id."""
+        """The user's names for operators, by id."""
 
     def port(self, rows: Rows) -> Port:
         node = rows.origin
@@ -100,7 +100,7 @@ class _Builder:
         return tuple(replace(op, name=self._names.get(op.id)) for op in self.ops)
 
     def ids(self) -> dict[str, str]:
-        """How operators are called: as the user says, else by their kind and a number."""
+        """The final ids of operators: the user's name, or else the kind and a number."""
         given: dict[str, str] = {}
         for op in self.ops:
             if op.id in self._names:
@@ -129,7 +129,7 @@ class _Builder:
         name = f"op{len(self.ops)}"
         above = [op for op in self.ops if any(b.source == op.id for port in ports for b in port)]
         hold_ms = max((op.hold_ms + op.plan.timing.hold_ms for op in above), default=0)
-        # It also keeps the node: the id of an object is only its own while it lives.
+        # The operator keeps the node alive, since `_ids` is keyed by id(node), which Python reuses.
         self.ops.append(Op(name, plan, ports, node, hold_ms))
         self._ids[key] = name
         return name

@@ -25,6 +25,7 @@ from headrace.state.layout import SUB, Layout
 
 @compiles(DedupNode)
 def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
+    """The plan of ``dropDuplicates``: the kernel remembers keys, and passes on the first row of each."""
     source = node.source
     fields = {f.name: f for f in source.schema.fields}
     for name in node.subset:
@@ -80,5 +81,5 @@ def _reader(names: list[str], keys: list[T.StructField]) -> StoreReader:
 
 
 def _micros(field: T.StructField) -> Column:
-    """A row without a time is never late."""
+    """The event time in microseconds. A row without one gets a time far in the future, so it is never late."""
     return F.coalesce(event_time.micros(F.col(expressions.quoted(field.name)), field.dataType), F.lit(2**62)).cast("long")

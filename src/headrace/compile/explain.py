@@ -1,4 +1,4 @@
-"""A dataflow in words."""
+"""The text of ``explain()``: a dataflow in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rendered(
     nodes: int | None = None,
     homes: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
-    """The plan in the form that is asked for; ``homes`` are the executors that instances live on."""
+    """The plan in one of the forms of `MODES`. `homes` are the executors on which the instances of each operator run."""
     mode = mode or "plan"
     if mode not in MODES:
         raise QueryError(where="explain", wanted=f"mode {', '.join(MODES)}", found=repr(mode))
@@ -40,7 +40,7 @@ def rendered(
 
 
 def explain(flow: Dataflow, routing: Mapping[str, Routing], guarantees: list[str], homes: Mapping[str, Sequence[str]]) -> str:
-    """Subqueries, routing, instances, and what runs where."""
+    """The plan as text: for each operator its columns, routing, instances and state, and what runs in Spark or in Python."""
     lines = ["== Headrace plan =="]
     if flow.only_reader is None:
         for name, frame in flow.sources.items():

@@ -29,6 +29,7 @@ OUTER = {"inner": (False, False), "left": (True, False), "right": (False, True),
 
 @compiles(JoinNode)
 def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
+    """The plan of a join: rows of both sides go through one shuffle, and the kernel keeps a buffer for each side."""
     frames = own_templates(tuple(stream.frame for stream in node.inputs))
     one_input = len(frames) == 1
     sides = side_columns(frames[0], node.on[LEFT], node.where), side_columns(frames[-1], node.on[RIGHT], node.where)
@@ -84,7 +85,7 @@ def _check_keys(sides: tuple[SideColumns, SideColumns], where: str) -> None:
 
 
 def _condition(node: JoinNode, columns: Joined) -> tuple[Expr | None, bool]:
-    """The condition for the kernel, or whether Spark evaluates it on the results."""
+    """The condition for the kernel, if it can be translated; and True if Spark has to evaluate it on the results instead."""
     if node.condition is None:
         return None, False
     columns.check(node.condition, node.where)
@@ -109,7 +110,7 @@ def _selected(
     one_input: bool,
     tie: bool,
 ) -> DataFrame:
-    """Both sides' rows in one DataFrame. Rows that can have no partner stay behind, unless they are wanted without one."""
+    """The rows of both sides in one DataFrame. Rows that cannot have a partner are dropped, except on an outer side."""
     parts = []
     for which, side in enumerate(sides[:1] if one_input else sides):
         part = side.frame.select(*travelling(side, None if one_input else which, places[which], kinds, tie))

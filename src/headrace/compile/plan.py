@@ -161,11 +161,11 @@ class StatefulPlan:
     """Rows of the main store that the state starts with."""
 
     def combined(self, selected: DataFrame) -> DataFrame:
-        """The columns that are shuffled, pre-aggregated within each map task, without a shuffle of its own."""
+        """The columns that are shuffled, pre-aggregated within each map task. This needs no shuffle of its own."""
         return self.grouped(claim_one_partition(selected))
 
     def grouped(self, selected: DataFrame) -> DataFrame:
-        """The columns that are shuffled, one row per group, of selected rows that are claimed to lie in one partition."""
+        """The columns that are shuffled, one row per group. The selected rows must be claimed to be in one partition."""
         assert self.combiner is not None
         counted = [] if self.combiner.counts_rows else [F.count(F.lit(1)).alias(ROWS)]
         # The hash depends on grouping columns alone, so it can be computed with the groups instead of in a step of its own.

@@ -32,7 +32,7 @@ _KEY = "__headrace_key{}"
 
 @dataclass(frozen=True)
 class _Input:
-    """The rows that a processor gets: its keys, and the other columns."""
+    """The columns of the rows that a processor gets: the keys, the other columns, and the event time, if there is one."""
 
     keys: tuple[T.StructField, ...]
     payload: tuple[T.StructField, ...]
@@ -41,6 +41,7 @@ class _Input:
 
 @compiles(ProcessNode)
 def compile_process(node: ProcessNode, config: Config) -> StatefulPlan:
+    """The plan of a user's processor. It is tried on no rows, so that wrong columns are reported at once."""
     rows = _input(node)
     operator = gateway.checked(node.where, lambda: Process(node.processor, _shape(node, rows), rows.time is not None))
     operator.trial()
@@ -81,7 +82,7 @@ def _input(node: ProcessNode) -> _Input:
         check_key(f.dataType, f"{node.where}, key {f.name!r}")
     if len(set(named.columns)) < len(keys):
         raise QueryError(where=node.where, wanted="keys of different names", found=", ".join(named.columns))
-    # A key that has the name of a column stands for it.
+    # A key replaces the column that has its name.
     payload = tuple(f for f in source.schema.fields if f.name not in named.columns)
     timed = [f for f in source.schema.fields if plans.watermark_delay_ms(source, f.name) is not None]
     return _Input(keys, payload, timed[0] if timed else None)
@@ -98,7 +99,7 @@ def _shape(node: ProcessNode, rows: _Input) -> Shape:
         timers=state.timers,
         ttl_us=state.ttl_us,
         ttl_by=state.ttl_by,
-        # A key is the same in all rows of a key.
+        # Sorting the rows of a key by the key itself would change nothing.
         order=tuple(name for name in node.order if name in {f.name for f in rows.payload}),
         name=type(node.processor).__name__,
         where=node.where,
@@ -122,13 +123,13 @@ def _selected(node: ProcessNode, rows: _Input, names: list[str], payload: list[s
     keys = [encode(normalize(c, f.dataType), f.dataType).alias(a) for c, f, a in zip(node.keys, rows.keys, names, strict=True)]
     carried = [encode(columns[f.name], f.dataType).alias(c) for f, c in zip(rows.payload, payload, strict=True)]
     time = [] if rows.time is None else [_micros(columns[rows.time.name], rows.time.dataType)]
-    # Rows that agree in all that has a hash are taken as they come; only maps and variants have none.
+    # Maps and variants have no hash. Rows that differ only in those keep the order in which they come.
     hashed = [columns[f.name] for f in source.schema.fields if not _contains_unhashable(f.dataType)]
     return source.select(*keys, *carried, *time, (F.xxhash64(*hashed) if hashed else F.lit(0).cast("long")).alias(ORDER))
 
 
 def _initial(frame: DataFrame, node: ProcessNode, rows: _Input, config: Config) -> DataFrame:
-    """The state to start with, as rows of the main store. What ``query.state()`` gave can be given again."""
+    """The initial state as rows of the main store. The user may give what ``query.state()`` has returned."""
     wanted = [*rows.keys, *node.state.values.fields]
     expires = node.state.ttl_us is not None
     types = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
@@ -149,7 +150,7 @@ def _initial(frame: DataFrame, node: ProcessNode, rows: _Input, config: Config) 
 
 
 def _micros(time: Column, kind: T.DataType) -> Column:
-    """A row without a time is never late."""
+    """The event time in microseconds. A row without one gets a time far in the future, so it is never late."""
     return F.coalesce(event_time.micros(time, kind), F.lit(2**62)).cast("long").alias(TIME)
 
 
@@ -162,7 +163,7 @@ def _contains_unhashable(kind: T.DataType) -> bool:
 
 
 def _result_schema(node: ProcessNode, rows: _Input) -> T.StructType:
-    """What the processor emits. A column that has the name and the type of the event time is one."""
+    """The columns that the processor emits. A column with the name and type of the event time is marked as the event time."""
     fields = []
     for f in node.output.fields:
         time = rows.time

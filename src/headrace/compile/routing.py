@@ -30,16 +30,16 @@ def route(rows: DataFrame, routing: Routing, in_task: bool = True) -> DataFrame:
     if tasks == 1:
         return rows.coalesce(1) if in_task else rows.repartition(1)
     if routing.recreations or routing.spread:
-        return _told(rows, routing, INSTANCE).repartitionById(tasks, F.col(INSTANCE)).drop(INSTANCE)
+        return _with_instance(rows, routing, INSTANCE).repartitionById(tasks, F.col(INSTANCE)).drop(INSTANCE)
     return rows.repartitionById(tasks, _instance_of(rows.sparkSession.sparkContext, routing))
 
 
 def route_by_column(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
     """Like `route`, for instances with homes: the result also has each row's instance in a column."""
-    return _told(rows, routing, column).repartitionById(max(PARTITIONS_MIN, len(routing.parts)), F.col(column))
+    return _with_instance(rows, routing, column).repartitionById(max(PARTITIONS_MIN, len(routing.parts)), F.col(column))
 
 
-def _told(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
+def _with_instance(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
     """Add each row's instance in a column. A row that goes to two instances is copied."""
     context = rows.sparkSession.sparkContext
     if routing.recreations:

@@ -15,9 +15,16 @@ from pyspark.sql import functions as F
 import headrace as hr
 from headrace.api.origin import user_line
 from headrace.api.stream import Stream, results_of
+from headrace.compile.build import compile_flow
+from headrace.compile.explain import rendered
 from headrace.compile.registry import compiles
+from headrace.config import Config
 from headrace.errors import InvariantError, QueryError, StateSchemaError
 from headrace.graph.nodes import OneInput
+from headrace.operators.kernel import OutputMode
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.inspection import pinned, state_rows
+from headrace.state.routing import Routing
 from headrace.testing import QueryTest
 from tests.own_operator import compiler, kernel
 from tests.own_operator.compiler import GreatestNode, compile_greatest
@@ -70,6 +77,10 @@ def test_its_state_is_shown_and_found_again(spark: SparkSession, tmp_path: Path)
         games.add(("ada", 1), ("ada", 3), ("ada", 2), ("bob", 5))
         t.run()
         assert t.state() == [("ada", [3, 2]), ("bob", [5])]
+        checkpoint = Checkpoint.existing(str(t.checkpoint))
+        with pinned(checkpoint) as manifest:
+            found = [row for rows in state_rows(checkpoint, manifest, "greatest") for row in rows.to_pylist()]
+        assert sorted((row["player"], row["points"]) for row in found) == [("ada", [3, 2]), ("bob", [5])]
         with pytest.raises(StateSchemaError, match=r"count 2; found count 4"):
             t.restart(lambda rows: greatest(rows, "player", "points", 4))
 
@@ -79,6 +90,15 @@ def test_output_modes_that_it_does_not_have_are_refused(spark: SparkSession, tmp
         t.source("player string, points long")
         with pytest.raises(QueryError, match=r"wanted outputMode\('update'\); found output mode append"):
             t.start(three_greatest, mode="append")
+
+
+def test_it_is_explained_and_drawn(spark: SparkSession) -> None:
+    rows = hr.stream(spark.readStream.format("rate").load().selectExpr("value % 7 AS player", "value AS points"))
+    flow = compile_flow([(three_greatest(rows).rows, OutputMode.UPDATE, "here")], Config())
+    text = rendered(flow, {"greatest": Routing.even(2)}, ["memory"], ["at-least-once"])
+    assert "greatest    Python over Arrow, output mode update" in text
+    assert "  count:      3" in text
+    assert "count: 3" in rendered(flow, {"greatest": Routing.even(2)}, ["memory"], ["at-least-once"], "svg")
 
 
 @dataclass(frozen=True, eq=False)

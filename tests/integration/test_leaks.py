@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.api.stream import Stream
+from headrace.compile import nodes
 from headrace.runtime import loop
 from headrace.runtime.checkpoint import Checkpoint
 from tests.soak import Soak
@@ -89,3 +94,37 @@ def test_a_short_soak_is_flat(spark: SparkSession, tmp_path: Path) -> None:
     soak.run()
     grown = [finding for finding in soak.findings() if finding.metric in ("files", "unnamed", "manifests", "driver descriptors", "threads")]
     assert not [finding for finding in grown if finding.grows], grown
+
+
+STREAMS: dict[str, Callable[[Stream], Stream]] = {
+    "running": lambda s: s.groupBy("k").agg(F.sum("v"), F.max_by("v", "t")),
+    "windows": lambda s: s.groupBy("k", F.window("t", "1 minute", "20 seconds")).agg(F.avg("v")),
+    "sessions": lambda s: s.groupBy("k", F.session_window("t", "1 minute")).count(),
+    "counted": lambda s: s.groupBy("k", hr.count_window(5, 2)).count(),
+    "dropDuplicates": lambda s: s.dropDuplicates(["k", "t"]),
+    "join": lambda s: s.join(s, "k", "left", within="10 seconds", where="v < v_right"),
+    "join by Spark's condition": lambda s: s.join(s, "k", within="10 seconds", where="hash(v) < v_right"),
+    "join of last rows": lambda s: s.join(s, "k", last=3),
+    "crossJoin": lambda s: s.crossJoin(s, within="10 seconds", where="v < v_right"),
+    "process": lambda s: s.groupBy("k").process(Nothing(), "v long", state=hr.State("v long", ttl="1 hour")),
+    "chain": lambda s: s.groupBy("k", F.window("t", "1 minute")).count().select("k", "count").dropDuplicates(["k"]),
+}
+
+
+class Nothing(hr.KeyProcessor):
+    def process(self, key: Any, rows: Any, state: Any) -> Any:
+        return ()
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_plan_is_freed_with_its_node(kind: str, spark: SparkSession) -> None:
+    """Plans are kept in a table that is weak by node. A plan that holds its node would keep both for ever."""
+    rows = spark.readStream.format("rate").load().selectExpr("value % 7 AS k", "timestamp AS t", "value AS v")
+    stream = STREAMS[kind](hr.stream(rows.withWatermark("t", "10 seconds")))
+    node = weakref.ref(stream.rows.origin)
+    assert node() in nodes._COMPILED
+    before = len(nodes._COMPILED)
+    del stream
+    gc.collect()
+    assert node() is None
+    assert len(nodes._COMPILED) < before

@@ -59,7 +59,7 @@ def test_combining_and_routing_take_one_shuffle(spark: SparkSession, tmp_path: P
     stream = QUERIES["running"](hr.stream(spark.readStream.schema(SCHEMA).parquet(str(tmp_path))))
     (op,) = compile_flow([(stream.rows, OutputMode.UPDATE, "here")], Config()).ops
     plan = op.plan
-    batch = spark.createDataFrame([], plan.selected.schema)
-    for rows in (plan.combined(batch), plan.projected(batch)):
+    batch = spark.createDataFrame([], plan.input.selected.schema)
+    for rows in (plan.combined(batch), plan.input.projected(batch)):
         physical = java_frame(route(rows, Routing.even(2))).queryExecution().executedPlan().toString()
         assert physical.count("Exchange") == 1, physical

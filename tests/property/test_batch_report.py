@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from headrace.control.batch_report import BatchReport
 from headrace.control.observation import Observation
 from headrace.control.observing import OUTSIDE, Batch, observe
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, StoreId, WriterId
 from headrace.runtime.progress import BatchProgress, Waiting
 from headrace.runtime.reports import InstanceReport
-from headrace.state.manifest import Manifest, OperatorState
+from headrace.state.manifest import Manifest, StoreState
 from headrace.state.routing import Routing
 from headrace.state.run import RunRef
 from tests.examples import examples
@@ -79,7 +79,7 @@ def queries(draw: st.DrawFn) -> list[BatchProgress]:
                 routing=routing,
                 phases_ms={"plan": draw(SECONDS)},
                 reports={name: [draw(instance_reports(name, task)) for task in range(len(routing[name].parts))] for name in names},
-                manifest=Manifest(version, "7x1a2b3c4d", {name: OperatorState() for name in names}),
+                manifest=Manifest(version, WriterId("7x1a2b3c4d"), {StoreId(name): StoreState() for name in names}),
                 readers=names[:1],
                 changes=(),
                 backlog=draw(st.builds(Waiting, *[st.none() | ROWS] * 3, st.none() | SECONDS)),

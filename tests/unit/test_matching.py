@@ -16,6 +16,6 @@ KIND = "aggregate"
 def test_a_new_name_that_reads_like_the_id_of_a_named_operator(names: tuple[str, ...]) -> None:
     # It was called by its kind at first, and got its name later.
     stored = {KIND: {"name": "a", "kind": KIND, "fingerprint": "1", "fingerprint_by_name": "1", "since": 0}}
-    flow: Any = SimpleNamespace(ops=[SimpleNamespace(id=n, name=n, plan=SimpleNamespace(operator_id=KIND), where=n) for n in names])
+    flow: Any = SimpleNamespace(ops=[SimpleNamespace(id=n, name=n, plan=SimpleNamespace(kind=KIND), where=n) for n in names])
     known: Any = {"a": SimpleNamespace(fingerprint="1"), KIND: SimpleNamespace(fingerprint="2")}
     assert _Matching("here", flow, (known, known), stored).ids() == {"a": KIND}

@@ -166,7 +166,7 @@ class Stream(missing.Helpful):
         _check_other(other, line)
         if not isinstance(other, Stream):
             return Stream(joins.with_static(self.rows, other, on, how, {"within": within, "last": last, "where": where}, line))
-        return _of(joins.join_node(self.rows, other.rows, on, how, within, last, where, suffixes, line))
+        return results_of(joins.join_node(self.rows, other.rows, on, how, within, last, where, suffixes, line))
 
     def crossJoin(
         self,
@@ -193,7 +193,7 @@ class Stream(missing.Helpful):
         if not isinstance(other, Stream):
             hint = "use join(df, on=condition), which stays in Spark"
             raise UnsupportedError(where=line, wanted="another stream", found="a DataFrame that is no stream", hint=hint)
-        return _of(joins.product_node(self.rows, other.rows, within, last_per_cell, where, suffixes, line))
+        return results_of(joins.product_node(self.rows, other.rows, within, last_per_cell, where, suffixes, line))
 
     def split(self, *, otherwise: str | None = None, **conditions: ColumnOrName) -> Branches:
         """Several streams out of one: each row goes to the first branch whose condition holds, or to ``otherwise``, or nowhere.
@@ -257,7 +257,7 @@ class Stream(missing.Helpful):
         +---+-----+-------+
         <BLANKLINE>
         """
-        return grouped(self.rows, cols, _of, user_line("groupBy"))
+        return grouped(self.rows, cols, results_of, user_line("groupBy"))
 
     groupby = groupBy
 
@@ -282,7 +282,7 @@ class Stream(missing.Helpful):
         checked(where, lambda: self.rows.frame.select(*[quoted(name) for name in names]))
         by_lower = {c.lower(): c for c in self.columns}
         resolved = tuple(dict.fromkeys(n if n in self.columns else by_lower.get(n.lower(), n) for n in names))
-        return _of(DedupNode(self.rows, resolved, where))
+        return results_of(DedupNode(self.rows, resolved, where))
 
     drop_duplicates = dropDuplicates
 
@@ -338,7 +338,7 @@ Both = Callable[[DataFrame, DataFrame], DataFrame]
 """A union of two DataFrames."""
 
 
-def _of(node: StatefulNode) -> Stream:
+def results_of(node: StatefulNode) -> Stream:
     """The stream of a node's results. The node is compiled at once, so that a mistake is reported at the user's line."""
     if not all(each.append_only for each in node.inputs):
         raise UnsupportedError(
@@ -348,8 +348,8 @@ def _of(node: StatefulNode) -> Stream:
             hint="group the first aggregate by F.window(...) with a watermark, so that each of its results is final",
         )
     plan = compile_node(node, Config())
-    empty = node.inputs[0].session.createDataFrame([], plan.schema)
-    return Stream(Rows(empty, node, append_only=OutputMode.APPEND in plan.modes))
+    empty = node.inputs[0].session.createDataFrame([], plan.results.schema)
+    return Stream(Rows(empty, node, append_only=OutputMode.APPEND in plan.timing.modes))
 
 
 def _check_other(other: Any, where: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,18 +13,18 @@ from pyspark.sql import types as T
 from headrace.compile import event_time
 from headrace.compile.functions import REPLACED, Context, Piece, take_apart
 from headrace.compile.picks import Parts, together
-from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
+from headrace.compile.plan import Combiner, Description, Finish, Input, Refusal, Results, StatefulPlan, StoreReader, Timing, hash_of
+from headrace.compile.registry import compiles
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.compile.windowing import NEVER, TIME, Key, Windowing, windowing
-from headrace.compile.words import words
+from headrace.compile.words import texts, words
 from headrace.config import Config
-from headrace.errors import QueryError, UnsupportedError
+from headrace.errors import UnsupportedError
 from headrace.graph.nodes import AggregateNode
 from headrace.graph.windows import CountSpec, SessionSpec, WindowSpec
 from headrace.operators.counted import CountAggregate
 from headrace.operators.description import ColumnNames, value_names
 from headrace.operators.kernel import Operator, OutputMode
-from headrace.operators.session import SessionAggregate
 from headrace.operators.windowed import WINDOW
 from headrace.spark import expressions, gateway, plans, trees
 from headrace.spark.types import from_arrow
@@ -32,11 +32,18 @@ from headrace.state.layout import HASH, SUB
 
 _KEY = "__headrace_key{}"
 _WINDOW_HINT = "write F.window(time, ...) itself among the grouping columns, not as SQL text and not in a select before"
+_NEVER_FINAL = Refusal(
+    "append mode emits a group once it can no longer change, so the group must have an event time with a watermark",
+    found="an aggregate without one",
+    hint="call withWatermark(column, delay) before groupBy and group by F.window(column, ...)",
+)
 _NO_KEY = "k0"
-"""An aggregate of the whole stream has a key that is always the same, so that nothing else is special about it."""
+"""The key column of an aggregate without keys. It is the same in all rows, so the kernel needs no special case."""
 
 
+@compiles(AggregateNode)
 def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
+    """The plan of an aggregate: Spark resolves the calls, and each becomes partials that the kernel merges."""
     session = node.source.sparkSession
     staged, keys = _with_keys(node)
     analysed = gateway.checked(node.where, lambda: staged.groupBy(*node.keys).agg(*node.aggregates))
@@ -68,50 +75,49 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     extra = kind.extra
     selected = source.select(*[c.alias(name) for c, name in zip(key_columns, names, strict=True)], *subs, *extra, *inputs)
 
-    finisher = _Finisher(session, node, keys, stored, names, kind, results, groups, calls, pieces, parts)
-    texts = {text: words(session, call, [plans.analyzed(node.source)]) for text, call in calls.items()}
-    served = [tuple(texts[call] for call in each) for each in parts.calls]
-    transported = [transport_type(each) for each in key_types]
-    kernel_schema = kind.schema(names, transported, parts.types)
+    place = None if node.window is None else (node.window_at, node.window.name)
+    finisher = _Finisher(session, place, keys, stored, names, kind, results, groups, calls, pieces, parts)
+    call_texts = {text: words(session, call, [plans.analyzed(node.source)]) for text, call in calls.items()}
+    kernel_schema = kind.schema(names, [transport_type(each) for each in key_types], parts.types)
+    schema = _result_schema(node, kind)
     return StatefulPlan(
-        operator_id="aggregate",
-        operator=operator,
-        inputs=(node.source,),
-        selected=selected,
-        keyed=(*names, *([SUB] if kind.sub is not None else [])),
-        hashed=hash_of(names if stored else [], config.hashBits),
-        row=(*(F.col(name) for name in selected.columns[len(names) + len(subs) :][: len(extra)]), *row),
-        ones=tuple(ones),
-        counts_rows=ones[0] if ones and kind.combines else None,
-        many=None if many is None or not kind.combines else tuple(many),
-        kernel_schema=kernel_schema,
-        finish=finisher.columns(),
-        schema=_result_schema(node, kind),
-        readers=_readers(operator, finisher, kernel_schema, stored, kind),
-        event_time_in_key=kind.timed,
-        modes=kind.modes,
-        description={
-            "operator": "aggregate",
-            "keys": [f"{k.name}: {k.type.simpleString()}" for k in keys],
-            "window": kind.text,
-            "aggregates": [str(e.name()) for e in results],
-            "calls": list(texts.values()),
-        },
-        kernels=operator.describe(
-            {
-                name: ColumnNames(
-                    tuple(k.name for k in stored),
-                    value_names(store.layout, [piece.partial for piece in parts.pieces], served),
-                    kind.sub_names.get(name),
-                )
-                for name, store in operator.stores.items()
-            }
+        kind="aggregate",
+        input=Input(
+            frames=(node.source,),
+            selected=selected,
+            keyed=(*names, *([SUB] if kind.sub is not None else [])),
+            hashed=hash_of(names if stored else [], config.hashBits),
+            values=(*(F.col(name) for name in selected.columns[len(names) + len(subs) :][: len(extra)]), *row),
+            ones=tuple(ones),
         ),
+        operator=operator,
+        results=Results(kernel_schema, finisher.columns(), schema, tuple(schema.names[: len(keys) + (place is not None)])),
+        readers=_readers(operator, finisher, kernel_schema, call_texts),
+        description=_description(node, keys, kind, [str(e.name()) for e in results], list(call_texts.values())),
+        timing=Timing(kind.timed, kind.modes, refusals={OutputMode.APPEND: _NEVER_FINAL, **kind.refusals}),
+        combiner=None if many is None or not kind.combines else Combiner(tuple(many), counts_rows=ones[0] if ones else None),
     )
 
 
+def _description(node: AggregateNode, keys: list[Key], kind: Windowing, aggregates: list[str], calls: list[str]) -> Description:
+    shown: dict[str, object] = {
+        "operator": "aggregate",
+        "keys": [f"{k.name}: {k.type.simpleString()}" for k in keys],
+        "window": kind.text,
+        "aggregates": aggregates,
+        "calls": calls,
+    }
+    times = [node.window.time] if isinstance(node.window, WindowSpec | SessionSpec) else []
+    resolved = partial(_resolved, node.source, [*node.keys, *times])
+    return Description(shown, only_shown=("aggregates",), resolved=resolved)
+
+
+def _resolved(source: DataFrame, keys: list[Column]) -> dict[str, object]:
+    return {"keys": texts(source, keys)}
+
+
 def _with_keys(node: AggregateNode) -> tuple[DataFrame, list[Key]]:
-    """The source with its grouping columns computed under names of ours."""
+    """The source with its grouping columns computed and renamed to internal names, and what is known of each."""
     columns = list(node.keys)
     named = gateway.checked(node.where, lambda: node.source.select(*columns)) if columns else None
     internal = [c.alias(_KEY.format(i)) for i, c in enumerate(columns)]
@@ -147,7 +153,11 @@ def _event_time(frame: DataFrame) -> tuple[Column | None, T.DataType]:
 
 
 def _columns(pieces: list[Piece]) -> tuple[list[Column], list[Column], list[str], list[Column] | None]:
-    """Inputs, partials of a row, names of partials that are 1, partials of many rows; named i0.. and p0.."""
+    """The columns of all partials.
+
+    Returns the input columns (i0, i1, ...), the partials of one row (p0, p1, ...) without those that are always 1, the names of these,
+    and the partials of many rows; None if rows cannot be combined.
+    """
     inputs: list[Column] = []
     row: list[Column] = []
     ones: list[str] = []
@@ -173,10 +183,11 @@ def _columns(pieces: list[Piece]) -> tuple[list[Column], list[Column], list[str]
 
 @dataclass(frozen=True)
 class _Finisher:
-    """From kernel rows (k0.., the window's columns, p0..) to the user's columns, in the user's order."""
+    """Turns kernel rows (k0, ..., the window's columns, p0, ...) into the user's columns, in the user's order."""
 
     session: SparkSession
-    node: AggregateNode
+    window: tuple[int, str] | None
+    """The window's place among the grouping columns, and its name; None without a window."""
     keys: list[Key]
     stored: list[Key]
     names: list[str]
@@ -187,8 +198,8 @@ class _Finisher:
     pieces: dict[str, Piece]
     parts: Parts
 
-    def columns(self, state: bool = False) -> Callable[[DataFrame], DataFrame]:
-        """With the window as results show it, or as state does."""
+    def columns(self, state: bool = False) -> Finish:
+        """The function that selects the user's columns. If `state`, the window is shown as in the state: a pane, or a part of a session."""
         named = self.parts.columns()
         finished = {
             text: _evaluate(self.session, self.calls[text], piece, [F.col(name) for name in named[text]])
@@ -199,14 +210,15 @@ class _Finisher:
         shown_keys = [expressions.without_alias(to_expression(c)) for c in outputs]
 
         def replaced(expression: Any) -> Any | None:
-            """An aggregate by its result; a grouping column, which a result may use too, by the key."""
+            """What replaces a part of a result expression: an aggregate call becomes its result, a grouping column the key."""
             if gateway.class_name(expression) == "AggregateExpression":
                 return to_expression(finished[expressions.text(expression)])
             return next((key for group, key in zip(self.groups, shown_keys, strict=True) if group.semanticEquals(expression)), None)
 
-        if self.node.window is not None and self.kind.shown is not None:
-            shown, name = (self.kind.shown_state if state else None) or (self.kind.shown, self.node.window.name)
-            outputs.insert(self.node.window_at, shown.alias(name))
+        if self.window is not None and self.kind.shown is not None:
+            at, usual = self.window
+            shown, name = (self.kind.shown_state if state else None) or (self.kind.shown, usual)
+            outputs.insert(at, shown.alias(name))
         for result in self.results:
             rewritten = trees.rewrite(self.session, expressions.without_alias(result), replaced)
             outputs.append(expressions.column(self.session, rewritten).alias(result.name()))
@@ -219,24 +231,26 @@ class _Finisher:
         return decode(F.col(self.names[self.stored.index(key)]), key.type)
 
 
-def _readers(
-    operator: Operator, finisher: _Finisher, kernel_schema: T.StructType, stored: list[Key], kind: Windowing
-) -> dict[str, StoreReader]:
-    """How each store is shown: as results are, where it holds partials by key, else as it is."""
+def _readers(operator: Operator, finisher: _Finisher, kernel_schema: T.StructType, texts: dict[str, str]) -> dict[str, StoreReader]:
+    """How each store is shown: like results if it holds partials by key, otherwise as it is. `texts` are the calls in words."""
+    kind, parts, stored = finisher.kind, finisher.parts, finisher.stored
+    served = [tuple(texts[call] for call in each) for each in parts.calls]
     readers = {}
     for name, store in operator.stores.items():
+        values = value_names(store.layout, [piece.partial for piece in parts.pieces], served)
+        names = ColumnNames(tuple(k.name for k in stored), values, kind.sub_names.get(name))
         if isinstance(operator, CountAggregate):
             schema = T.StructType([T.StructField(f.name, from_arrow(f.type)) for f in store.layout.schema if f.name != HASH])
             keys = [decode(F.col(k), key.type).alias(key.name) for k, key in zip(finisher.names, stored, strict=False)]
             others = [c for c in schema.names if c not in finisher.names]
-            readers[name] = StoreReader(schema, _selecting([*keys, *(F.col(c) for c in others)]))
+            readers[name] = StoreReader(schema, _selecting([*keys, *(F.col(c) for c in others)]), names)
         else:
-            # Most queries' state is never looked at.
-            readers[name] = StoreReader(kernel_schema, lambda frame: finisher.columns(state=True)(frame))
+            # The columns are only built when a user looks at the state, which is rare.
+            readers[name] = StoreReader(kernel_schema, lambda frame: finisher.columns(state=True)(frame), names)
     return readers
 
 
-def _selecting(columns: list[Column]) -> Callable[[DataFrame], DataFrame]:
+def _selecting(columns: list[Column]) -> Finish:
     return lambda frame: frame.select(*columns)
 
 
@@ -261,7 +275,7 @@ def _evaluate(session: SparkSession, call: Any, piece: Piece, columns: list[Colu
 
 
 def _result_schema(node: AggregateNode, kind: Windowing) -> T.StructType:
-    """What Spark itself says the result looks like."""
+    """The user's columns, as Spark's own analysis of the aggregate gives them."""
     grouping: list[Column] = list(node.keys)
     micro = "{} microseconds".format
     w = node.window
@@ -279,22 +293,3 @@ def _result_schema(node: AggregateNode, kind: Windowing) -> T.StructType:
         fields.insert(node.window_at, T.StructField(w.name, struct, False, marks))
         schema = T.StructType(fields)
     return schema
-
-
-def check_mode(plan: StatefulPlan, mode: OutputMode, where: str) -> None:
-    if mode in plan.modes:
-        return
-    others = " or ".join(f"outputMode('{each}')" for each in plan.modes)
-    if plan.operator_id == "aggregate" and mode is OutputMode.APPEND:
-        raise QueryError(
-            "append mode emits a group once it can no longer change, so the group must have an event time with a watermark",
-            where=where,
-            found="an aggregate without one",
-            hint=f"call withWatermark(column, delay) before groupBy and group by F.window(column, ...), or use {others}",
-        )
-    why = ""
-    if isinstance(plan.operator, SessionAggregate):
-        why = "a session grows and merges with others, so what update mode has shown of it would have to be taken back"
-    elif isinstance(plan.operator, CountAggregate):
-        why = "windows of rows are forgotten once they are emitted, so complete mode has nothing to show again"
-    raise QueryError(why, where=where, wanted=others, found=f"output mode {mode}")

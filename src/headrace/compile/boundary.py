@@ -1,9 +1,10 @@
 """Where Structured Streaming's own plan ends and a batch's plan begins.
 
-Spark hands a batch over row by row. Steps that make many rows of one (``explode``) are better done behind that point: there Spark compiles
-them into one loop with what follows, combining above all, and none of the many rows is ever written. Where several operators read a batch,
-it is kept for them, and then the few rows are kept instead of the many; each reader does the steps itself, and what it filters out it may
-filter out before. So only steps that cost little move then.
+Spark hands a batch over row by row. Steps that turn one row into many (``explode``) are faster in the batch's plan: there Spark compiles
+them into one loop with the steps that follow, such as combining, and never writes the many rows.
+
+If several operators read a batch, it is cached for them. Moving these steps means that fewer rows are cached, but each reader repeats the
+steps. So in that case only cheap steps move.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ _STEPS = {"Project", "Filter", "Generate", "SubqueryAlias"}
 _CHEAP = {"Alias", "AttributeReference", "Literal", "Cast", "Add", "Subtract", "Multiply", "Remainder", "Pmod", "UnaryMinus"}
 _CHEAP |= {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "And", "Or", "Not", "In"}
 _CHEAP |= {"IsNull", "IsNotNull", "Coalesce", "If", "CaseWhen", "Explode", "PosExplode", "Sequence", "CreateArray", "GetStructField"}
-"""Expressions that may be worked out once for every reader."""
+"""Expressions that are cheap enough to be computed again by every reader."""
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """A streaming DataFrame in two parts."""
+    """A streaming DataFrame, divided into steps of the streaming plan and steps of the batch's plan."""
 
     below: DataFrame
-    """What stays in the streaming plan: all up to the first step that multiplies rows, and of that only the columns that are used."""
+    """The streaming plan: all steps before the first one that multiplies rows, with only the columns that are used later."""
     _whole: Any
 
     def above(self, batch: DataFrame) -> DataFrame:
-        """The rest, on rows of ``below``."""
+        """Apply the other steps to a batch, which has the rows of `below`."""
         plan = plans.substitute(self.below.sparkSession, self._whole, [(self.below, batch)])
         return plans.frame_of(batch.sparkSession, plan)
 
 
 def boundary(frame: DataFrame, shared: bool = False) -> Boundary | None:
-    """Below the lowest step that multiplies rows, as far as steps may move; None if there is none. ``shared``: several read the rows."""
+    """The boundary below the first step that multiplies rows; None if no such step may move. `shared`: several operators read the rows."""
     session = frame.sparkSession
-    # The time of a batch, queries of their own: their meaning is the streaming plan's.
+    # These mean what the streaming plan says: the time of the batch, and subqueries.
     stay = trees.patterns(session, trees.MOMENTARY)
     above, found = [], 0
     node = root = plans.analyzed(frame)

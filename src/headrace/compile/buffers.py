@@ -1,4 +1,4 @@
-"""The stores of a join, as the user sees them and as a checkpoint describes them."""
+"""How the stores of a join or product are shown to a user, and the names that a checkpoint keeps for their columns."""
 
 from __future__ import annotations
 
@@ -21,20 +21,12 @@ PairOperator = WindowedJoin | LastJoin | WindowedProduct
 
 
 def readers(operator: PairOperator, sides: Sides, kinds: list[T.DataType]) -> dict[str, StoreReader]:
-    """How each store is shown."""
+    """How each store is shown to a user. `kinds` are the types of the value columns that both sides share."""
     if not isinstance(operator, LastJoin):
         return {name: side.reader() for name, side in zip(operator.store_names, sides, strict=True)}
     found = {name: _ring(side) for name, side in zip(operator.store_names, sides, strict=True)}
-    return {**found, WAITING: _waiting(sides[LEFT], kinds, operator.pairing.one_input)}
-
-
-def kernels(operator: PairOperator, sides: Sides) -> dict[str, dict[str, object]]:
-    """Each store as JSON."""
-    named = zip(operator.store_names, sides, strict=True)
-    if not isinstance(operator, LastJoin):
-        return operator.describe({name: ColumnNames(side.on, tuple(f.name for f in side.rest), side.time.name) for name, side in named})
-    names = {name: ColumnNames(side.on, ("number", "time", *(f.name for f in side.rest))) for name, side in named}
-    return operator.describe({**names, WAITING: ColumnNames(sides[LEFT].on, tuple(operator.waiting.layout.value_names), "time")})
+    waiting = ColumnNames(sides[LEFT].on, tuple(operator.waiting.layout.value_names), "time")
+    return {**found, WAITING: _waiting(sides[LEFT], kinds, operator.pairing.one_input, waiting)}
 
 
 def _ring(side: SideColumns) -> StoreReader:
@@ -45,11 +37,12 @@ def _ring(side: SideColumns) -> StoreReader:
         shown.append(event_time.from_micros(F.col(TIME), side.time.dataType).alias(side.time.name))
     shown += [decode(F.col(f"p{i}"), f.dataType).alias(f.name) for i, f in enumerate(side.rest)]
     numbers = [T.StructField(NUMBER, T.LongType()), T.StructField(TIME, T.LongType())]
-    return StoreReader(T.StructType([*keys, *numbers, *values]), lambda frame: frame.select(*shown))
+    names = ColumnNames(side.on, ("number", "time", *(f.name for f in side.rest)))
+    return StoreReader(T.StructType([*keys, *numbers, *values]), lambda frame: frame.select(*shown), names)
 
 
-def _waiting(side: SideColumns, kinds: list[T.DataType], one_input: bool) -> StoreReader:
-    """Rows of both sides; their values lie in columns that the sides share, and have no names of their own."""
+def _waiting(side: SideColumns, kinds: list[T.DataType], one_input: bool, names: ColumnNames) -> StoreReader:
+    """Shows the rows that wait, of both sides. Both sides share the value columns, so these have no names of the user's."""
     keys = [T.StructField(f"k{i}", transport_type(f.dataType)) for i, f in enumerate(side.keys)]
     sides = [] if one_input else [T.StructField(SIDE, T.ByteType())]
     values = [T.StructField(f"v{i}", kind) for i, kind in enumerate(kinds)]
@@ -58,4 +51,5 @@ def _waiting(side: SideColumns, kinds: list[T.DataType], one_input: bool) -> Sto
     if not one_input:
         shown.append(F.when(F.col(SIDE) == LEFT, NAMES[0]).otherwise(NAMES[1]).alias(SIDE))
     shown += [F.col(f.name) for f in values]
-    return StoreReader(T.StructType([*keys, T.StructField(SUB, T.LongType()), *sides, *values]), lambda frame: frame.select(*shown))
+    schema = T.StructType([*keys, T.StructField(SUB, T.LongType()), *sides, *values])
+    return StoreReader(schema, lambda frame: frame.select(*shown), names)

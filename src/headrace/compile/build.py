@@ -46,7 +46,7 @@ def compile_flow(outlets: list[tuple[Rows, OutputMode, str]], config: Config) ->
 
 
 def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
-    """Every stateless operator gets tasks of its own, as the stateful ones have."""
+    """Redistribute rows before every stateless operator, so that it has tasks of its own (the operator-cloud strategy)."""
     tasks = session.sparkContext.defaultParallelism
 
     def apart(port: Port) -> Port:
@@ -58,7 +58,7 @@ def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
 
 
 def _reading_once(flow: Dataflow) -> Dataflow:
-    """Streams of one source read it together; what differs between them are steps of each reader."""
+    """The same dataflow, in which streams of one source share it. Where the streams differ, each reader applies its own steps."""
     sources, parts = shared(flow.sources)
 
     def port(old: Port) -> Port:
@@ -81,7 +81,7 @@ class _Builder:
         self.ops: list[Op] = []
         self._ids: dict[int, str] = {}
         self._names: dict[str, str] = {}
-        """What the user calls operators, by id."""
+        """The user's names for operators, by id."""
 
     def port(self, rows: Rows) -> Port:
         node = rows.origin
@@ -101,7 +101,7 @@ class _Builder:
         return tuple(replace(op, name=self._names.get(op.id)) for op in self.ops)
 
     def ids(self) -> dict[OperatorId, OperatorId]:
-        """How operators are called: as the user says, else by their kind and a number."""
+        """The final ids of operators: the user's name, or else the kind and a number."""
         given: dict[OperatorId, OperatorId] = {}
         for op in self.ops:
             if op.id in self._names:
@@ -111,7 +111,7 @@ class _Builder:
                 given[op.id] = name
         for op in self.ops:
             if op.id not in given:
-                given[op.id] = free_id(op.plan.operator_id, given.values())
+                given[op.id] = free_id(op.plan.kind, given.values())
         return given
 
     def _source(self, rows: Rows) -> str:
@@ -129,8 +129,8 @@ class _Builder:
         plan = compile_node(node, self.config)
         name = OperatorId(f"op{len(self.ops)}")
         above = [op for op in self.ops if any(b.source == op.id for port in ports for b in port)]
-        hold_ms = max((op.hold_ms + op.plan.hold_ms for op in above), default=0)
-        # It also keeps the node: the id of an object is only its own while it lives.
+        hold_ms = max((op.hold_ms + op.plan.timing.hold_ms for op in above), default=0)
+        # The operator keeps the node alive, since `_ids` is keyed by id(node), which Python reuses.
         self.ops.append(Op(name, plan, ports, node, hold_ms))
         self._ids[key] = name
         return name

@@ -1,8 +1,8 @@
 """The dataflow: a user's graph, with everything in it compiled, in the order in which it runs.
 
-Sources of all branches become one streaming DataFrame, so that one Structured Streaming query keeps all offsets in one log. Where a
-single operator reads it, that DataFrame is just what the operator needs. Where several do, it is the union of the sources, each as a
-struct column of its own beside a tag, and every reader takes its part of the batch.
+All sources become one streaming DataFrame, so that one Structured Streaming query keeps all offsets in one log. If a single operator
+reads all sources, the DataFrame has just the columns that the operator needs. Otherwise it is the union of the sources: each source is a
+struct column, a tag says which source a row comes from, and every reader filters the batch by the tag.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.spark.expressions import quoted
 
 TAG = "__headrace_source"
 BATCH = "batch"
-"""The name of a batch's rows among the frames that ports are made of; the others have their operators' names."""
+"""The key of the batch's own rows in a mapping of frames. The other keys are ids of operators."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,16 @@ class Branch:
     steps: tuple[Step, ...] = ()
 
     def apply(self, rows: DataFrame) -> DataFrame:
+        """Apply the steps to rows of the source."""
         for step in self.steps:
             rows = step.apply(rows)
         return rows
 
     def begin(self, flow: Dataflow) -> tuple[DataFrame | None, tuple[Step, ...]]:
-        """The streaming DataFrame that the user built, if it begins at one, and the steps behind it, however the source is shared."""
+        """The streaming DataFrame that the user built, and the steps after it; None instead of the DataFrame if it begins at an operator.
+
+        The answer does not depend on whether the source is shared with other streams.
+        """
         for at, step in enumerate(self.steps):
             if isinstance(step, Rest):
                 return step.frame, self.steps[at + 1 :]
@@ -52,7 +56,7 @@ class Branch:
 
 
 Port = tuple[Branch, ...]
-"""What one input of an operator, or a sink, takes in: the rows of all its branches together."""
+"""One input of an operator, or of a sink: the union of its branches."""
 
 
 @dataclass(frozen=True)
@@ -64,32 +68,34 @@ class Op:
     ports: tuple[Port, ...]
     node: StatefulNode
     hold_ms: int = 0
-    """By how much its rows may be older than the watermark: what comes out of a join is."""
+    """How much older than the watermark its input rows can be, because they come from a join."""
     mode: OutputMode = OutputMode.APPEND
     name: str | None = None
-    """Given by the user."""
+    """The name that the user gave it, if any."""
 
     @property
     def where(self) -> str:
+        """The user's line that built it."""
         return self.node.where
 
     @property
     def branches(self) -> Iterator[Branch]:
+        """The branches of all its ports."""
         return (branch for port in self.ports for branch in port)
 
 
 @dataclass(frozen=True)
 class Dataflow:
-    """What a query runs."""
+    """A compiled query: its sources, its stateful operators, and what its sinks get."""
 
     sources: dict[str, DataFrame]
     """Streaming DataFrames by id."""
     ops: tuple[Op, ...]
-    """Each after those that it reads from."""
+    """In topological order: each operator comes after those that it reads."""
     outlets: tuple[Port, ...]
-    """What each sink takes in, in the order of the writers."""
+    """The input of each sink, in the order of the writers."""
     spread: int = 0
-    """Rows are redistributed over so many tasks before every stateless operator (the operator-cloud strategy); 0: never."""
+    """Before every stateless operator, rows are redistributed over this many tasks (the operator-cloud strategy). 0: never."""
 
     @property
     def session(self) -> SparkSession:
@@ -101,27 +107,27 @@ class Dataflow:
 
     @cached_property
     def only_reader(self) -> Op | None:
-        """The operator that alone reads all sources, if there is one: its columns are then selected in the streaming plan itself."""
+        """The one operator that reads all sources, so that its columns are selected in the streaming plan; None if several read them."""
         readers = [op for op in self.ops if any(b.source in self.sources for b in op.branches)]
         if len(readers) != 1 or any(b.source in self.sources for port in self.outlets for b in port):
             return None
         own = list(readers[0].branches)
         plain = all(len(port) == 1 and not port[0].steps and port[0].source in self.sources for port in readers[0].ports)
-        # Spark keeps offsets by the order of sources in the plan, so that must be the order of the checkpoint.
+        # Spark stores offsets in the order of sources in the plan, so they must be in the checkpoint's order.
         return readers[0] if plain and [b.source for b in own] == list(self.sources) else None
 
     @cached_property
     def source_readers(self) -> int:
-        """How often the batch is read: once by the only reader, else by every branch that begins at a source."""
+        """How many times a batch is read: once by the only reader, or once by each branch that begins at a source."""
         return 1 if self.only_reader is not None else sum(self.consumers(name) for name in self.sources)
 
     @cached_property
     def boundary(self) -> Boundary | None:
-        """Where steps of the only reader, or of the only source, are done, if not all in the streaming plan."""
+        """Where the streaming plan ends and the batch's plan begins; None if all steps are in the streaming plan."""
         if self.spread:
             return None
         if self.only_reader is not None:
-            return boundary(self.only_reader.plan.selected)
+            return boundary(self.only_reader.plan.input.selected)
         return boundary(next(iter(self.sources.values())), shared=True) if len(self.sources) == 1 else None
 
     @property
@@ -129,9 +135,9 @@ class Dataflow:
         """The one streaming DataFrame that Spark runs."""
         if self.only_reader is not None:
             if not self.spread:
-                return self.only_reader.plan.selected if self.boundary is None else self.boundary.below
+                return self.only_reader.plan.input.selected if self.boundary is None else self.boundary.below
             frames = (self.sources[port[0].source] for port in self.only_reader.ports)
-            return self.only_reader.plan.select(tuple(frame.repartition(self.spread) for frame in frames))
+            return self.only_reader.plan.input.select(tuple(frame.repartition(self.spread) for frame in frames))
         if len(self.sources) == 1:
             return next(iter(self.sources.values())) if self.boundary is None else self.boundary.below
         tagged = [self._tagged(at, name) for at, name in enumerate(self.sources)]
@@ -148,13 +154,13 @@ class Dataflow:
         return self.sources[name].select(F.lit(at).alias(TAG), *structs)
 
     def frames_of(self, ports: Iterable[Port]) -> dict[str, None]:
-        """The names of the frames that these ports are made of, in order."""
+        """The keys of the frames that these ports read, in order: `BATCH` or ids of operators."""
         return dict.fromkeys(BATCH if branch.source in self.sources else branch.source for port in ports for branch in port)
 
     def rows(self, port: Port, frames: Mapping[str, DataFrame], as_finished: bool = False) -> DataFrame | None:
-        """The rows of a port, from the batch and the kernel's rows of operators, as far as they are there; None if none of them is.
+        """The rows of a port. `frames` holds the batch and the kernels' rows of operators; None if it has no frame of this port.
 
-        ``as_finished``: for a sink, which has no use for the marks of windows and event times.
+        `as_finished` leaves out the marks of windows and event times, which a sink does not need.
         """
         whole: DataFrame | None = None
         for branch in port:
@@ -164,9 +170,9 @@ class Dataflow:
             if of_source:
                 part = branch.apply(self._rows_of_source(frames[BATCH], branch.source))
             else:
-                plan = self.by_id[OperatorId(branch.source)].plan
+                results = self.by_id[OperatorId(branch.source)].plan.results
                 rows = frames[branch.source]
-                part = branch.apply(plan.finish(rows) if as_finished and not branch.steps else plan.results(rows))
+                part = branch.apply(results.finish(rows) if as_finished and not branch.steps else results.marked(rows))
             whole = part if whole is None else whole.union(part)
         return whole
 
@@ -181,15 +187,15 @@ class Dataflow:
         return sum(branch.source == name for port in ports for branch in port)
 
     def next_op(self, op: Op) -> Op | None:
-        """The operator that alone reads this one's results, and reads nothing else.
+        """The operator that can run in the same job: it alone reads this one's results, and it reads nothing else.
 
-        In a union with other rows, the tasks of an operator would no longer be numbered by its instances.
+        After a union with other rows, the number of a task would no longer be the number of its instance.
         """
         readers = [other for other in self.ops if [b.source for b in other.branches] == [op.id]]
         return readers[0] if len(readers) == 1 and self.consumers(op.id) == 1 else None
 
     def renamed(self, ids: Mapping[OperatorId, OperatorId]) -> Dataflow:
-        """With other ids for operators."""
+        """The same dataflow with other ids for operators."""
 
         def port(old: Port) -> Port:
             return tuple(replace(branch, source=ids.get(OperatorId(branch.source), branch.source)) for branch in old)
@@ -198,15 +204,16 @@ class Dataflow:
         return replace(self, ops=ops, outlets=tuple(port(each) for each in self.outlets))
 
     def reading(self, order: Iterable[str]) -> Dataflow:
-        """With the sources in this order."""
+        """The same dataflow with its sources in this order."""
         return replace(self, sources={name: self.sources[name] for name in order})
 
     def upstream(self, op: Op) -> list[Op]:
+        """The operators that this one reads."""
         return [self.by_id[OperatorId(b.source)] for b in op.branches if b.source in self.by_id]
 
 
 def free_id(kind: str, taken: Collection[str]) -> OperatorId:
-    """The kind of an operator, with a number if others have that already.
+    """An id for an operator of this kind: the kind, with a number if that id is taken.
 
     >>> free_id("aggregate", ["aggregate", "aggregate-2", "join"])
     'aggregate-3'
@@ -215,5 +222,5 @@ def free_id(kind: str, taken: Collection[str]) -> OperatorId:
 
 
 def inputs_of(flow: Dataflow) -> dict[OperatorId, tuple[str, ...]]:
-    """Per operator: the operators that it reads, and one name for all that it reads from sources."""
+    """For each operator, the ids of the operators that it reads, and one name that stands for all sources that it reads."""
     return {op.id: tuple(dict.fromkeys(b.source if b.source in flow.by_id else OUTSIDE + op.id for b in op.branches)) for op in flow.ops}

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile import event_time
-from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
+from headrace.compile.plan import Description, Input, Results, StatefulPlan, StoreReader, Timing, hash_of
+from headrace.compile.registry import compiles
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import DedupNode
 from headrace.operators.dedup import TIME, DropDuplicates
 from headrace.operators.description import ColumnNames
-from headrace.operators.kernel import MAIN, OutputMode
+from headrace.operators.kernel import MAIN
 from headrace.spark import expressions, plans
 from headrace.state.layout import SUB, Layout
 
 
+@compiles(DedupNode)
 def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
+    """The plan of ``dropDuplicates``: the kernel remembers keys, and passes on the first row of each."""
     source = node.source
     fields = {f.name: f for f in source.schema.fields}
     for name in node.subset:
@@ -43,40 +48,38 @@ def compile_dedup(node: DedupNode, config: Config) -> StatefulPlan:
     operator = DropDuplicates(layout, pa.schema(carried_types), bool(late_by))
     finished = [decode(F.col(c), f.dataType).alias(f.name) for c, f in zip(payload, source.schema.fields, strict=True)]
     return StatefulPlan(
-        operator_id="dropDuplicates",
-        operator=operator,
-        inputs=(source,),
-        selected=source.select(*encoded, *sub, *carried, *late_by),
-        keyed=(*names, *([SUB] if sub else [])),
-        hashed=hash_of(names, config.hashBits),
-        row=tuple(F.col(c) for c in [*payload, *([TIME] if late_by else [])]),
-        ones=(),
-        counts_rows=None,
-        many=None,
-        kernel_schema=T.StructType(
-            [T.StructField(c, transport_type(f.dataType)) for c, f in zip(payload, source.schema.fields, strict=True)]
+        kind="dropDuplicates",
+        input=Input(
+            frames=(source,),
+            selected=source.select(*encoded, *sub, *carried, *late_by),
+            keyed=(*names, *([SUB] if sub else [])),
+            hashed=hash_of(names, config.hashBits),
+            values=tuple(F.col(c) for c in [*payload, *([TIME] if late_by else [])]),
         ),
-        finish=lambda frame: frame.select(*finished),
-        schema=source.schema,
-        readers={
-            MAIN: StoreReader(
-                T.StructType([T.StructField(a, transport_type(fields[n].dataType)) for a, n in zip(names, node.subset, strict=True)]),
-                lambda frame: frame.select(
-                    *[decode(F.col(a), fields[n].dataType).alias(n) for a, n in zip(names, node.subset, strict=True)]
-                ),
-            )
-        },
-        event_time_in_key=bool(sub or late_by),
-        modes=(OutputMode.APPEND, OutputMode.UPDATE),
-        description={
-            "operator": "dropDuplicates",
-            "keys": [f"{n}: {fields[n].dataType.simpleString()}" for n in node.subset],
-        },
-        # The event time is among the keys, so its sub-key needs no name.
-        kernels=operator.describe({MAIN: ColumnNames(node.subset)}),
+        operator=operator,
+        results=Results(
+            kernel_schema=T.StructType(
+                [T.StructField(c, transport_type(f.dataType)) for c, f in zip(payload, source.schema.fields, strict=True)]
+            ),
+            finish=lambda frame: frame.select(*finished),
+            schema=source.schema,
+        ),
+        readers={MAIN: _reader(names, [fields[name] for name in node.subset])},
+        description=Description(
+            {"operator": "dropDuplicates", "keys": [f"{n}: {fields[n].dataType.simpleString()}" for n in node.subset]},
+            resolved=partial(dict, keys=list(node.subset)),
+        ),
+        timing=Timing(uses_watermark=bool(sub or late_by)),
     )
 
 
+def _reader(names: list[str], keys: list[T.StructField]) -> StoreReader:
+    """Shows the keys. The event time is among them, so the sub-key needs no name of its own."""
+    shown = [decode(F.col(name), f.dataType).alias(f.name) for name, f in zip(names, keys, strict=True)]
+    schema = T.StructType([T.StructField(name, transport_type(f.dataType)) for name, f in zip(names, keys, strict=True)])
+    return StoreReader(schema, lambda frame: frame.select(*shown), ColumnNames(tuple(f.name for f in keys)))
+
+
 def _micros(field: T.StructField) -> Column:
-    """A row without a time is never late."""
+    """The event time in microseconds. A row without one gets a time far in the future, so it is never late."""
     return F.coalesce(event_time.micros(F.col(expressions.quoted(field.name)), field.dataType), F.lit(2**62)).cast("long")

@@ -1,4 +1,4 @@
-"""Event time as microseconds and back, for both kinds of Spark timestamps."""
+"""Spark expressions that convert event times to microseconds and back, for TIMESTAMP and TIMESTAMP_NTZ."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ _NTZ_EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 
 
 def micros(time: Column, kind: T.DataType) -> Column:
+    """A timestamp column as microseconds since the epoch."""
     if isinstance(kind, T.TimestampNTZType):
         return F.timestamp_diff("MICROSECOND", F.expr(_NTZ_EPOCH), time)
     return F.unix_micros(time.cast("timestamp"))
 
 
 def from_micros(value: Column, kind: T.DataType) -> Column:
+    """Microseconds since the epoch as a timestamp column of this type."""
     if isinstance(kind, T.TimestampNTZType):
         return F.timestamp_add("MICROSECOND", value, F.expr(_NTZ_EPOCH))
     return F.timestamp_micros(value)
 
 
 def pane(us: Column, window: TimeWindow) -> Column:
-    """Start of the pane that a moment falls into."""
+    """The start of the pane that contains this time, in microseconds."""
     if window.is_instant:
         return us
     within = F.pmod(us - F.lit(window.offset_us), F.lit(window.advance_us).cast("long"))

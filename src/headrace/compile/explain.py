@@ -1,4 +1,4 @@
-"""A dataflow in words."""
+"""The text of ``explain()``: a dataflow in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rendered(
     nodes: int | None = None,
     homes: Mapping[OperatorId, Sequence[str]] | None = None,
 ) -> str:
-    """The plan in the form that is asked for; ``homes`` are the executors that instances live on."""
+    """The plan in one of the forms of `MODES`. `homes` are the executors on which the instances of each operator run."""
     mode = mode or "plan"
     if mode not in MODES:
         raise QueryError(where="explain", wanted=f"mode {', '.join(MODES)}", found=repr(mode))
@@ -40,7 +40,7 @@ def rendered(
 
 
 def explain(flow: Dataflow, routing: Mapping[OperatorId, Routing], guarantees: list[str], homes: Mapping[OperatorId, Sequence[str]]) -> str:
-    """Subqueries, routing, instances, and what runs where."""
+    """The plan as text: for each operator its columns, routing, instances and state, and what runs in Spark or in Python."""
     lines = ["== Headrace plan =="]
     if flow.only_reader is None:
         for name, frame in flow.sources.items():
@@ -55,13 +55,13 @@ def explain(flow: Dataflow, routing: Mapping[OperatorId, Routing], guarantees: l
 
 
 def _operator(flow: Dataflow, op: Op, routing: Routing, homes: Sequence[str]) -> Iterator[str]:
-    plan, about = op.plan, op.plan.description
+    plan, about = op.plan, op.plan.description.shown
     if len(flow.ops) > 1 or flow.only_reader is None:
         yield f"-- {op.id} --"
         for port in op.ports:
             yield from _then(port, named=True)
-    yield ("source      " if flow.only_reader is op else "select      ") + "Spark (JVM): " + ", ".join(plan.selected.columns)
-    combine = "before the shuffle, while it shrinks the batch" if plan.many is not None else "no, rows are shipped as they are"
+    yield ("source      " if flow.only_reader is op else "select      ") + "Spark (JVM): " + ", ".join(plan.input.selected.columns)
+    combine = "before the shuffle, while it shrinks the batch" if plan.combiner is not None else "no, rows are shipped as they are"
     yield "combine     Spark (JVM): " + combine
     keys = next(iter(plan.operator.stores.values())).layout.keys
     yield f"route       {SLOTS} slots of xxhash64 over {len(keys)} key column(s), one shuffle"
@@ -75,7 +75,7 @@ def _operator(flow: Dataflow, op: Op, routing: Routing, homes: Sequence[str]) ->
     for name, store in plan.operator.stores.items():
         columns = ", ".join(f"{f.name} {f.type}" for f in store.layout.schema)
         yield f"  {(name or 'state') + ':':<12}{columns} ({store.layout.policy})"
-    yield "finish      Spark (JVM): " + ", ".join(plan.schema.names)
+    yield "finish      Spark (JVM): " + ", ".join(plan.results.schema.names)
 
 
 def _then(port: Port, named: bool) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Spark's aggregate functions, taken apart.
+"""Spark's aggregate functions, divided into the parts that Headrace needs.
 
-For each function: the inputs it needs of a row, the partial of a single row, the partial of many rows as Spark can compute it before
-the shuffle, how partials merge (``operators.partials``), and the result, which Spark's own ``evaluateExpression`` computes from the
-partial, since partials have the layout of Spark's buffers.
+For each function there are: its inputs, the partial of a single row, the partial of many rows as Spark computes it before the shuffle, and
+how partials merge (`operators.partials`). Partials have the layout of Spark's buffers, so Spark's own ``evaluateExpression`` computes
+the result from them.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ class Piece:
 
     partial: Partial
     inputs: list[Column]
-    """Of the stream's rows."""
+    """The arguments, as expressions over the stream's columns."""
     row: Callable[[list[Column]], list[Column | None]]
-    """Partial of one row, from the inputs; None stands for the constant 1, which need not travel."""
+    """The partial of one row, computed from the inputs. None stands for the constant 1, which is not shuffled."""
     many: Callable[[list[Column]], list[Column]] | None
-    """Partial of many rows, as Spark aggregates over the inputs; None if Spark would have to sort for it."""
+    """The partial of many rows, as Spark aggregates over the inputs. None if Spark would have to sort to compute it."""
     buffers: Callable[[list[Column]], dict[str, Column]] | None
-    """Spark's buffer attributes by name, from the partial columns; the function's own evaluateExpression does the rest."""
+    """Maps the partial columns to Spark's buffer attributes by name, for the function's own evaluateExpression."""
     finish: Callable[[list[Column]], Column] | None = None
-    """The result from the partial columns, where there is no evaluateExpression to use."""
+    """Computes the result from the partial columns, for functions without an evaluateExpression."""
     types: list[T.DataType] = field(default_factory=list)
-    """Spark types of the partial columns, as they travel."""
+    """Spark's types of the partial columns in the shuffle."""
     pick: Picking | None = None
-    """What is picked, for functions that take a value of one of the rows."""
+    """For functions that pick the value of one row: which value, and by which order."""
 
 
 @dataclass(frozen=True)
 class Picking:
-    """A value of the row with the least or greatest order. Texts are equal where expressions are."""
+    """A pick: the value of the row with the least or greatest order. Equal expressions have equal texts."""
 
     value: Column
-    """Also of rows that a FILTER clause leaves out; those have no order."""
+    """The value of any row. Rows that a FILTER clause leaves out have a value too, but a null order."""
     value_type: T.DataType
     value_text: str
     order: Column
@@ -69,7 +69,7 @@ class Picking:
 
 @dataclass(frozen=True)
 class Context:
-    """What a function may need to know of its query."""
+    """What the compilation of a function depends on beside the call itself."""
 
     session: SparkSession
     event_time: Column | None
@@ -78,7 +78,7 @@ class Context:
 
 
 def take_apart(call: Any, context: Context) -> Piece:
-    """The piece for an ``AggregateExpression`` of Spark's analysed plan."""
+    """Divide an ``AggregateExpression`` of Spark's analysed plan into its parts. Unknown functions are refused."""
     function = call.aggregateFunction()
     name = gateway.class_name(function)
     where = call.sql()
@@ -109,7 +109,7 @@ class _Call:
     context: Context
 
     def child(self, at: int = 0) -> tuple[Column, T.DataType]:
-        """An argument and its type; rows that the FILTER clause leaves out give null."""
+        """An argument and its type. It is null for rows that the FILTER clause leaves out."""
         value = expressions.column(self.context.session, self.function.children().apply(at))
         return self.kept(value), expressions.data_type(self.function.children().apply(at))
 
@@ -151,7 +151,7 @@ def _count(call: _Call) -> Piece:
 
 
 def _sum_like(call: _Call, kind: T.DataType) -> tuple[Partial, list[Column], Any, Any, list[T.DataType]]:
-    """Partial, inputs, row, many and types of a sum, for sum and avg."""
+    """The parts that sum and avg have in common: partial, inputs, row, many, types."""
     value, own = call.child()
     if isinstance(kind, T.DecimalType):
         partial: Partial = P.DecimalSum(arrow_type(kind))
@@ -195,7 +195,7 @@ def _extreme(greatest: bool) -> Callable[[_Call], Piece]:
         value, kind = call.child()
         check_order(kind, call.where)
         name, aggregate = ("max", F.max) if greatest else ("min", F.min)
-        # Spark sorts to aggregate values of variable length; shipping the rows is cheaper.
+        # Spark sorts to aggregate values of variable length. Shuffling the single rows is cheaper.
         fixed = not isinstance(kind, T.StringType | T.CharType | T.VarcharType | T.BinaryType | T.StructType)
         return Piece(
             P.Extreme(arrow_type(kind), greatest),
@@ -215,7 +215,7 @@ def _moments(call: _Call) -> Piece:
     return Piece(
         P.Moments(),
         [value.cast("double")],
-        # x - x is 0, or NaN for an infinite x, which is what Spark's own update makes of it.
+        # x - x is 0, or NaN if x is infinite, as in Spark's own update.
         lambda i: [F.when(i[0].isNull(), zero).otherwise(F.lit(1.0)), F.coalesce(i[0], zero), F.coalesce(i[0] - i[0], zero)],
         lambda i: [F.count(i[0]).cast("double"), F.coalesce(F.avg(i[0]), zero), F.coalesce(F.var_pop(i[0]) * F.count(i[0]), zero)],
         lambda p: {"n": p[0], "avg": p[1], "m2": p[2]},
@@ -224,7 +224,7 @@ def _moments(call: _Call) -> Piece:
 
 
 def _pick(call: _Call, order: Column, order_type: T.DataType, order_text: str, greatest: bool) -> Piece:
-    """The function's first argument, of the row with the least or greatest order."""
+    """A function that gives its first argument in the row with the least or greatest order."""
     expression = call.function.children().apply(0)
     value, kind = expressions.column(call.context.session, expression), expressions.data_type(expression)
     check_carried(kind, call.where)
@@ -235,7 +235,7 @@ def _pick(call: _Call, order: Column, order_type: T.DataType, order_text: str, g
         lambda i: [i[0], i[1]],
         None,
         None,
-        # Where no row has an order, none has won.
+        # If all orders are null, no row was picked.
         finish=lambda p: F.when(p[1].isNotNull(), decode(p[0], kind)),
         types=[transport_type(kind), transport_type(order_type)],
         pick=Picking(value, kind, expressions.text(expression), order, order_type, f"{order_text} | {call.keep_text}", greatest),
@@ -293,7 +293,7 @@ def _approx_count_distinct(call: _Call) -> Piece:
 
 
 REPLACED = ("BoolAnd", "BoolOr", "AnyValue", "CountIf")
-"""Functions that Spark itself writes in terms of others."""
+"""Functions that Spark replaces by other functions, in their field `replacement`."""
 
 _BUILDERS: dict[str, Callable[[_Call], Piece]] = {
     "Count": _count,

@@ -1,4 +1,4 @@
-"""approx_count_distinct exactly as Spark answers it: Spark's registers, Spark's bias tables, Spark's formula."""
+"""``approx_count_distinct`` with exactly Spark's results: the same registers, bias tables and formula."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def precision(relative_sd: float) -> int:
 
 
 def register(hashed: Column, bits: int) -> Column:
-    """``index << 8 | rank`` of a 64-bit hash: its top bits are the index, the zeros that follow them the rank."""
+    """``index << 8 | rank`` of a 64-bit hash: the index is its top bits, the rank is one more than the number of zeros after them."""
     index = F.shiftrightunsigned(hashed, 64 - bits)
     padded = F.shiftleft(hashed, bits).bitwiseOR(F.lit(1 << (bits - 1)).cast("long"))
     leading_zeros = F.lit(64) - F.length(F.bin(padded))
@@ -34,7 +34,7 @@ def register(hashed: Column, bits: int) -> Column:
 
 
 def estimator(session: SparkSession, bits: int) -> Callable[[Column], Column]:
-    """A column function from registers to Spark's estimate."""
+    """A function of columns that computes Spark's estimate from registers."""
     raw, bias, threshold = hyperloglog_tables(session, bits)
     m = 1 << bits
     alpha = {4: 0.673, 5: 0.697, 6: 0.709}.get(bits, 0.7213 / (1.0 + 1.079 / m)) * m * m
@@ -52,7 +52,7 @@ def estimator(session: SparkSession, bits: int) -> Callable[[Column], Column]:
 
 
 def estimate(codes: Any, m: int, alpha: float, raw: list[float], bias: list[float], threshold: float) -> int:
-    """Spark's HyperLogLog++ estimate from the registers that are not zero."""
+    """Spark's HyperLogLog++ estimate. `codes` are the registers that are not zero."""
     ranks = codes & ((1 << RANK_BITS) - 1)
     zeros = m - len(codes)
     inverse = float(np.sum(2.0 ** -ranks.astype(np.float64))) + zeros

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from headrace.compile.buffers import kernels, readers
-from headrace.compile.plan import StatefulPlan, hash_of
+from headrace.compile.buffers import readers
+from headrace.compile.plan import Description, Finish, Input, Results, StatefulPlan, Timing, hash_of
+from headrace.compile.registry import compiles
 from headrace.compile.sides import Joined, SideColumns, between, joined, own_templates, share_places, side_columns, text_of, travelling
 from headrace.compile.types import check_key
 from headrace.config import Config
@@ -23,12 +24,12 @@ from headrace.operators.lifetime import NEVER
 from headrace.operators.pairing import LEFT, RIGHT, SIDE, Pairing
 from headrace.state.layout import SUB
 
-Finish = Callable[[DataFrame], DataFrame]
-
 OUTER = {"inner": (False, False), "left": (True, False), "right": (False, True), "full": (True, True)}
 
 
+@compiles(JoinNode)
 def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
+    """The plan of a join: rows of both sides go through one shuffle, and the kernel keeps a buffer for each side."""
     frames = own_templates(tuple(stream.frame for stream in node.inputs))
     one_input = len(frames) == 1
     sides = side_columns(frames[0], node.on[LEFT], node.where), side_columns(frames[-1], node.on[RIGHT], node.where)
@@ -51,25 +52,23 @@ def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
     if leaves_to_spark:
         finish = _filtered(finish, node.condition)
     return StatefulPlan(
-        operator_id="join",
+        kind="join",
+        input=Input(
+            frames=frames,
+            selected=_selected(sides, outer, places, kinds, one_input, tie=TIE in extra),
+            keyed=(*(f"k{i}" for i in range(len(sides[LEFT].keys))), SUB),
+            hashed=hash_of([f"k{i}" for i in range(len(sides[LEFT].keys))], config.hashBits),
+            values=tuple(F.col(name) for name in [*extra, *(f"v{i}" for i in range(len(kinds)))]),
+        ),
         operator=operator,
-        inputs=frames,
-        selected=_selected(sides, outer, places, kinds, one_input, tie=TIE in extra),
-        keyed=(*(f"k{i}" for i in range(len(sides[LEFT].keys))), SUB),
-        hashed=hash_of([f"k{i}" for i in range(len(sides[LEFT].keys))], config.hashBits),
-        row=tuple(F.col(name) for name in [*extra, *(f"v{i}" for i in range(len(kinds)))]),
-        ones=(),
-        counts_rows=None,
-        many=None,
-        kernel_schema=columns.kernel_schema(),
-        finish=finish,
-        schema=schema,
+        results=Results(columns.kernel_schema(), finish, schema),
         readers=readers(operator, sides, kinds),
-        event_time_in_key=True,
-        modes=(OutputMode.APPEND,) if any(outer) or TIE in extra else (OutputMode.APPEND, OutputMode.UPDATE),
-        hold_ms=hold_ms,
         description=_description(node, sides, columns, window, leaves_to_spark),
-        kernels=kernels(operator, sides),
+        timing=Timing(
+            uses_watermark=True,
+            modes=(OutputMode.APPEND,) if any(outer) or TIE in extra else (OutputMode.APPEND, OutputMode.UPDATE),
+            hold_ms=hold_ms,
+        ),
     )
 
 
@@ -86,7 +85,7 @@ def _check_keys(sides: tuple[SideColumns, SideColumns], where: str) -> None:
 
 
 def _condition(node: JoinNode, columns: Joined) -> tuple[Expr | None, bool]:
-    """The condition for the kernel, or whether Spark evaluates it on the results."""
+    """The condition for the kernel, if it can be translated; and True if Spark has to evaluate it on the results instead."""
     if node.condition is None:
         return None, False
     columns.check(node.condition, node.where)
@@ -111,7 +110,7 @@ def _selected(
     one_input: bool,
     tie: bool,
 ) -> DataFrame:
-    """Both sides' rows in one DataFrame. Rows that can have no partner stay behind, unless they are wanted without one."""
+    """The rows of both sides in one DataFrame. Rows that cannot have a partner are dropped, except on an outer side."""
     parts = []
     for which, side in enumerate(sides[:1] if one_input else sides):
         part = side.frame.select(*travelling(side, None if one_input else which, places[which], kinds, tie))
@@ -123,8 +122,8 @@ def _selected(
 
 def _description(
     node: JoinNode, sides: tuple[SideColumns, SideColumns], columns: Joined, window: str, leaves_to_spark: bool
-) -> dict[str, object]:
-    return {
+) -> Description:
+    shown = {
         "operator": "join",
         "how": node.how,
         "with": "itself" if len(node.inputs) == 1 else "another stream",
@@ -138,3 +137,5 @@ def _description(
         else "on pairs, before they are built",
         "columns": columns.schema.names,
     }
+    keys = [" = ".join(pair) for pair in zip(*node.on, strict=True)]
+    return Description(shown, only_shown=("evaluated", "columns"), resolved=partial(columns.resolved, keys, node.condition))

@@ -1,15 +1,15 @@
-"""A layered layout, from left to right, for boxes of any size. Pure: it knows neither pictures nor Spark.
+"""A layered graph layout, from left to right, for boxes of any size. It uses neither pictures nor Spark.
 
-Sugiyama's way:
+The steps are those of Sugiyama:
 
-    ranks    a box stands right of all that feed it (longest path)
-    lanes    an edge over several ranks gets an empty row of its own there, so that it crosses no box
-    order    boxes of a rank are sorted by the mean place of their neighbours, back and forth; the fewest crossings win
-    heights  each box goes as near to the mean height of its neighbours as order and gaps permit (isotonic regression);
-             lanes weigh more, to be straight
-    labels   of the places along an edge, each label takes the one with the least in its way
+    ranks    a box is placed to the right of all its inputs (longest path)
+    lanes    an edge over several ranks gets an empty row in each rank between, so that it crosses no box
+    order    boxes of a rank are sorted by the mean position of their neighbours, back and forth; the order with fewest crossings wins
+    heights  each box is placed as near to the mean height of its neighbours as order and gaps permit (isotonic regression);
+             lanes have a higher weight, so that they are straight
+    labels   each label takes the position along its edge where it overlaps least
 
-Nothing is random: the same boxes and edges always lie the same.
+The layout is deterministic: the same boxes and edges always give the same layout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Literal
 
 Point = tuple[float, float]
 Key = tuple[str, ...]  # the caller's own; ("lane", edge, rank) is ours
-Link = tuple[Key, Key, float, float]  # from, to, and how far below their tops it is fastened
+Link = tuple[Key, Key, float, float]  # from, to, and how far below the tops of both boxes it ends
 
 GAP_Y, LANE = 26.0, 8.0  # between rows; a lane's height
 LABEL_UP = 11.0  # from a label's baseline to its top
@@ -33,6 +33,8 @@ SWEEPS = 8
 
 @dataclass(frozen=True)
 class Edge:
+    """An edge between two boxes: where it leaves and enters them, and the room that its label needs."""
+
     source: Key
     target: Key
     out_y: float  # below the source's top
@@ -42,6 +44,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class Rect:
+    """An axis-parallel rectangle."""
+
     x: float
     y: float
     width: float
@@ -57,7 +61,7 @@ class Rect:
 
 @dataclass(frozen=True)
 class Spot:
-    """Where a label stands, and which way from there."""
+    """The position of a label, and the direction in which its text runs from there."""
 
     x: float
     y: float
@@ -70,6 +74,8 @@ class Spot:
 
 @dataclass(frozen=True)
 class Placed:
+    """The result of a layout: the positions of boxes and the routes of edges."""
+
     at: dict[Key, Point]  # top left
     routes: list[list[Point]]  # one per edge
     width: float
@@ -77,7 +83,7 @@ class Placed:
 
 
 def cycle_in(pairs: Iterable[tuple[Key, Key]]) -> list[Key]:
-    """Some cycle, or nothing."""
+    """The keys of one cycle, or an empty list if there is none."""
     sorter: TopologicalSorter[Key] = TopologicalSorter()
     for source, target in pairs:
         sorter.add(target, source)
@@ -89,7 +95,7 @@ def cycle_in(pairs: Iterable[tuple[Key, Key]]) -> list[Key]:
 
 
 def longest_path(keys: Iterable[Key], edges: Iterable[Edge]) -> dict[Key, int]:
-    """A rank for every key: 0 without an edge into it, else one more than the greatest before it."""
+    """The rank of every key: 0 if no edge leads into it, otherwise one more than the greatest rank of its inputs."""
     before: dict[Key, list[Key]] = {key: [] for key in keys}
     for edge in edges:
         before[edge.target].append(edge.source)
@@ -100,7 +106,7 @@ def longest_path(keys: Iterable[Key], edges: Iterable[Edge]) -> dict[Key, int]:
 
 
 def place(sizes: Mapping[Key, Point], edges: Sequence[Edge], ranks: Mapping[Key, int], gaps: Sequence[float]) -> Placed:
-    """One level: a place for every box, a way for every edge. `gaps` are the least ones between the ranks."""
+    """Place every box and route every edge of one level. `gaps` are the minimum gaps between ranks."""
     layers: list[list[Key]] = [[key for key in sizes if ranks[key] == rank] for rank in range(len(gaps) + 1)]
     heights = {key: height for key, (_, height) in sizes.items()}
     chains: list[list[Key]] = []
@@ -120,7 +126,7 @@ def place(sizes: Mapping[Key, Point], edges: Sequence[Edge], ranks: Mapping[Key,
     outs, ins = Counter((e.source, e.out_y) for e in edges), Counter((e.target, e.in_y) for e in edges)
     gap = list(gaps)
     for edge in edges:
-        # Room for the label at the end that the edge does not share; more where other edges fan out.
+        # The label needs room at the end that the edge does not share, and more room where edges fan out.
         together, apart = ins[edge.target, edge.in_y], outs[edge.source, edge.out_y]
         first = together > 1 and apart == 1
         room = edge.room + 44 if together == apart == 1 else 1.2 * edge.room + 64
@@ -142,7 +148,7 @@ def place(sizes: Mapping[Key, Point], edges: Sequence[Edge], ranks: Mapping[Key,
 
 
 def label_spots(routes: Sequence[Sequence[Point]], widths: Sequence[float], taken: Iterable[Rect]) -> list[Spot]:
-    """A place for the label of each route; one of width 0 is never in the way. `taken` must stay free of labels."""
+    """The position of each route's label. A label of width 0 takes no room. No label may overlap `taken`."""
     busy = list(taken)
     wires = [point for route in routes for piece in pairwise(route) for point in along(*piece)]
     found = []
@@ -160,7 +166,7 @@ def label_spots(routes: Sequence[Sequence[Point]], widths: Sequence[float], take
 
 
 def _candidates(route: Sequence[Point], width: float) -> Iterator[Spot]:
-    """Good places first: near the target, above a line rather than below, on the side to which it does not bend."""
+    """Possible positions, best first: near the target, above the line before below it, on the side away from its bend."""
     pieces = list(pairwise(route))[::-1]
     for (x0, y0), (x1, y1) in pieces:
         if abs(y1 - y0) < 1:
@@ -174,7 +180,7 @@ def _candidates(route: Sequence[Point], width: float) -> Iterator[Spot]:
 
 
 def along(start: Point, end: Point) -> Iterator[Point]:
-    """Points of the curve that is drawn between two: level at both ends."""
+    """Points of the curve between two points. The curve is horizontal at both ends."""
     (x0, y0), (x1, y1) = start, end
     steps = 1 + int((abs(x1 - x0) + abs(y1 - y0)) / 4)
     for t in (step / steps for step in range(steps + 1)):
@@ -203,7 +209,7 @@ def _order(layers: list[list[Key]], links: Sequence[Link], heights: Mapping[Key,
 
 
 def _ports(layers: Sequence[Sequence[Key]], heights: Mapping[Key, float]) -> Callable[[Key, float], float]:
-    """The place of a port in the order of its layer: that of its box, and a share of 1 for how far down the box it is."""
+    """A function for the position of a port in its layer: the index of its box, plus a fraction for how far down the box it is."""
     index = {key: number for layer in layers for number, key in enumerate(layer)}
     return lambda key, y: index[key] + (y / heights[key] if heights[key] else 0.5)
 
@@ -216,12 +222,12 @@ def _crossings(layers: Sequence[Sequence[Key]], links: Sequence[Link], heights: 
 
 
 def _heights(layers: Sequence[Sequence[Key]], links: Sequence[Link], heights: Mapping[Key, float]) -> dict[Key, float]:
-    """The top of every box, the highest at 0."""
+    """The y coordinate of the top of every box. The highest box is at 0."""
     tops: dict[Key, float] = {}
     for layer in layers:
         tops |= zip(layer, spread([0.0] * len(layer), [heights[key] for key in layer], [1.0] * len(layer), GAP_Y), strict=True)
     for sweep in range(2 * SWEEPS + 1):
-        forth = sweep % 2 == 0  # The last one too: what leaves a box leaves it straight.
+        forth = sweep % 2 == 0  # The last sweep goes forth too, so that edges leave their boxes straight.
         for layer in layers if forth else layers[::-1]:
             near: dict[Key, list[float]] = {key: [] for key in layer}
             for u, v, out_y, in_y in links:
@@ -237,7 +243,7 @@ def _heights(layers: Sequence[Sequence[Key]], links: Sequence[Link], heights: Ma
 
 
 def spread(wanted: Sequence[float], sizes: Sequence[float], weights: Sequence[float], gap: float) -> list[float]:
-    """Tops in the given order, `gap` apart, as near to the wanted ones as can be (least squares, by pooling neighbours).
+    """Tops in the given order, at least `gap` apart, as near to the wanted ones as possible (least squares, by pooling neighbours).
 
     >>> spread([0.0, 5.0, 40.0], [10.0, 10.0, 10.0], [1.0, 1.0, 1.0], gap=2.0)
     [-3.5, 8.5, 40.0]

@@ -1,9 +1,10 @@
-"""What feeds an operator and what it computes, in words that are the same in every session: its identity.
+"""The identity of an operator: what it reads and what it computes, in words that are the same in every session.
 
-State belongs to the operator that wrote it, wherever that stands in the program. So an operator is known by what it reads (sources, steps,
-operators before it) and by what it computes from that (keys, windows, calls), or by the name that the user gave it. Nothing that differs
-from one session to the next enters: ids of columns and plans, addresses, names of lambda variables, seeds that Spark draws, the session's
-settings; nor anything that changes no row, such as how rows are distributed. Users' own functions enter by their names.
+State belongs to the operator that wrote it, wherever the operator is in the program. An operator is identified by what it reads (sources,
+steps, operators before it) and by what it computes (keys, windows, calls), or by the user's name for it.
+
+An identity leaves out what differs between sessions: ids of columns and plans, addresses, names of lambda variables, random seeds, and the
+session's settings. It also leaves out what changes no row, such as how rows are distributed. Users' functions are identified by name.
 """
 
 from __future__ import annotations
@@ -13,52 +14,51 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-
 from headrace.compile.dataflow import Branch, Dataflow, Op
 from headrace.compile.plan_text import STATIC, is_without_code, lines
-from headrace.compile.words import words
-from headrace.graph.nodes import AggregateNode, DedupNode, JoinNode, ProcessNode, ProductNode, StatefulNode
-from headrace.graph.windows import SessionSpec, WindowSpec
 from headrace.ids import OperatorId
 from headrace.operators.kernel import OutputMode
-from headrace.spark import gateway, plans, trees
+from headrace.spark import plans, trees
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """What an operator, or a source, is known by."""
+    """The identity of an operator."""
 
     reads: tuple[tuple[str, ...], ...]
-    """Per input the lines that describe it, results first and sources last."""
+    """For each input the lines that describe its plan, from the results down to the sources."""
     computes: dict[str, object]
 
     @property
     def fingerprint(self) -> str:
+        """A short hash of the identity, by which state is found."""
         return digest([self.reads, self.computes])
 
 
 def digest(what: object) -> str:
+    """A short hash of a value that can be written as JSON."""
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
 def lineages(flow: Dataflow, by_name: bool = False) -> dict[OperatorId, Lineage]:
-    """Per operator. ``by_name``: operators before it that have a name stand for all that feeds them."""
+    """The lineage of each operator. If `by_name`, an input operator with a user's name is described by that name alone."""
     found: dict[OperatorId, Lineage] = {}
     for op in flow.ops:
         ports = [[_branch(flow, branch, found, by_name) for branch in port] for port in op.ports]
-        # The order in which streams are united changes nothing.
+        # A union has the same rows in any order of its streams.
         reads = tuple(tuple(line for text in sorted(port) for line in ("rows of", *text)) for port in ports)
         found[op.id] = Lineage(reads, _computes(op))
     return found
 
 
 def says_all(flow: Dataflow, op: Op) -> bool:
-    """Whether an operator's lineage says all that its state depends on: there is no user's code and nothing random in it, and no static
-    DataFrame, of which it has only the columns."""
-    if isinstance(op.node, ProcessNode):
+    """True if the lineage describes everything that the operator's state depends on.
+
+    It does not if there is a user's function, anything random, or a static DataFrame, of which only the columns are described.
+    """
+    if op.plan.operator.runs_user_code:
         return False
-    inputs = [plans.analyzed(op.plan.selected)]
+    inputs = [plans.analyzed(op.plan.input.selected)]
     for branch in op.branches:
         frame, steps = branch.begin(flow)
         inputs += [plans.analyzed(frame)] if frame is not None else []
@@ -84,9 +84,9 @@ def _branch(flow: Dataflow, branch: Branch, known: dict[OperatorId, Lineage], by
 
 
 def _stepped(flow: Dataflow, branch: Branch) -> tuple[Any, Any]:
-    """The plan of a branch's steps, and the leaf that they are done on."""
+    """The leaf that stands for a branch's input, and the plan of the branch's steps on it."""
     frame, steps = branch.begin(flow)
-    rows = flow.session.createDataFrame([], flow.by_id[OperatorId(branch.source)].plan.schema if frame is None else frame.schema)
+    rows = flow.session.createDataFrame([], flow.by_id[OperatorId(branch.source)].plan.results.schema if frame is None else frame.schema)
     leaf = plans.analyzed(rows)
     for step in steps:
         rows = step.apply(rows)
@@ -94,34 +94,8 @@ def _stepped(flow: Dataflow, branch: Branch) -> tuple[Any, Any]:
 
 
 def _computes(op: Op) -> dict[str, object]:
-    node, about = op.node, op.plan.description
-    named = ("operator", "window", "calls", "how", "with", "grid", "processor", "ttl")
-    found: dict[str, object] = {name: about[name] for name in named if about.get(name) is not None}
-    found["keys"] = _keys(node)
-    if isinstance(node, JoinNode | ProductNode) and node.condition is not None:
-        session = op.plan.selected.sparkSession
-        pair = session.createDataFrame([], op.plan.schema)
-        found["condition"] = _texts(pair, [node.condition])[0]
-    if op.plan.event_time_in_key and op.mode is OutputMode.COMPLETE:
-        # In other modes windows are forgotten once they are over.
+    found = op.plan.description.identity()
+    if op.plan.timing.uses_watermark and op.mode is OutputMode.COMPLETE:
+        # In other modes the state of a closed window is dropped.
         found["mode"] = "complete"
     return found
-
-
-def _keys(node: StatefulNode) -> list[str]:
-    if isinstance(node, JoinNode):
-        return [" = ".join(pair) for pair in zip(*node.on, strict=True)]
-    if isinstance(node, DedupNode):
-        return list(node.subset)
-    if isinstance(node, AggregateNode):
-        times = [node.window.time] if isinstance(node.window, WindowSpec | SessionSpec) else []
-        return _texts(node.source, [*node.keys, *times])
-    return _texts(node.source, list(node.keys)) if isinstance(node, ProcessNode) else []
-
-
-def _texts(source: DataFrame, columns: list[Column]) -> list[str]:
-    """Columns as Spark understands them."""
-    if not columns:
-        return []
-    plan = plans.analyzed(source.select(*columns))
-    return [words(source.sparkSession, each, [plans.analyzed(source)]) for each in gateway.items(plan.expressions())]

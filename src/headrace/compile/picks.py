@@ -1,8 +1,8 @@
-"""Picks of one aggregation take their values from one row.
+"""All picks of an aggregation take their values from the same row.
 
-``last(x)`` and ``last(y)``, or ``max_by(x, t)`` and ``max_by(y, t)``, must never put a row together from two: where several rows have the
-greatest order, both take the same one. So calls with the same order share one partial, which holds all their values; and all picks of an
-aggregation decide ties by one number, a hash of all the values that any of them picks.
+``last(x)`` and ``last(y)``, or ``max_by(x, t)`` and ``max_by(y, t)``, must not mix the values of two rows. If several rows have the
+greatest order, both calls must pick the same one. So calls with the same order share one partial, which holds all their values. Ties are
+decided by one number for all picks of the aggregation: a hash of all values that any of them picks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.operators.partials import PickRow
 
 @dataclass(frozen=True)
 class Parts:
-    """The partials of an aggregation, and the calls that each of them serves."""
+    """The partials of an aggregation, and the aggregate calls that use each of them."""
 
     pieces: list[Piece]
     calls: list[tuple[str, ...]]
@@ -31,7 +31,7 @@ class Parts:
         return [kind for piece in self.pieces for kind in piece.types]
 
     def columns(self) -> dict[str, list[str]]:
-        """The partial columns (p0, p1, ...) that each call's result is made of."""
+        """For each call, the partial columns (p0, p1, ...) that its result is computed from."""
         found: dict[str, list[str]] = {}
         at = 0
         for piece, calls in zip(self.pieces, self.calls, strict=True):
@@ -45,11 +45,11 @@ class Parts:
 
 
 def together(pieces: dict[str, Piece]) -> Parts:
-    """The same calls; picks of several values, or of values that cannot be compared, share partials by their order."""
+    """The partials of these calls. Picks with the same order share a partial if there are several values, or values without an order."""
     picks = [piece.pick for piece in pieces.values() if piece.pick is not None]
     distinct = {pick.value_text: pick for pick in picks}
     if len(distinct) < 2 and all(is_atomic(pick.value_type) for pick in picks):
-        # Equal orders can be decided by the value itself.
+        # With one value, ties can be decided by the value itself.
         return Parts(list(pieces.values()), [(call,) for call in pieces])
     tie = F.xxhash64(*[each for pick in distinct.values() for each in hashable(pick.value, pick.value_type)])
     by_order: dict[tuple[str, bool], dict[str, Picking]] = {}

@@ -1,10 +1,9 @@
-"""A plan as a picture: shapes and arrows, laid out from left to right, as SVG or as text for Graphviz. Pure: it knows no Spark.
+"""A plan as a picture: shapes and arrows from left to right, as SVG or as Graphviz text. It does not use Spark.
 
-It is laid out on two levels: first the shapes of each group among themselves, then groups and lone shapes as wholes. So a group's
-outline holds its own shapes and no other, and an arrow crosses no shape. Groups that lie around each other, so that neither
-comes first, are drawn without an outline.
+The layout has two levels: first the shapes within each group, then groups and single shapes as wholes. So the outline of a group contains
+only its own shapes, and no arrow crosses a shape. Groups that feed each other in a circle are drawn without an outline.
 
-The same picture always gives the same text. The SVG needs no other file, and follows the reader's light or dark setting.
+The same picture always gives the same text. The SVG needs no other file, and follows the reader's light or dark theme.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ COLOURS: dict[Kind, tuple[str, str, str, str]] = {  # accent and fill, light and
 
 @dataclass(frozen=True)
 class Shape:
-    """An operator as it is drawn. `group` is the subquery it belongs to."""
+    """An operator in a picture. `group` is the subquery that it belongs to."""
 
     id: str
     title: str
@@ -50,6 +49,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Arrow:
+    """An arrow between two shapes, with a label."""
+
     source: str
     target: str
     label: str = ""
@@ -79,6 +80,8 @@ class Picture:
 
 @dataclass(frozen=True)
 class Route:
+    """An arrow as it is drawn: its points, and the position of its label."""
+
     source: str
     target: str
     label: str
@@ -89,6 +92,8 @@ class Route:
 
 @dataclass(frozen=True)
 class Layout:
+    """The positions of everything in a picture."""
+
     width: float
     height: float
     shapes: Mapping[str, Rect]
@@ -97,7 +102,7 @@ class Layout:
 
 
 def to_dot(picture: Picture) -> str:
-    """The picture in Graphviz's language, a cluster per group."""
+    """The picture in Graphviz's DOT language. Each group is a cluster."""
     lines = ["digraph headrace {", "  rankdir=LR;", '  node [shape=box, style="rounded,filled", fontname="sans-serif"];']
     groups = list(dict.fromkeys(shape.group for shape in picture.shapes))
     for number, group in enumerate(groups):
@@ -119,7 +124,7 @@ def to_dot(picture: Picture) -> str:
 
 
 def to_svg(picture: Picture) -> str:
-    """The picture as a drawing that stands alone."""
+    """The picture as a self-contained SVG."""
     plan = layout(picture)
     width, height = math.ceil(plan.width), math.ceil(plan.height)
     name = _xml(picture.title)
@@ -143,7 +148,7 @@ def to_svg(picture: Picture) -> str:
 
 
 def layout(picture: Picture) -> Layout:
-    """Where everything goes. Two arrows between the same shapes become one, with both labels."""
+    """The positions of all shapes and arrows. Arrows between the same two shapes become one, with the labels of all."""
     labels: dict[tuple[str, str], list[str]] = {}
     for arrow in picture.arrows:
         labels.setdefault((arrow.source, arrow.target), []).append(arrow.label)
@@ -182,7 +187,7 @@ def layout(picture: Picture) -> Layout:
 
 @dataclass(frozen=True)
 class _Inner:
-    """A group, or a shape that stands alone: what is inside, and the way from each shape to the border."""
+    """The layout inside a group or a single shape: its shapes, and the routes from each shape to the border."""
 
     width: float
     height: float
@@ -202,7 +207,7 @@ def _inside(key: Key, members: list[str], sizes: Mapping[str, Point], arrows: li
     edges = [Edge(_shape(a.source), _shape(a.target), sizes[a.source][1] / 2, sizes[a.target][1] / 2, _label_width(a)) for a in own]
     ranks = {each: rank + 1 for each, rank in longest_path([_shape(each) for each in members], edges).items()}
     last = max(ranks.values()) + 1
-    # Ports are ranks of their own at the left and right border.
+    # The ports at the left and the right border are ranks of their own.
     edges += [Edge(("in", each), _shape(each), 0, sizes[each][1] / 2) for each in enter]
     edges += [Edge(_shape(each), ("out", each), sizes[each][1] / 2, 0) for each in leave]
     ranks.update({("in", each): 0 for each in enter})
@@ -219,7 +224,7 @@ def _inside(key: Key, members: list[str], sizes: Mapping[str, Point], arrows: li
 
 
 def _homes(picture: Picture) -> dict[str, Key]:
-    """The group of each shape, or the shape itself."""
+    """For each shape the key of its group, or of the shape itself if it has none."""
     loose: set[str | None] = {None}
     while True:
         home = {shape.id: _shape(shape.id) if shape.group in loose else ("group", str(shape.group)) for shape in picture.shapes}
@@ -247,10 +252,11 @@ def _moved(rect: Rect, by: Point) -> Rect:
     return Rect(rect.x + by[0], rect.y + by[1], rect.width, rect.height)
 
 
-# Text. Widths are estimated on the wide side: the reader's fonts are not known.
+# Text. Widths are estimated generously, because the reader's fonts are not known.
 
 
 def text_width(text: str, px: float, mono: bool = False, bold: bool = False) -> float:
+    """The estimated width of a text at this font size."""
     return px * sum(_em(char, mono) for char in text) * (1.1 if bold else 1)
 
 
@@ -275,7 +281,7 @@ def _cut(text: str) -> str:
 
 
 def _rows(shape: Shape) -> list[tuple[str, float, str]]:
-    """What is written in a shape: text, size, class."""
+    """The lines of text in a shape: text, font size, CSS class."""
     rows = [(shape.kind.upper(), CAPTION_PX, "caption")]
     rows += [(row, TITLE_PX, "title") for row in textwrap.wrap(shape.title, LINE_CHARS_MAX - 8) or [""]]
     for line in shape.lines:
@@ -285,7 +291,7 @@ def _rows(shape: Shape) -> list[tuple[str, float, str]]:
 
 def _size(shape: Shape) -> Point:
     rows = _rows(shape)
-    # Small capitals are set wider.
+    # Small capitals are wider.
     widths = [text_width(text, px, css == "line", css != "line") + (len(text) if css == "caption" else 0) for text, px, css in rows]
     return max(widths) + 2 * INSET_X, len(rows) * LINE_HEIGHT + 2 * INSET_Y
 
@@ -307,7 +313,7 @@ def _shape_svg(shape: Shape, rect: Rect) -> str:
 
 
 def _route_svg(route: Route) -> str:
-    """Level pieces straight, the others as a curve that starts and ends level."""
+    """An SVG path: straight where the route is horizontal, otherwise curves that start and end horizontally."""
     x, y = route.points[0]
     path = [f"M{x:.1f},{y:.1f}"]
     end_x, end_y = route.points[-1]
@@ -321,7 +327,7 @@ def _route_svg(route: Route) -> str:
 
 
 def _style() -> str:
-    """Plain rules, no variables: some viewers of SVG know none."""
+    """CSS rules without variables, which some SVG viewers do not support."""
     sans, mono = (
         "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif",
         "ui-monospace,'SF Mono',Menlo,'DejaVu Sans Mono',monospace",
@@ -345,13 +351,13 @@ def _style() -> str:
 
     rules += scheme("#ffffff", "#fafbfc", "#c3cad3", "#1b2027", "#4d5763", "#7b8694", dark=False)
     night = scheme("#14181d", "#1a1f26", "#414b57", "#eef1f5", "#b6c0cc", "#8793a1", dark=True)
-    # Rules name the drawing, for it may stand in a page among others.
+    # Each rule names the drawing, because a page may contain several.
     day_text, night_text = ("".join(f".headrace {rule}" for rule in each) for each in (rules, night))
     return f"{day_text}@media (prefers-color-scheme:dark){{{night_text}}}"
 
 
 def _xml(text: str) -> str:
-    """Escaped, and without the characters that XML cannot hold."""
+    """Text escaped for XML, without characters that XML does not allow."""
     return escape(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text))
 
 

@@ -1,7 +1,7 @@
 """A streaming plan in words that are the same in every session.
 
-Nothing that differs from one session to the next enters: neither ids of columns and plans nor addresses. Nor does anything that changes no
-row, such as how rows are distributed. Of static DataFrames only the columns are named.
+The text leaves out what differs between sessions: ids of columns and plans, and addresses. It leaves out what changes no row, such as how
+rows are distributed. A static DataFrame is described by its columns only.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _TUNING = re.compile(
     r"^(max|min|start|ending|failon|latestfirst|kafka\.|fetchoffset|groupid|includeheaders|cleansource|sourcearchive|numpartitions|rowsper|rampup|ignore|filenameonly|path$)",
     re.I,
 )
-"""Options that say how fast a source is read, or from where on, but not what it is."""
+"""Source options about the rate of reading or the starting point. They do not say what is read."""
 _SECRET = re.compile(r"password|secret|token|credential|user|key", re.I)
 
 Leaf = Callable[[Any], list[str] | None]
 
 
 def is_without_code(plan: Any) -> bool:
-    """Whether a plan has neither functions of users nor chance in it."""
+    """True if a plan has no users' functions and is deterministic."""
     expressions = (each for node in trees.walk(plan) for each in gateway.items(node.expressions()))
     parts = (part for each in expressions for part in trees.walk(each))
     return bool(plan.deterministic()) and not any("UDF" in gateway.class_name(part) for part in parts)
 
 
 def lines(session: SparkSession, plan: Any, leaf: Leaf = lambda node: None) -> list[str]:
-    """A plan in words, results first; of static DataFrames only the columns. ``leaf`` says what stands for a node, if anything does."""
+    """The lines of a plan, from the results down to the sources. `leaf` may give other lines for a node; None means the usual ones."""
     return _lines(session, plan, leaf) or [_static(plan)]
 
 
 def _lines(session: SparkSession, node: Any, leaf: Leaf) -> list[str] | None:
-    """None for what has no streaming leaf in it."""
+    """The lines of a node and those below it; None if there is no streaming source below it."""
     known = leaf(node)
     if known is not None:
         return known
@@ -77,7 +77,7 @@ def _lines(session: SparkSession, node: Any, leaf: Leaf) -> list[str] | None:
 
 
 def _named(session: SparkSession, node: Any, leaf: Leaf) -> Leaf:
-    """What stands for queries that are named in a WITH clause, where they are used. Each may use those before it."""
+    """A `leaf` function that describes references to the queries of a WITH clause. Each query may use those before it."""
     found: dict[int, list[str] | None] = {}
 
     def known(each: Any) -> list[str] | None:
@@ -98,12 +98,12 @@ def _columns(node: Any) -> str:
 
 
 def sources_in(plan: Any) -> list[str]:
-    """What a plan reads, in the order in which Spark keeps its offsets."""
+    """The texts of a plan's sources, in the order in which Spark stores their offsets."""
     return [source_text(node) for node in trees.walk(plan) if gateway.class_name(node) in streaming.RELATIONS]
 
 
 def source_text(node: Any) -> str:
-    """What a source reads: format, path or topic, and columns. Neither how fast it is read nor from where on."""
+    """The text of a source: format, path or topic, and columns, without options about the rate or the starting point."""
     name = streaming.source_name(node)
     options = sorted(streaming.source_options(node).items())
     kept = {key: value for key, value in options if not _TUNING.match(key) and not _SECRET.search(key)}

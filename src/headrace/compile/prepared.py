@@ -1,8 +1,8 @@
-"""A frame that is built from others in the same way batch after batch: worked out once, then only its leaves are exchanged.
+"""Plans that are built in the same way for every batch: built once on empty leaves, then only the leaves are replaced.
 
-Every step of building a frame is several round trips to the JVM and an analysis by Spark, tens of milliseconds in all; a graph with a few
-unions has dozens of steps. Built on empty leaves, the plan can be kept, analysed and, where nothing in it depends on when that is done,
-optimised: steps are merged then, and unused columns gone. A batch costs the nodes between leaves and root.
+Building a DataFrame takes several calls to the JVM and an analysis by Spark for every step, tens of milliseconds in all. A graph with a few
+unions has dozens of steps. So the plan is built on empty leaves and kept, already analysed. If nothing in it depends on the time of
+optimisation, it is optimised too, which merges steps and drops unused columns. A batch only rebuilds the nodes between leaves and root.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.spark.plans import Binding, analyzed, can_be_optimized_early, fram
 from headrace.spark.trees import walk
 
 Frames = Mapping[str, DataFrame]
-"""Leaves by name."""
+"""The leaves of a plan: DataFrames by name."""
 Build = Callable[[Frames], DataFrame]
 
 
@@ -31,17 +31,17 @@ class _Leaf:
 
 @dataclass(frozen=True)
 class _Inner:
-    """A node with leaves below it; children without any are Spark's own nodes, and stay."""
+    """A node with leaves below it. Children without leaves are Spark's own nodes, which are used again as they are."""
 
     node: Any
     children: tuple[Any, ...]
 
 
 class Prepared:
-    """The plan of ``build``, with places for leaves."""
+    """The plan that `build` makes, with placeholders for the leaves."""
 
     def __init__(self, build: Build, leaves: Frames, session: SparkSession) -> None:
-        # RDDs have numbers, by which the templates are known again, also where Spark gives their columns new ids.
+        # A template is recognised by the number of its RDD, even if Spark gives its columns new ids.
         templates = {name: session.createDataFrame([], frame.schema) for name, frame in leaves.items()}
         self._names = {analyzed(frame).rdd().id(): name for name, frame in templates.items()}
         frame = build(templates)
@@ -50,10 +50,11 @@ class Prepared:
         missing = [name for number, name in self._names.items() if number not in there]
         require(not missing, f"every leaf has a place in the plan that is built on it; missing: {', '.join(missing)}")
         self.constant = bool(plan.deterministic())
-        """Else Spark has drawn its random numbers already, and every batch would get the same."""
+        """False if the plan has random expressions. Their seeds are fixed already, so every batch would get the same numbers."""
         self._root = self._with_places(session, optimized(frame) if can_be_optimized_early(session, plan) else plan)
 
     def on(self, leaves: Frames, session: SparkSession) -> DataFrame:
+        """The plan on these leaves, as a DataFrame."""
         filling = _Filling({name: analyzed(frame) for name, frame in leaves.items()}, seq_maker(session))
         return frame_of(session, filling.node(self._root), analyzed=True)
 
@@ -65,7 +66,7 @@ class Prepared:
 
 
 class _Filling:
-    """One batch's leaves on their way into the plan."""
+    """Replaces the placeholders of a plan by the leaves of one batch."""
 
     def __init__(self, leaves: dict[str, Any], to_seq: Callable[[list[Any]], Any]) -> None:
         self._leaves = leaves
@@ -84,13 +85,13 @@ class _Filling:
 
 
 class Preparations:
-    """What a query has prepared, by what it is for."""
+    """The prepared plans of a query, by purpose."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Prepared] = {}
 
     def frame(self, purpose: Hashable, build: Build, leaves: Frames, session: SparkSession) -> DataFrame:
-        """``build(leaves)``. The purpose stands for everything that ``build`` depends on but the rows."""
+        """The same DataFrame as `build(leaves)`. `purpose` must identify everything that `build` depends on, except the rows."""
         if purpose not in self._known:
             self._known[purpose] = Prepared(build, leaves, session)
         prepared = self._known[purpose]

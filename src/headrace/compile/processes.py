@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -10,8 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile import event_time
-from headrace.compile.plan import StatefulPlan, StoreReader, hash_of
+from headrace.compile.plan import Description, Input, Results, StatefulPlan, StoreReader, Timing, hash_of
+from headrace.compile.registry import compiles
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
+from headrace.compile.words import texts
 from headrace.config import Config
 from headrace.errors import QueryError
 from headrace.graph.nodes import ProcessNode
@@ -29,14 +32,16 @@ _KEY = "__headrace_key{}"
 
 @dataclass(frozen=True)
 class _Input:
-    """The rows that a processor gets: its keys, and the other columns."""
+    """The columns of the rows that a processor gets: the keys, the other columns, and the event time, if there is one."""
 
     keys: tuple[T.StructField, ...]
     payload: tuple[T.StructField, ...]
     time: T.StructField | None
 
 
+@compiles(ProcessNode)
 def compile_process(node: ProcessNode, config: Config) -> StatefulPlan:
+    """The plan of a user's processor. It is tried on no rows, so that wrong columns are reported at once."""
     rows = _input(node)
     operator = gateway.checked(node.where, lambda: Process(node.processor, _shape(node, rows), rows.time is not None))
     operator.trial()
@@ -46,26 +51,24 @@ def compile_process(node: ProcessNode, config: Config) -> StatefulPlan:
     finished = [decode(F.col(f"c{i}"), f.dataType).alias(f.name) for i, f in enumerate(schema.fields)]
     times = [TIME] if rows.time is not None else []
     return StatefulPlan(
-        operator_id="process",
+        kind="process",
+        input=Input(
+            frames=(node.source,),
+            selected=_selected(node, rows, names, payload),
+            keyed=tuple(names),
+            hashed=hash_of(names, config.hashBits),
+            values=tuple(F.col(c) for c in [*payload, *times, ORDER]),
+        ),
         operator=operator,
-        inputs=(node.source,),
-        selected=_selected(node, rows, names, payload),
-        keyed=tuple(names),
-        hashed=hash_of(names, config.hashBits),
-        row=tuple(F.col(c) for c in [*payload, *times, ORDER]),
-        ones=(),
-        counts_rows=None,
-        many=None,
-        kernel_schema=T.StructType([T.StructField(f"c{i}", transport_type(f.dataType)) for i, f in enumerate(schema.fields)]),
-        finish=lambda frame: frame.select(*finished),
-        schema=schema,
+        results=Results(
+            kernel_schema=T.StructType([T.StructField(f"c{i}", transport_type(f.dataType)) for i, f in enumerate(schema.fields)]),
+            finish=lambda frame: frame.select(*finished),
+            schema=schema,
+        ),
         readers=_readers(node, rows),
-        event_time_in_key=rows.time is not None,
-        modes=(OutputMode.APPEND, OutputMode.UPDATE),
-        flushes=(OutputMode.APPEND, OutputMode.UPDATE),
-        initial=None if node.initial is None else _initial(node.initial, node, rows, config),
         description=_description(node, operator, rows),
-        kernels=operator.describe(_names(node, rows)),
+        timing=Timing(uses_watermark=rows.time is not None, flushes=(OutputMode.APPEND, OutputMode.UPDATE)),
+        initial=None if node.initial is None else _initial(node.initial, node, rows, config),
     )
 
 
@@ -79,7 +82,7 @@ def _input(node: ProcessNode) -> _Input:
         check_key(f.dataType, f"{node.where}, key {f.name!r}")
     if len(set(named.columns)) < len(keys):
         raise QueryError(where=node.where, wanted="keys of different names", found=", ".join(named.columns))
-    # A key that has the name of a column stands for it.
+    # A key replaces the column that has its name.
     payload = tuple(f for f in source.schema.fields if f.name not in named.columns)
     timed = [f for f in source.schema.fields if plans.watermark_delay_ms(source, f.name) is not None]
     return _Input(keys, payload, timed[0] if timed else None)
@@ -96,7 +99,7 @@ def _shape(node: ProcessNode, rows: _Input) -> Shape:
         timers=state.timers,
         ttl_us=state.ttl_us,
         ttl_by=state.ttl_by,
-        # A key is the same in all rows of a key.
+        # Sorting the rows of a key by the key itself would change nothing.
         order=tuple(name for name in node.order if name in {f.name for f in rows.payload}),
         name=type(node.processor).__name__,
         where=node.where,
@@ -120,13 +123,13 @@ def _selected(node: ProcessNode, rows: _Input, names: list[str], payload: list[s
     keys = [encode(normalize(c, f.dataType), f.dataType).alias(a) for c, f, a in zip(node.keys, rows.keys, names, strict=True)]
     carried = [encode(columns[f.name], f.dataType).alias(c) for f, c in zip(rows.payload, payload, strict=True)]
     time = [] if rows.time is None else [_micros(columns[rows.time.name], rows.time.dataType)]
-    # Rows that agree in all that has a hash are taken as they come; only maps and variants have none.
+    # Maps and variants have no hash. Rows that differ only in those keep the order in which they come.
     hashed = [columns[f.name] for f in source.schema.fields if not _contains_unhashable(f.dataType)]
     return source.select(*keys, *carried, *time, (F.xxhash64(*hashed) if hashed else F.lit(0).cast("long")).alias(ORDER))
 
 
 def _initial(frame: DataFrame, node: ProcessNode, rows: _Input, config: Config) -> DataFrame:
-    """The state to start with, as rows of the main store. What ``query.state()`` gave can be given again."""
+    """The initial state as rows of the main store. The user may give what ``query.state()`` has returned."""
     wanted = [*rows.keys, *node.state.values.fields]
     expires = node.state.ttl_us is not None
     types = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
@@ -147,7 +150,7 @@ def _initial(frame: DataFrame, node: ProcessNode, rows: _Input, config: Config) 
 
 
 def _micros(time: Column, kind: T.DataType) -> Column:
-    """A row without a time is never late."""
+    """The event time in microseconds. A row without one gets a time far in the future, so it is never late."""
     return F.coalesce(event_time.micros(time, kind), F.lit(2**62)).cast("long").alias(TIME)
 
 
@@ -160,7 +163,7 @@ def _contains_unhashable(kind: T.DataType) -> bool:
 
 
 def _result_schema(node: ProcessNode, rows: _Input) -> T.StructType:
-    """What the processor emits. A column that has the name and the type of the event time is one."""
+    """The columns that the processor emits. A column with the name and type of the event time is marked as the event time."""
     fields = []
     for f in node.output.fields:
         time = rows.time
@@ -173,49 +176,44 @@ def _readers(node: ProcessNode, rows: _Input) -> dict[str, StoreReader]:
     keys = [(f"k{i}", f) for i, f in enumerate(rows.keys)]
     readers = {MAIN: _reader(node, keys, _lettered("p", node.state.values))}
     for name, map_keys, values in node.state.maps:
-        readers[name] = _reader(node, keys, [*_lettered("m", map_keys), *_lettered("p", values)])
+        readers[name] = _reader(node, [*keys, *_lettered("m", map_keys)], _lettered("p", values))
     if node.state.timers is not None:
         shown = T.StructType([*(T.StructField(k, transport_type(f.dataType)) for k, f in keys), T.StructField(SUB, T.LongType())])
-        columns = [decode(F.col(k), f.dataType).alias(f.name) for k, f in keys]
-        readers[TIMERS] = StoreReader(shown, lambda frame: frame.select(*columns, F.timestamp_micros(SUB).alias("at")))
+        columns = [*(decode(F.col(k), f.dataType).alias(f.name) for k, f in keys), F.timestamp_micros(SUB).alias("at")]
+        readers[TIMERS] = StoreReader(shown, lambda frame: frame.select(*columns), ColumnNames(tuple(f.name for f in rows.keys), sub="at"))
     return readers
 
 
 def _reader(node: ProcessNode, keys: list[tuple[str, T.StructField]], values: list[tuple[str, T.StructField]]) -> StoreReader:
     shown = [T.StructField(name, transport_type(f.dataType)) for name, f in [*keys, *values]]
     columns = [decode(F.col(name), f.dataType).alias(f.name) for name, f in [*keys, *values]]
+    names = ColumnNames(tuple(f.name for _, f in keys), tuple(f.name for _, f in values))
     if node.state.ttl_us is not None:
         shown.append(T.StructField(WRITTEN, T.LongType()))
         columns.append(F.timestamp_micros(WRITTEN).alias(WRITTEN))
-    return StoreReader(T.StructType(shown), lambda frame: frame.select(*columns))
+        names = replace(names, values=(*names.values, WRITTEN))
+    return StoreReader(T.StructType(shown), lambda frame: frame.select(*columns), names)
 
 
 def _lettered(letter: str, schema: T.StructType) -> list[tuple[str, T.StructField]]:
     return [(f"{letter}{i}", f) for i, f in enumerate(schema.fields)]
 
 
-def _description(node: ProcessNode, operator: Process, rows: _Input) -> dict[str, object]:
+def _description(node: ProcessNode, operator: Process, rows: _Input) -> Description:
     shape = operator.shape
     kept = [f"value {columns_text(pa.schema([f]))}" for f in shape.values]
     kept += [f"map {m.name}: {columns_text(m.keys)} -> {columns_text(m.values)}" for m in shape.maps]
     kept += [] if shape.timers is None else [f"timers by {shape.timers} time"]
     kept += [] if shape.ttl_us is None else [f"expires by {shape.ttl_by} time"]
-    return {
+    shown = {
         "operator": "process",
         "keys": [f"{f.name}: {f.dataType.simpleString()}" for f in rows.keys],
         "processor": f"{shape.name}, {'all keys at once' if isinstance(node.processor, Processor) else 'key by key'}",
         "calls": kept,
         "ttl": None if shape.ttl_us is None else f"{shape.ttl_us / 1e6:g} seconds",
     }
+    return Description(shown, resolved=partial(_resolved, node.source, node.keys))
 
 
-def _names(node: ProcessNode, rows: _Input) -> dict[str, ColumnNames]:
-    """The user's names for the columns of each store."""
-    keys = tuple(f.name for f in rows.keys)
-    written = (WRITTEN,) if node.state.ttl_us is not None else ()
-    found = {MAIN: ColumnNames(keys, (*node.state.values.names, *written))}
-    for name, map_keys, values in node.state.maps:
-        found[name] = ColumnNames((*keys, *map_keys.names), (*values.names, *written))
-    if node.state.timers is not None:
-        found[TIMERS] = ColumnNames(keys, sub="at")
-    return found
+def _resolved(source: DataFrame, keys: tuple[Column, ...]) -> dict[str, object]:
+    return {"keys": texts(source, list(keys))}

@@ -1,13 +1,16 @@
-"""Compiling ``crossJoin`` of two streams: rows are dealt out to the cells of a grid before the shuffle."""
+"""Compiling ``crossJoin`` of two streams: before the shuffle, each row is copied to the cells of a grid that it belongs to."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headrace.compile.buffers import kernels, readers
-from headrace.compile.plan import StatefulPlan
+from headrace.compile.buffers import readers
+from headrace.compile.plan import Description, Input, Results, StatefulPlan, Timing
+from headrace.compile.registry import compiles
 from headrace.compile.sides import (
     Joined,
     SideColumns,
@@ -35,7 +38,9 @@ from headrace.state.layout import HASH, SUB
 _PLACE = "__headrace_place"
 
 
+@compiles(ProductNode)
 def compile_product(node: ProductNode, config: Config) -> StatefulPlan:
+    """The plan of a product: rows go to the cells of a grid, and the kernel compares all pairs of each cell."""
     frames = own_templates(tuple(stream.frame for stream in node.inputs))
     sides = side_columns(frames[0], (), node.where), side_columns(frames[-1], (), node.where)
     columns = joined(sides, (False, False), node.suffixes, node.where)
@@ -54,32 +59,30 @@ def compile_product(node: ProductNode, config: Config) -> StatefulPlan:
         window = f"the last {size} rows of either side, in each cell"
     tie = [TIE] if isinstance(operator, LastJoin) else []
     return StatefulPlan(
-        operator_id="crossJoin",
+        kind="crossJoin",
+        input=Input(
+            frames=frames,
+            selected=_selected(sides, places, kinds, grid, one_input=len(frames) == 1, tie=bool(tie)),
+            keyed=(SUB,),
+            hashed=F.col(HASH),
+            values=tuple(F.col(name) for name in [SIDE, *(f"v{i}" for i in range(len(kinds))), *tie]),
+        ),
         operator=operator,
-        inputs=frames,
-        selected=_selected(sides, places, kinds, grid, one_input=len(frames) == 1, tie=bool(tie)),
-        keyed=(SUB,),
-        hashed=F.col(HASH),
-        row=tuple(F.col(name) for name in [SIDE, *(f"v{i}" for i in range(len(kinds))), *tie]),
-        ones=(),
-        counts_rows=None,
-        many=None,
-        kernel_schema=columns.kernel_schema(),
-        finish=columns.finish(),
-        schema=schema,
+        results=Results(columns.kernel_schema(), columns.finish(), schema),
         readers=readers(operator, sides, kinds),
-        event_time_in_key=True,
-        modes=(OutputMode.APPEND,) if tie else (OutputMode.APPEND, OutputMode.UPDATE),
-        hold_ms=hold_ms,
-        description={
-            "operator": "crossJoin",
-            "with": "itself" if len(frames) == 1 else "another stream",
-            "grid": f"{grid[0]} x {grid[1]}",
-            "window": window,
-            "condition": text_of(node.condition),
-            "columns": columns.schema.names,
-        },
-        kernels=kernels(operator, sides),
+        description=Description(
+            {
+                "operator": "crossJoin",
+                "with": "itself" if len(frames) == 1 else "another stream",
+                "grid": f"{grid[0]} x {grid[1]}",
+                "window": window,
+                "condition": text_of(node.condition),
+                "columns": columns.schema.names,
+            },
+            only_shown=("columns",),
+            resolved=partial(columns.resolved, [], node.condition),
+        ),
+        timing=Timing(uses_watermark=True, modes=(OutputMode.APPEND,) if tie else (OutputMode.APPEND, OutputMode.UPDATE), hold_ms=hold_ms),
     )
 
 
@@ -106,9 +109,9 @@ def _selected(
     one_input: bool,
     tie: bool,
 ) -> DataFrame:
-    """Each row once per cell that it belongs to."""
+    """The rows of both sides, one copy for each cell that a row belongs to."""
     if one_input:
-        # Values of both sides travel in the same columns, so a row is made ready once and copied for both.
+        # Both sides share the value columns, so a row is encoded once and copied for both sides.
         cells = F.concat(_cells(sides[LEFT], LEFT, grid), _cells(sides[RIGHT], RIGHT, grid))
         return _dealt(sides[LEFT], places[LEFT], kinds, cells, tie)
     left, right = (_dealt(side, places[which], kinds, _cells(side, which, grid), tie) for which, side in enumerate(sides))
@@ -123,9 +126,9 @@ def _dealt(side: SideColumns, places: tuple[str, ...], kinds: list[T.DataType], 
 
 
 def _cells(side: SideColumns, which: int, grid: tuple[int, int]) -> Column:
-    """The cells of a row's grid row (left) or grid column (right), as the hashes that lead there.
+    """The cells of a row: those of its grid row (left side) or grid column (right side), given by their hashes.
 
-    Cells are spread over all slots, so that instances, which own stretches of slots, have about as many each.
+    Cells are spread evenly over all slots. Instances own ranges of slots, so they get about the same number of cells.
     """
     bucket = F.pmod(hash_of_row(side.frame), F.lit(grid[which])).cast("long")
     others = F.sequence(F.lit(0), F.lit(grid[1 - which] - 1)).cast("array<bigint>")

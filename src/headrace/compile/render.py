@@ -1,4 +1,4 @@
-"""A dataflow as the cost model and the pictures see it."""
+"""Converts a dataflow to the graph of the cost model, and to a picture."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from headrace.ids import OperatorId
 from headrace.spark import gateway, plans, trees
 
 _PREFIX_NAMES = {"Project": "select", "Filter": "filter", "Union": "union", "Join": "join", "Generate": "explode"}
-"""Spark's names of stateless operators, as a user says them; anything else in a prefix (watermarks, aliases) moves no rows."""
+"""The user's names for Spark's stateless operators. Other nodes of a prefix (watermarks, aliases) cost nothing and are left out."""
 
 
 def query_graph(
     flow: Dataflow, costs_us: Mapping[str, float] | None = None, selectivities: Mapping[str, float] | None = None
 ) -> QueryGraph:
-    """Every operator a box: the sources' prefixes, the stateful operators, the steps between. Costs and selectivities by box, if known."""
+    """The graph of the cost model. Sources' prefixes, stateful operators and steps are boxes; costs and selectivities are given by box."""
     costs_us, selectivities = costs_us or {}, selectivities or {}
     boxes: list[Box] = []
 
@@ -52,7 +52,7 @@ def _prefix(frame: Any) -> list[str]:
 
 
 def picture(flow: Dataflow, instances: Mapping[OperatorId, int], sinks: list[str]) -> Picture:
-    """Sources, operators and sinks, with what is done between them."""
+    """The picture of a dataflow: sources, operators, sinks, and the steps between them."""
     shapes = [Shape(source, source, ("Spark", ", ".join(frame.columns)), kind="source") for source, frame in flow.sources.items()]
     arrows: list[Arrow] = []
     for op in flow.ops:
@@ -67,18 +67,18 @@ def picture(flow: Dataflow, instances: Mapping[OperatorId, int], sinks: list[str
 
 
 def _lines(op: Op, instances: int) -> tuple[str, ...]:
-    about = op.plan.description
+    about = op.plan.description.shown
     lines = [f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in about.items() if value]
     return (*(line for line in lines if not line.startswith(("operator", "calls"))), f"{instances} instances, Python")
 
 
 def _routing(op: Op) -> str:
-    combined = "combined, " if op.plan.many is not None else ""
+    combined = "combined, " if op.plan.combiner is not None else ""
     return f"{combined}by key"
 
 
 def _arrow(branch: Branch, target: str, shapes: list[Shape], arrows: list[Arrow], last: str) -> Arrow:
-    """The arrow into the target; steps on the way become a shape of their own, beside the operator they come from."""
+    """The arrow into the target. Steps on the way become one more shape, in the group of the operator before them."""
     if not branch.steps:
         return Arrow(branch.source, target, last)
     name = f"{branch.source} to {target} {len(shapes)}"

@@ -21,32 +21,32 @@ _SIGN = -(1 << 63)
 
 
 def route(rows: DataFrame, routing: Routing, in_task: bool = True) -> DataFrame:
-    """Partition i of the result holds instance i's rows.
+    """Partition rows by instance: partition i of the result has the rows of instance i.
 
-    For one instance no shuffle is needed, unless other instances make the rows (``in_task`` is false): they would all run in one task, and
-    know themselves by its number.
+    A single instance needs no shuffle, unless the rows are computed by instances of another operator (`in_task` is false). Without a
+    shuffle those would all run in one task, but an instance is identified by the number of its task.
     """
     tasks = len(routing.parts)
     if tasks == 1:
         return rows.coalesce(1) if in_task else rows.repartition(1)
     if routing.recreations or routing.spread:
-        return _told(rows, routing, INSTANCE).repartitionById(tasks, F.col(INSTANCE)).drop(INSTANCE)
+        return _with_instance(rows, routing, INSTANCE).repartitionById(tasks, F.col(INSTANCE)).drop(INSTANCE)
     return rows.repartitionById(tasks, _instance_of(rows.sparkSession.sparkContext, routing))
 
 
 def route_by_column(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
-    """The same, with each row's instance in a column, for instances that have homes."""
-    return _told(rows, routing, column).repartitionById(max(PARTITIONS_MIN, len(routing.parts)), F.col(column))
+    """Like `route`, for instances with homes: the result also has each row's instance in a column."""
+    return _with_instance(rows, routing, column).repartitionById(max(PARTITIONS_MIN, len(routing.parts)), F.col(column))
 
 
-def _told(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
-    """Rows with the instance that each goes to in a column; twice, if it goes to two."""
+def _with_instance(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
+    """Add each row's instance in a column. A row that goes to two instances is copied."""
     context = rows.sparkSession.sparkContext
     if routing.recreations:
         return rows.withColumn(column, F.explode(_both_of(context, routing)))
     owner = _instance_of(context, routing)
     if routing.spread:
-        # By the whole row, not at random: a task that runs twice must send each row to the same instance.
+        # Chosen by a hash of the row, not at random: a task that is repeated must send each row to the same instance.
         dealt = F.pmod(F.xxhash64(*rows.columns), F.lit(routing.instances)).cast("int")
         owner = F.when(_is_spread(context, routing), dealt).otherwise(owner)
     return rows.withColumn(column, owner)
@@ -54,7 +54,7 @@ def _told(rows: DataFrame, routing: Routing, column: str) -> DataFrame:
 
 @lru_cache(maxsize=64)
 def _instance_of(context: SparkContext, routing: Routing) -> Column:
-    """A row's instance by its hash. A query asks for the same every batch, in a session object that is a new one every batch."""
+    """The instance of a row, by its hash. Cached by Spark context, because every batch has a new session object."""
     targets = routing.targets()
     return _by_unit(context, targets.units, targets.first, "int")
 
@@ -69,20 +69,20 @@ def _is_spread(context: SparkContext, routing: Routing) -> Column:
 
 @lru_cache(maxsize=64)
 def _both_of(context: SparkContext, routing: Routing) -> Column:
-    """The instances that a row goes to."""
+    """The one or two instances that a row goes to, as an array."""
     to = routing.targets()
     other = F.when(F.col(SUB) < _by_unit(context, to.units, to.until, "long"), _by_unit(context, to.units, to.also, "int"))
     return F.array_compact(F.array(_by_unit(context, to.units, to.first, "int"), F.when(other >= 0, other)))
 
 
 def _by_unit(context: SparkContext, units: Units, table: npt.NDArray[np.int64], kind: str) -> Column:
-    """What a table says of a row's unit. It goes in as one string: building a literal list of 4096 numbers takes Catalyst seconds."""
+    """The entry of a table for a row's unit. The table is passed as one string: Catalyst needs seconds for a list of 4096 literals."""
     text = F.split(F.lit(",".join(map(str, table))), ",").cast(f"array<{kind}>")
     return F.get(expressions.folded(SparkSession(context), text), _unit(units))
 
 
 def _unit(units: Units) -> Column:
-    """A row's unit: its slot, and one more for each cut at or before its hash. Hashes are unsigned, which Spark's numbers are not."""
+    """The unit of a row: its slot plus the number of cuts at or before its hash. Hashes are unsigned, Spark's numbers are signed."""
     number = F.shiftrightunsigned(F.col(HASH), 64 - SLOT_BITS).cast("int")
     unsigned = F.col(HASH).bitwiseXOR(F.lit(_SIGN))
     for cut in units.cuts:

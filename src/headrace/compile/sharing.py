@@ -1,9 +1,9 @@
-"""Streams of one source in one query: the source is read once, and what differs between them is done on the batch.
+"""Reading a source once for all streams of a query that use it: the steps in which the streams differ are done on the batch.
 
-``e.filter(a)`` and ``e.filter(b)`` are two streaming DataFrames over one source. Spark would read it for each. Both have a part in common,
-here ``e``: that is the query's source, and the filters become steps of those who read it. Steps move to the batch only where they mean the
-same there: not watermarks, whose statistics are the streaming plan's, nor what depends on chance or on the time of the batch.
-Two calls of ``load()`` are two sources, even if they read one folder: Spark keeps an offset log for each.
+``e.filter(a)`` and ``e.filter(b)`` are two streaming DataFrames over one source, and Spark would read the source for each. Their common
+part ``e`` becomes the source of the query, and the filters become steps of its readers. A step moves to the batch only if it means the same
+there. Watermarks do not move, because their statistics belong to the streaming plan; nor do random expressions or the batch's time.
+Two calls of ``load()`` are two sources, even if they read the same folder: Spark keeps offsets for each.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _STEPS = {"Project", "Filter", "Generate", "SubqueryAlias", "Join"}
 
 @dataclass(frozen=True)
 class Rest:
-    """The steps of a streaming DataFrame that are done on the batch, on rows of the part that it shares with others."""
+    """The steps of a streaming DataFrame that are done on the batch, after the part that it shares with other streams."""
 
     frame: DataFrame
-    """The whole of it."""
+    """The streaming DataFrame with all its steps."""
     base: DataFrame
-    """The part that is shared, as it is in this one."""
+    """The shared part, as it occurs in `frame`."""
     method: str = "steps on rows of a shared source"
     where: str = ""
 
@@ -46,7 +46,7 @@ def anchor(frame: DataFrame) -> Any:
 
 
 def shared(frames: dict[str, DataFrame]) -> tuple[dict[str, DataFrame], dict[str, tuple[str, Rest | None]]]:
-    """The sources that are read; and for each of the given ones, which of them is read for it, and what is left to do on its rows."""
+    """The sources to read; and for each stream that shares one, the source to read and the steps that remain."""
     chains = {name: _chain(frame) for name, frame in frames.items()} if len(frames) > 1 else {name: [] for name in frames}
     groups: list[list[str]] = []
     for name, chain in chains.items():
@@ -68,7 +68,7 @@ def shared(frames: dict[str, DataFrame]) -> tuple[dict[str, DataFrame], dict[str
 
 
 def _chain(frame: DataFrame) -> list[Any]:
-    """From the root of a plan downwards, as far as steps may move, and what is below them."""
+    """The nodes from the root of a plan down to the first step that must stay in the streaming plan, that one included."""
     stay = trees.patterns(frame.sparkSession, trees.MOMENTARY)
     node = plans.analyzed(frame)
     chain = [node]
@@ -79,7 +79,7 @@ def _chain(frame: DataFrame) -> list[Any]:
 
 
 def _below(node: Any, stay: list[Any]) -> Any | None:
-    """What a step that may move is done on."""
+    """The input of a step that may move to the batch; None if the step must stay."""
     if gateway.class_name(node) not in _STEPS:
         return None
     if not all(each.deterministic() and not any(each.containsPattern(p) for p in stay) for each in gateway.items(node.expressions())):
@@ -93,7 +93,7 @@ def _below(node: Any, stay: list[Any]) -> Any | None:
 
 
 def _depth_in_common(session: SparkSession, chains: list[list[Any]]) -> int:
-    """How many nodes from the lowest one upwards are the same in all chains."""
+    """How many nodes, counted from the lowest one, are the same in all chains."""
     depth = 1
     for nodes in list(zip(*(reversed(chain) for chain in chains), strict=False))[1:]:
         if not all(_same(session, nodes[0], node) for node in nodes[1:]):
@@ -103,8 +103,11 @@ def _depth_in_common(session: SparkSession, chains: list[list[Any]]) -> int:
 
 
 def _same(session: SparkSession, one: Any, other: Any) -> bool:
-    """Whether two plans give the same rows of the same source, in the same columns. Spark itself says so, once watermarks, which have ids
-    of their own, have the same ones: words would not tell ``explode`` from ``explode_outer``, nor two columns of one name."""
+    """True if two plans give the same rows of the same source in the same columns.
+
+    Spark decides, after the ids of watermark nodes are made equal. Comparing texts would not do: they are the same for ``explode`` and
+    ``explode_outer``, and for two columns with one name.
+    """
     if one.equals(other):
         return True
     mine, theirs = ([node for node in trees.walk(plan) if not node.children().size()] for plan in (one, other))

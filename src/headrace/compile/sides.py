@@ -1,4 +1,4 @@
-"""The columns of two streams that are put side by side: how they travel, what they are called, and conditions over both."""
+"""The columns of two streams that are joined: how they are shuffled, what they are called, and conditions over both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from headrace.compile import event_time
 from headrace.compile.plan import StoreReader
 from headrace.compile.types import arrow_type, decode, encode, normalize, transport_type
 from headrace.compile.vectorise import vectorise
+from headrace.compile.words import texts
 from headrace.errors import QueryError, UnsupportedError
+from headrace.operators.description import ColumnNames
 from headrace.operators.expressions import Expr
 from headrace.operators.last import TIE
 from headrace.operators.lifetime import NEVER
@@ -27,19 +29,20 @@ _NO_WATERMARK = "call withWatermark(column, delay) on both streams before joinin
 
 @dataclass(frozen=True)
 class SideColumns:
-    """One side: its key, its event time, and the rest."""
+    """The columns of one side: key, event time, and the rest."""
 
     frame: DataFrame
     on: tuple[str, ...]
     time: T.StructField
     rest: tuple[T.StructField, ...]
-    """What is carried as it is: all but the key and the event time, and keys whose equal values may differ (0.0 and -0.0)."""
+    """All columns but the key and the event time. Also keys whose equal values can differ (0.0 and -0.0), to keep the user's value."""
 
     @property
     def keys(self) -> list[T.StructField]:
         return [field_of(self.frame, name) for name in self.on]
 
     def layout(self) -> Layout:
+        """The layout of the side's buffer."""
         return Layout(
             keys=tuple((f"k{i}", arrow_type(f.dataType)) for i, f in enumerate(self.keys)),
             values=tuple((f"p{i}", arrow_type(f.dataType)) for i, f in enumerate(self.rest)),
@@ -48,18 +51,19 @@ class SideColumns:
         )
 
     def fixed(self) -> list[Column]:
-        """Key and event time as they travel."""
+        """The columns of key and event time in the shuffle."""
         keys = [encode(normalize(column(f.name), f.dataType), f.dataType).alias(f"k{i}") for i, f in enumerate(self.keys)]
         micros = event_time.micros(column(self.time.name), self.time.dataType)
         return [*keys, F.coalesce(micros, F.lit(NEVER)).cast("long").alias(SUB)]
 
     def internal(self, name: str) -> str:
-        """Where the kernel keeps a column of the user's."""
+        """The kernel's name for a column of the user's."""
         if name in (kept := [f.name for f in self.rest]):
             return f"p{kept.index(name)}"
         return SUB if name == self.time.name else f"k{self.on.index(name)}"
 
     def reader(self) -> StoreReader:
+        """How the side's buffer is shown to a user."""
         kinds = [transport_type(f.dataType) for f in self.keys]
         fields = [T.StructField(f"k{i}", kind) for i, kind in enumerate(kinds)]
         fields += [T.StructField(SUB, T.LongType()), *(T.StructField(f"p{i}", transport_type(f.dataType)) for i, f in enumerate(self.rest))]
@@ -67,18 +71,21 @@ class SideColumns:
         if self.time.name not in self.on:
             shown.append(event_time.from_micros(F.col(SUB), self.time.dataType).alias(self.time.name))
         shown += [decode(F.col(f"p{i}"), f.dataType).alias(f.name) for i, f in enumerate(self.rest)]
-        return StoreReader(T.StructType(fields), lambda frame: frame.select(*shown))
+        names = ColumnNames(self.on, tuple(f.name for f in self.rest), self.time.name)
+        return StoreReader(T.StructType(fields), lambda frame: frame.select(*shown), names)
 
 
 def own_templates(frames: tuple[DataFrame, ...]) -> tuple[DataFrame, ...]:
-    """The inputs of an operator, each with a leaf of its own, by which it is found in the operator's plan.
+    """The inputs of an operator, each with its own leaf, so that the leaf can be found in the operator's plan.
 
-    Templates of two branches are built on one leaf, of which Spark would rename the second occurrence. It renames no streaming leaf.
+    Two branches may share one empty leaf. In a plan with both, Spark would give the second one new column ids, and it would not be found.
+    Spark does not do this to streaming leaves.
     """
     return tuple(f if f.isStreaming else f.sparkSession.createDataFrame([], f.schema) for f in frames)
 
 
 def side_columns(frame: DataFrame, on: tuple[str, ...], where: str) -> SideColumns:
+    """Divide the columns of a side into key, event time and the rest."""
     time = the_event_time(frame, where)
     key_fields = [field_of(frame, name) for name in on]
     raw = {f.name for f in key_fields if _has_floats(f.dataType)}
@@ -87,6 +94,7 @@ def side_columns(frame: DataFrame, on: tuple[str, ...], where: str) -> SideColum
 
 
 def the_event_time(frame: DataFrame, where: str) -> T.StructField:
+    """The one event-time column of a side. None, several, or one that is no timestamp are refused."""
     timed = [f for f in frame.schema.fields if expressions.WATERMARK_KEY in f.metadata]
     if not timed:
         raise QueryError(where=where, wanted="an event time with a watermark on each side", found="none", hint=_NO_WATERMARK)
@@ -100,15 +108,17 @@ def the_event_time(frame: DataFrame, where: str) -> T.StructField:
 
 
 def field_of(frame: DataFrame, name: str) -> T.StructField:
+    """The field of the column with this name."""
     return next(f for f in frame.schema.fields if f.name == name)
 
 
 def column(name: str) -> Column:
+    """The column with this name, whatever characters the name has."""
     return F.col(expressions.quoted(name))
 
 
 def share_places(sides: tuple[SideColumns, SideColumns]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], list[T.DataType]]:
-    """Per side and value a column to travel in; values of one type, of either side, share one. And the columns' types."""
+    """For each side and value, the shuffled column that holds it; and the types of these columns. Values of both sides share columns."""
     kinds: list[T.DataType] = []
     places = []
     for side in sides:
@@ -127,7 +137,7 @@ def share_places(sides: tuple[SideColumns, SideColumns]) -> tuple[tuple[tuple[st
 
 
 def travelling(side: SideColumns, which: int | None, places: tuple[str, ...], kinds: list[T.DataType], tie: bool = False) -> list[Column]:
-    """A side's rows in the columns of both; ``which`` says of which side they are, and ``tie`` adds a hash of the row."""
+    """The shuffled columns of a side's rows. `which` adds a column with the side, `tie` one with a hash of the row."""
     own = {place: encode(column(f.name), f.dataType) for place, f in zip(places, side.rest, strict=True)}
     values = [own.get(f"v{i}", F.lit(None)).cast(kind).alias(f"v{i}") for i, kind in enumerate(kinds)]
     return [
@@ -139,7 +149,7 @@ def travelling(side: SideColumns, which: int | None, places: tuple[str, ...], ki
 
 
 def hash_of_row(frame: DataFrame) -> Column:
-    """A hash of all columns that can be hashed."""
+    """A hash of the row, over all columns that can be hashed."""
     return F.xxhash64(*[column(f.name) for f in frame.schema.fields if not _has_map(f.dataType)])
 
 
@@ -158,7 +168,7 @@ class Joined:
     sides: tuple[SideColumns, SideColumns]
     outer: tuple[bool, bool]
     fields: tuple[tuple[T.StructField, int | None, str], ...]
-    """Per column: what it looks like, its side (None for a key), and its name there."""
+    """For each column its field in the result, its side (None for a key), and its name on that side."""
 
     @property
     def schema(self) -> T.StructType:
@@ -166,7 +176,7 @@ class Joined:
 
     @property
     def schema_without_event_time(self) -> T.StructType:
-        """For pairs whose older row may be of any age: the watermark says nothing of them."""
+        """The schema without event-time marks, for pairs whose older row can be of any age, so that no watermark holds for them."""
         return T.StructType(
             [
                 T.StructField(f.name, f.dataType, f.nullable, {k: v for k, v in f.metadata.items() if k != expressions.WATERMARK_KEY})
@@ -175,6 +185,7 @@ class Joined:
         )
 
     def kernel_schema(self) -> T.StructType:
+        """Spark's types of the pairs that the kernel emits."""
         keys = [T.StructField(f"k{i}", transport_type(f.dataType)) for i, f in enumerate(self.sides[0].keys)]
         values = [
             T.StructField(f"{letter}{i}", transport_type(f.dataType))
@@ -184,6 +195,7 @@ class Joined:
         return T.StructType([*keys, *(T.StructField(name, T.LongType()) for name in TIMES), *values])
 
     def finish(self) -> Callable[[DataFrame], DataFrame]:
+        """The function that selects the user's columns from the kernel's pairs."""
         shown = [self._value(f, side, name).alias(f.name) for f, side, name in self.fields]
         return lambda frame: frame.select(*shown)
 
@@ -191,7 +203,7 @@ class Joined:
         if side is None:
             if name not in [kept.name for kept in self.sides[0].rest]:
                 return decode(F.col(f"k{self.sides[0].on.index(name)}"), f.dataType)
-            # A pair has the left side's value, as in Spark; in a right outer join the right side's.
+            # As in Spark, a pair has the left side's value, or in a right outer join the right side's.
             at = self.sides[0].on.index(name)
             both = [self._value(f, each, side.on[at]) for each, side in enumerate(self.sides)]
             return both[1] if self.outer == (False, True) else F.coalesce(*both) if self.outer == (True, True) else both[0]
@@ -201,7 +213,7 @@ class Joined:
         return decode(F.col(f"{'lr'[side]}{internal[1:]}"), f.dataType)
 
     def translated(self, condition: Column, where: str) -> Expr:
-        """The condition for numpy; ``UnsupportedError`` if it has no exact counterpart."""
+        """The condition as a tree that numpy evaluates. Raises `UnsupportedError` if it has no exact counterpart."""
         nothing = self.sides[0].frame.sparkSession.createDataFrame([], self.schema)
         filtered = plans.analyzed(gateway.checked(where, lambda: nothing.filter(condition)))
         if gateway.class_name(filtered) != "Filter":
@@ -218,13 +230,20 @@ class Joined:
         return vectorise(filtered.condition(), resolve)
 
     def check(self, condition: Column, where: str) -> None:
-        """The condition is one over the joined columns, and can be true or false."""
+        """Refuse a condition that is not a boolean expression over the joined columns."""
         nothing = self.sides[0].frame.sparkSession.createDataFrame([], self.schema)
         gateway.checked(where, lambda: nothing.filter(condition))
 
+    def resolved(self, keys: list[str], condition: Column | None) -> dict[str, object]:
+        """Keys and condition for the operator's identity, the condition as Spark has resolved it."""
+        if condition is None:
+            return {"keys": keys}
+        pair = self.sides[0].frame.sparkSession.createDataFrame([], self.schema)
+        return {"keys": keys, "condition": texts(pair, [condition])[0]}
+
 
 def joined(sides: tuple[SideColumns, SideColumns], outer: tuple[bool, bool], suffixes: tuple[str, str], where: str) -> Joined:
-    """Keys once, then the left side's other columns, then the right side's; names that both sides have get a suffix."""
+    """The columns of a pair: keys once, then the other columns of the left and of the right side. Names of both sides get a suffix."""
     keys = {name.lower() for name in sides[0].on}
     names = [{name.lower() for name in side.frame.columns} for side in sides]
     fields: list[tuple[T.StructField, int | None, str]] = []
@@ -256,7 +275,7 @@ def _has_floats(kind: T.DataType) -> bool:
 
 
 def between(within_us: int, sides: tuple[SideColumns, SideColumns]) -> str:
-    """The bound in words."""
+    """The bound on the time between both rows, in words."""
     return f"{within_us} microseconds between {sides[0].time.name} and {sides[1].time.name}"
 
 

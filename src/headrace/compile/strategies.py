@@ -1,4 +1,4 @@
-"""How a query is cut into subqueries, and what each way of cutting costs. Pure: it knows no Spark.
+"""How a query is divided into subqueries, and what each division costs. It does not use Spark.
 
 The three strategies are those of StreamCloud (sections III, IV and XI of that paper):
 
@@ -41,7 +41,7 @@ def _wanted(holds: bool, where: str, wanted: str, found: object, hint: str) -> N
 
 @dataclass(frozen=True)
 class Box:
-    """An operator. Each box behind it receives its whole output; the branches of a split are boxes with their share."""
+    """An operator. Every box that reads it gets all its output. The branches of a split are boxes, each with its selectivity."""
 
     name: str
     stateful: bool
@@ -57,7 +57,7 @@ class Box:
 
 @dataclass(frozen=True)
 class QueryGraph:
-    """Operators by name, in any order; checked when it is built."""
+    """The operators of a query, in any order. Names and inputs are checked when it is built."""
 
     boxes: tuple[Box, ...]
 
@@ -73,7 +73,7 @@ class QueryGraph:
         self.ordered()
 
     def ordered(self) -> tuple[Box, ...]:
-        """Inputs before what reads them."""
+        """The boxes in topological order."""
         named = {box.name: box for box in self.boxes}
         try:
             return tuple(named[name] for name in TopologicalSorter({box.name: box.inputs for box in self.boxes}).static_order())
@@ -107,8 +107,8 @@ class Subquery:
 def split(graph: QueryGraph, strategy: Strategy = Strategy.OPERATOR_SET_CLOUD) -> tuple[Subquery, ...]:
     """The subqueries of a query, sources first. A subquery is named after its stateful operator.
 
-    A stateless operator behind several subqueries, such as a union, belongs to each of them: every one runs it on its own
-    rows. Only rows on their way to a stateful operator must meet.
+    A stateless operator after several subqueries, such as a union, belongs to each of them: each runs it on its own rows. Only a
+    stateful operator needs the rows of all of them together.
 
     >>> graph = QueryGraph((Box("map", False), Box("agg", True, inputs=("map",)), Box("filter", False, inputs=("agg",))))
     >>> [(s.name, s.boxes) for s in split(graph)]
@@ -134,7 +134,7 @@ def split(graph: QueryGraph, strategy: Strategy = Strategy.OPERATOR_SET_CLOUD) -
 
 @dataclass(frozen=True)
 class Weights:
-    """What distribution takes: the paper's alpha and beta, as CPU time. Assumed; give measured ones where there are any."""
+    """The costs of distribution: the paper's alpha and beta, as CPU time. The defaults are assumptions; give measured values."""
 
     channel_us: float = 0.1  # per channel and second
     message_us: float = 1.0  # per row and hop: to write it out and read it in
@@ -142,7 +142,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Cost:
-    """One strategy, estimated. Cores are CPU seconds per second."""
+    """The estimated cost of a strategy. Cores are CPU seconds per second."""
 
     strategy: Strategy
     instances: tuple[tuple[str, int], ...]  # of each subquery
@@ -215,8 +215,8 @@ def instantiate(
 ) -> dict[str, int]:
     """Instances of each subquery at the start, from the measured cost per row: the paper's query instantiator.
 
-    Rates go through the graph by selectivity. Each instance is one core, kept busy up to the target. Where that asks for more
-    than are available, those are shared in proportion to the load; every subquery has one at least.
+    Rates follow from the selectivities. Each instance is one core, used up to the target. If that needs more cores than are
+    available, they are shared in proportion to the load. Every subquery gets at least one.
 
     >>> graph = QueryGraph((Box("map", False, cost_us=1), Box("agg", True, cost_us=20, inputs=("map",))))
     >>> instantiate(graph, split(graph), rate=100_000)
@@ -228,7 +228,7 @@ def instantiate(
     costs = {box.name: box.cost_us for box in graph.boxes}
     for (subquery, box), received in _flows(graph, subqueries, rate).items():
         load[subquery] += received * costs[box] / 1e6
-    # 0.6 / 0.6 must not become two because of the last bit.
+    # A rounding error in the last bit must not turn 0.6 / 0.6 into two instances.
     wanted = {name: max(1, math.ceil(cores / utilisation_target - 1e-9)) for name, cores in load.items()}
     if available is None or sum(wanted.values()) <= available:
         return wanted
@@ -279,7 +279,7 @@ def render_costs(
 
 
 def chain(*names: str) -> QueryGraph:
-    """Operators one after the other, those with a star stateful: `chain("map", "agg*")`. For examples and tests."""
+    """A chain of operators, for examples and tests. A star marks a stateful operator: `chain("map", "agg*")`."""
     plain = [name.removesuffix("*") for name in names]
     return QueryGraph(
         tuple(Box(p, n.endswith("*"), inputs=tuple(plain[i - 1 : i])) for i, (p, n) in enumerate(zip(plain, names, strict=True)))
@@ -287,8 +287,8 @@ def chain(*names: str) -> QueryGraph:
 
 
 def _crosses(box: Box, strategy: Strategy) -> bool:
-    """Are rows redistributed on their way into the box? A source's rows come to their first subquery by themselves, as the paper
-    has it; a replicated query must sort them out even then."""
+    """True if rows are redistributed before the box. As in the paper, a source's rows reach their first subquery without that, except
+    with query-cloud."""
     match strategy:
         case Strategy.QUERY_CLOUD:
             return box.stateful
@@ -306,9 +306,11 @@ def _hops(graph: QueryGraph, crossed: set[str]) -> int:
 
 
 def _feeders(box: Box, subquery: Subquery, subqueries: Sequence[Subquery]) -> Iterator[tuple[str, str]]:
-    """Where the box, run in this subquery, gets its rows: (subquery, box) pairs. A stateful box reads from wherever its inputs
-    run; a stateless one only at home, unless its input runs where the box does not. An input that is read twice (a self-join)
-    is sent once."""
+    """The (subquery, box) pairs that send rows to the box in this subquery.
+
+    A stateful box reads from all subqueries that run its inputs. A stateless box reads only from its own subquery, unless its input runs
+    where the box does not. An input that is read twice (a self-join) is sent once.
+    """
     for name in dict.fromkeys(box.inputs):
         for other in subqueries:
             if name in other.boxes and (other.name == subquery.name or box.stateful or box.name not in other.boxes):
@@ -361,7 +363,7 @@ def _sizes(subqueries: Sequence[Subquery], nodes: int | Mapping[str, int]) -> di
 
 
 def _share(total: int, load: Mapping[str, float]) -> dict[str, int]:
-    """One each, then one more for whoever has the most load per instance, until all are given away. A tie goes to the first."""
+    """Share instances: one each, then one more for the greatest load per instance, until none is left. A tie goes to the first."""
     sizes = dict.fromkeys(load, 1)
     for _ in range(total - len(sizes)):
         sizes[max(sizes, key=lambda name: load[name] / sizes[name])] += 1
@@ -369,7 +371,7 @@ def _share(total: int, load: Mapping[str, float]) -> dict[str, int]:
 
 
 def _sizes_in_words(each: Cost) -> str:
-    """`3 x 30`, or `31+31+30`, or where that is long, `23 in all`."""
+    """The sizes of subqueries as text: `3 x 30`, or `31+31+30`, or if that is long, `23 in all`."""
     sizes = [size for _, size in each.instances]
     if len(set(sizes)) == 1:
         return f"{len(sizes)} x {sizes[0]}"

@@ -1,7 +1,7 @@
-"""How Spark's types travel: as Arrow, through the shuffle into Python, into runs, and back.
+"""How Spark's types are represented in the shuffle, in kernels and in runs: as Arrow types.
 
-Most types travel as they are. Year-month intervals have no type in pyarrow and travel as months. Floating keys are normalised (one NaN,
-no negative zero), as Spark does when it groups.
+Most types have an Arrow type of their own. Year-month intervals have none in pyarrow and are encoded as months. Floating-point keys are
+normalised (one NaN, no negative zero), as Spark does when it groups.
 """
 
 from __future__ import annotations
@@ -39,17 +39,19 @@ _ATOMIC = (
 
 
 def is_atomic(kind: T.DataType) -> bool:
+    """True for types without parts; strings only in the default collation."""
     if isinstance(kind, T.StringType) and not is_binary_collated(kind):
         return False
     return isinstance(kind, _ATOMIC)
 
 
 def is_binary_collated(kind: T.DataType) -> bool:
+    """True if strings of this type are compared byte by byte."""
     return getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"
 
 
 def check_key(kind: T.DataType, where: str) -> None:
-    """Keys are atomic types and structs of them."""
+    """Refuse key types that are not atomic, or structs of atomic types."""
     if isinstance(kind, T.StructType):
         for field in kind.fields:
             check_key(field.dataType, f"{where}.{field.name}")
@@ -63,6 +65,7 @@ def check_key(kind: T.DataType, where: str) -> None:
 
 
 def check_value(kind: T.DataType, where: str) -> None:
+    """Refuse value types that are not atomic."""
     if not is_atomic(kind):
         raise UnsupportedError(
             where=where, wanted="a value of an atomic type (strings in the default collation)", found=kind.simpleString()
@@ -70,7 +73,7 @@ def check_value(kind: T.DataType, where: str) -> None:
 
 
 def check_order(kind: T.DataType, where: str) -> None:
-    """What values are compared by: atomic types and structs of them."""
+    """Refuse types that values cannot be ordered by. Atomic types and structs of them are allowed."""
     if isinstance(kind, T.StructType):
         for field in kind.fields:
             check_order(field.dataType, f"{where}, field {field.name}")
@@ -80,7 +83,7 @@ def check_order(kind: T.DataType, where: str) -> None:
 
 
 def check_carried(kind: T.DataType, where: str) -> None:
-    """What is kept and handed out again, but never compared: structs, arrays and maps too."""
+    """Refuse types that cannot be stored and returned. Values are not compared, so structs, arrays and maps are allowed."""
     if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
         for part in _parts(kind):
             check_carried(part, where)
@@ -90,8 +93,9 @@ def check_carried(kind: T.DataType, where: str) -> None:
 
 
 def transport_type(kind: T.DataType) -> T.DataType:
+    """Spark's type of an encoded value, as it is shuffled and stored."""
     if isinstance(kind, T.StructType):
-        # In Arrow the fields of a null struct are null, whatever Spark says of them.
+        # In Arrow the fields of a null struct are null, even if Spark calls them not nullable.
         return T.StructType([T.StructField(f.name, transport_type(f.dataType)) for f in kind.fields])
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(transport_type(kind.elementType), kind.containsNull)
@@ -101,8 +105,11 @@ def transport_type(kind: T.DataType) -> T.DataType:
 
 
 def arrow_type(kind: T.DataType) -> pa.DataType:
-    """The type in kernels and runs. Instants are kept in UTC whatever the session's time zone, so files outlive a change of it. Texts and
-    bytes have long offsets, so that a column may hold more than 2 GiB of them."""
+    """The Arrow type in kernels and runs.
+
+    Timestamps are stored in UTC, so files stay valid if the session's time zone changes. Strings and bytes have 64-bit offsets, so a
+    column may hold more than 2 GiB of them.
+    """
     if isinstance(kind, T.YearMonthIntervalType):
         return pa.int32()
     if isinstance(kind, T.TimestampType):
@@ -117,7 +124,7 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
 
 
 def encode(value: Column, kind: T.DataType) -> Column:
-    """A value as it travels."""
+    """A value in its transport type: the form in which it is shuffled and stored."""
     if isinstance(kind, T.YearMonthIntervalType):
         return value.cast("interval month").cast("int")
     return _rebuilt(value, kind, encode, T.YearMonthIntervalType)
@@ -131,7 +138,7 @@ def decode(value: Column, kind: T.DataType) -> Column:
 
 
 def _rebuilt(value: Column, kind: T.DataType, change: Callable[[Column, T.DataType], Column], *wanted: Any) -> Column:
-    """A nested value with its parts changed; the value itself where it contains none of the wanted types."""
+    """A value in which `change` is applied to all parts. A value that contains none of the wanted types is returned as it is."""
     if not _contains(kind, *wanted):
         return value
     if isinstance(kind, T.StructType):
@@ -147,7 +154,7 @@ def _rebuilt(value: Column, kind: T.DataType, change: Callable[[Column, T.DataTy
 
 
 def hashable(value: Column, kind: T.DataType) -> list[Column]:
-    """What to hash so that different values have different hashes. Spark's own hash passes over nulls, and refuses maps."""
+    """Columns to hash so that nulls and maps count too. Spark's own hash skips nulls and refuses maps."""
     inner = value
     if isinstance(kind, T.StructType):
         inner = F.struct(*[each for f in kind.fields for each in hashable(value.getField(f.name), f.dataType)])
@@ -161,11 +168,11 @@ def hashable(value: Column, kind: T.DataType) -> list[Column]:
 
 
 def normalize(value: Column, kind: T.DataType) -> Column:
-    """Equal keys become the same bits: one NaN, no negative zero."""
+    """Give equal keys the same bits: one NaN, no negative zero."""
     if isinstance(kind, T.FloatType | T.DoubleType):
         nan, zero = F.lit(float("nan")).cast(kind), F.lit(0.0).cast(kind)
         return F.when(F.isnan(value), nan).when(value == zero, zero).otherwise(value)
-    # Keys are structs at most.
+    # Of the nested types, keys can only be structs.
     return _rebuilt(value, kind, normalize, T.FloatType, T.DoubleType) if isinstance(kind, T.StructType) else value
 
 
@@ -174,7 +181,7 @@ def _contains(kind: T.DataType, *wanted: Any) -> bool:
 
 
 def _parts(kind: T.DataType) -> list[T.DataType]:
-    """The types that a nested type is made of; none of an atomic one."""
+    """The types of a nested type's parts; empty for an atomic type."""
     if isinstance(kind, T.StructType):
         return [f.dataType for f in kind.fields]
     if isinstance(kind, T.ArrayType):

@@ -1,7 +1,7 @@
-"""From Spark's analysed condition to a tree that numpy evaluates on all pairs of rows at once.
+"""Translates a condition of Spark's analysed plan to a tree that numpy evaluates on all pairs of rows at once.
 
-Every class of Catalyst that is known here is translated with Spark's exact meaning; what is not known is refused, never guessed. Parts
-without columns are evaluated by Spark itself, so that dates written as strings and the like need nothing from us.
+Each Catalyst class in this module is translated with Spark's exact meaning. Others are refused, never guessed. Parts without columns are
+evaluated by Spark itself, such as dates that are written as strings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.operators.expressions import Expr, Mode
 from headrace.spark import expressions, gateway, trees
 
 Resolve: TypeAlias = Callable[[str], tuple[str, str] | None]
-"""From the id of an attribute (`exprId().toString()`) to its side, 'left' or 'right', and its column there; None if it is neither's."""
+"""Maps an attribute's id (`exprId().toString()`) to its side, 'left' or 'right', and its column; None if it is on neither side."""
 
 DAY_US = 86_400_000_000
 DECIMAL_DIGITS_MAX = 18
@@ -48,8 +48,8 @@ _DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.Integer
 def vectorise(expression: Any, resolve: Resolve) -> Expr:
     """The tree for a resolved Catalyst expression of Spark's analysed plan.
 
-    Raises `UnsupportedError`, naming the first part that has no exact counterpart, so that the caller can let Spark evaluate the
-    condition, or tell the user.
+    Raises `UnsupportedError` with the first part that has no exact counterpart. The caller can then let Spark evaluate the condition, or
+    tell the user.
     """
     return _Translation(resolve).of(expression)
 
@@ -58,7 +58,7 @@ def vectorise(expression: Any, resolve: Resolve) -> Expr:
 class _Translation:
     resolve: Resolve
     common: dict[str, Any] = field(default_factory=dict)
-    """Parts that Spark names once and refers to."""
+    """Common expressions that Spark defines once, by the id of their references."""
 
     def of(self, node: Any) -> Expr:
         name = gateway.class_name(node)
@@ -101,7 +101,7 @@ def _unsupported(node: Any, found: str) -> UnsupportedError:
 
 
 def _type_of(node: Any) -> str:
-    """The type of the node's values in memory."""
+    """The numpy type of the node's values."""
     kind = expressions.data_type(node)
     exact = not isinstance(kind, T.DecimalType) or kind.precision <= DECIMAL_DIGITS_MAX
     if type(kind) not in _TYPES or not exact or (isinstance(kind, T.StringType) and not is_binary_collated(kind)):
@@ -110,14 +110,14 @@ def _type_of(node: Any) -> str:
 
 
 def _is_constant(node: Any) -> bool:
-    """Spark also calls constant what is so within one of its own queries: the time, the user."""
+    """True if the value is the same in every query. Spark's own foldable includes values that are fixed per query: the time, the user."""
     if not node.foldable() or not node.deterministic():
         return False
     return not any(gateway.class_name(each).startswith(("Current", "Now", "LocalTimestamp")) for each in trees.walk(node))
 
 
 def _constant(node: Any) -> Expr | None:
-    """The value of a part without columns, as Spark computes it; None where that fails: then it fails when it is needed."""
+    """The value of a part without columns, computed by Spark. None if that fails; the error is then raised when the value is needed."""
     if isinstance(expressions.data_type(node), T.NullType):
         return E.Literal(None, "bool")
     kind = _type_of(node)
@@ -139,7 +139,7 @@ def _mode(node: Any) -> Mode:
 
 
 def _fail_mode(node: Any) -> Mode:
-    # Spark checks intervals in every mode.
+    # Spark checks intervals for overflow in every mode.
     always = isinstance(expressions.data_type(node), T.DayTimeIntervalType)
     return "ansi" if always or node.failOnError() else "legacy"
 
@@ -154,7 +154,7 @@ def _compare(op: str) -> Callable[[_Translation, Any], Expr]:
 
 def _not(to: _Translation, node: Any) -> Expr:
     (child,) = to.children(node)
-    # `<>` in one step: comparisons are never unknown but for null.
+    # NOT (a = b) becomes a <> b, which is the same: both are null only if an operand is null.
     return E.Compare("ne", child.left, child.right) if isinstance(child, E.Compare) and child.op == "eq" else E.Not(child)
 
 
@@ -188,7 +188,7 @@ def _arithmetic(op: str) -> Callable[[_Translation, Any], Expr]:
 
 
 def _normalized(to: _Translation, node: Any) -> Expr:
-    # Adding zero makes 0.0 of -0.0.
+    # Adding zero turns -0.0 into 0.0.
     (child,) = to.children(node)
     return E.Arithmetic("add", child, E.Literal(0.0, _type_of(node)))
 
@@ -249,7 +249,7 @@ def _cast(to: _Translation, node: Any) -> Expr:
 
 
 def _to_decimal(node: Any, child: Expr, source: T.DataType, target: T.DecimalType) -> Expr:
-    """Only where every value fits, without rounding."""
+    """A cast to decimal, if every value fits without rounding; others are refused."""
     if isinstance(source, T.DecimalType):
         digits, scale = source.precision - source.scale, source.scale
     elif type(source) in _DIGITS:
@@ -277,7 +277,7 @@ def _unix(unit_us: int) -> Callable[[_Translation, Any], Expr]:
 
 
 def _is_plain_time(node: Any) -> bool:
-    """Whether differences in wall-clock time are differences in microseconds: no daylight saving in between."""
+    """True if differences in wall-clock time are differences in microseconds: there is no time zone, or no daylight saving in it."""
     child = expressions.data_type(node.children().apply(0))
     return isinstance(child, T.TimestampNTZType) or _FIXED_ZONE.fullmatch(str(node.zoneId().toString())) is not None
 
@@ -340,7 +340,7 @@ _TRANSPARENT = (
     "Alias", "Between", "Nvl", "NullIf", "DatetimeSub", "TryAdd", "TrySubtract", "TryMultiply", "TryDivide", "UnaryPositive",
     "KnownFloatingPointNormalized", "KnownNotNull", "KnownNullable",
 )  # fmt: skip
-"""Their one child says the same: Spark writes them in terms of others, or they only carry a hint."""
+"""Nodes that mean the same as their only child: Spark has rewritten them, or they only carry a hint."""
 
 _NODES: dict[str, Callable[[_Translation, Any], Expr]] = {
     "EqualTo": _compare("eq"),

@@ -1,7 +1,6 @@
 """How an aggregate is divided: not at all, by event time as a key, by time windows, by sessions, or by counting rows.
 
-Each kind says which kernel does it, which columns the kernel needs beside keys and partials, and how its rows become the window that
-the user sees.
+Each kind has its own kernel, its own columns beside keys and partials, and its own way to show the window to the user.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile import event_time
+from headrace.compile.plan import Refusal
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import AggregateNode
 from headrace.graph.windows import CountSpec, SessionSpec, WindowSpec
@@ -31,7 +31,10 @@ from headrace.state.layout import SUB, Layout, Policy
 
 TIME = "__headrace_time"
 NEVER = 2**62
-"""A row without a time is never late and never due."""
+"""The event time of a row that has none. Such a row is never late and never due."""
+
+_MERGING = Refusal("a session grows and merges with others, so what update mode has shown of it would have to be taken back")
+_FORGOTTEN = Refusal("windows of rows are forgotten once they are emitted, so complete mode has nothing to show again")
 
 Fields = tuple[tuple[str, pa.DataType], ...]
 Make = Callable[[Fields, Fields, tuple[Partial, ...]], Operator]
@@ -42,53 +45,54 @@ class Key:
     """A grouping column."""
 
     name: str
-    """As the user sees it."""
+    """The user's name."""
     internal: str
     type: T.DataType
     is_event_time: bool
 
     @property
     def is_window(self) -> bool:
-        """A window that an aggregate before this one has made."""
+        """True for a window that is a result of an earlier aggregate."""
         return self.is_event_time and isinstance(self.type, T.StructType)
 
 
 @dataclass(frozen=True)
 class Windowing:
-    """One way to divide an aggregate."""
+    """One way to divide the rows of a key into groups."""
 
     make: Make
-    """The kernel, from its keys, its partials' columns, and the partials."""
+    """Makes the kernel from the key columns, the columns of the partials, and the partials."""
     sub: Column | None = None
     extra: tuple[Column, ...] = ()
-    """What the kernel needs of each row beside keys, sub-key and partials."""
+    """Further columns that the kernel needs of each row, beside keys, sub-key and partials."""
     fields: tuple[str, ...] = ()
-    """The kernel's columns between keys and partials, all long."""
+    """The columns between keys and partials in the kernel's results. All are long."""
     shown: Column | None = None
-    """The window as the user sees it."""
+    """The window column in results."""
     shown_state: tuple[Column, str] | None = None
-    """... and as its state shows it, with a name."""
+    """The window column in ``query.state()``, and its name; None: as in results."""
     time_key: str | None = None
-    """The grouping column that is the sub-key itself."""
+    """The internal name of the grouping column that is the sub-key itself, if there is one."""
     time_type: T.DataType | None = None
     sub_names: Mapping[str, str] = field(default_factory=dict)
     """The user's name for the sub-key, by store."""
     text: str | None = None
     modes: tuple[OutputMode, ...] = (OutputMode.UPDATE, OutputMode.COMPLETE)
     combines: bool = True
-    """Whether rows may be combined before the shuffle."""
+    """True if rows may be combined before the shuffle."""
     timed: bool = False
-    """Whether results fall due by the watermark."""
+    """True if results fall due by the watermark."""
+    refusals: Mapping[OutputMode, Refusal] = field(default_factory=dict)
 
     def schema(self, names: list[str], key_types: list[T.DataType], partial_types: list[T.DataType]) -> T.StructType:
-        """The kernel's rows."""
+        """Spark's types of the kernel's results."""
         fields = [T.StructField(name, kind) for name, kind in zip(names, key_types, strict=True)]
         fields += [T.StructField(name, T.LongType()) for name in self.fields]
         return T.StructType(fields + [T.StructField(f"p{i}", kind) for i, kind in enumerate(partial_types)])
 
 
 def windowing(node: AggregateNode, staged: DataFrame, keys: list[Key]) -> Windowing:
-    """The kind that a node asks for."""
+    """The way to divide the rows that a node asks for."""
     spec = node.window
     if isinstance(spec, CountSpec):
         return _counted(node, spec, staged)
@@ -109,7 +113,7 @@ def windowing(node: AggregateNode, staged: DataFrame, keys: list[Key]) -> Window
 def _time_as_key(key: Key) -> Windowing:
     window = TimeWindow(size_us=0, advance_us=1)
     if key.is_window:
-        # The window stays a key like any other; its group is over when the window is.
+        # The window stays an ordinary key. A group is closed when its window ends.
         assert isinstance(key.type, T.StructType)
         kind = key.type["end"].dataType
         time = event_time.micros(F.col(f"{key.internal}.end"), kind)
@@ -133,7 +137,7 @@ def _time_window(spec: WindowSpec, kind: T.DataType, timed: bool) -> Windowing:
     window = TimeWindow(spec.size_us, spec.advance_us, spec.offset_us)
     start = event_time.from_micros(F.col(WINDOW), kind).alias("start")
     end = event_time.from_micros(F.col(WINDOW) + F.lit(window.size_us), kind).alias("end")
-    # State is kept by pane; where panes are parts of windows, only their start is certain.
+    # State is stored by pane. If windows have several panes, the state shows only the start of a pane.
     whole = window.one_pane_each
     return Windowing(
         lambda k, v, p: WindowedAggregate(Layout(k, v, has_sub=True, policy=Policy.COMBINE), p, window),
@@ -165,6 +169,7 @@ def _sessions(node: AggregateNode, spec: SessionSpec, kind: T.DataType, timed: b
         modes=(OutputMode.APPEND, OutputMode.COMPLETE) if timed else (OutputMode.COMPLETE,),
         combines=False,
         timed=timed,
+        refusals={OutputMode.UPDATE: _MERGING},
     )
 
 
@@ -182,9 +187,9 @@ def _counted(node: AggregateNode, spec: CountSpec, staged: DataFrame) -> Windowi
     time = event_time.micros(F.col(expressions.quoted(times[0].name)), kind) if times else F.lit(0).cast("long")
     tie = F.xxhash64(*[F.col(expressions.quoted(f.name)) for f in node.source.schema.fields if _hashable(f.dataType)])
     start = event_time.from_micros(F.col(counted.START), kind).alias("start")
-    # Half-open, as all windows: it ends just after its last row.
+    # Windows are half-open, so this one ends a microsecond after its last row.
     end = event_time.from_micros(F.col(counted.END) + F.lit(1), kind).alias("end")
-    # F.window_time looks for the end in the second place.
+    # F.window_time reads the second field as the window's end.
     bounds = () if spec.by_arrival else (start, end)
     order = "arrival" if spec.by_arrival else "event time"
     return Windowing(
@@ -199,6 +204,7 @@ def _counted(node: AggregateNode, spec: CountSpec, staged: DataFrame) -> Windowi
         modes=(OutputMode.APPEND, OutputMode.UPDATE),
         combines=False,
         timed=not spec.by_arrival,
+        refusals={OutputMode.COMPLETE: _FORGOTTEN},
     )
 
 

@@ -1,6 +1,7 @@
-"""Expressions in words that are the same in every session, and that differ where expressions do.
+"""Expressions as text that is the same in every session, and different for different expressions.
 
-Spark's own SQL of an expression is nearly that. It does not tell columns of one name apart, nor the variables of a lambda function.
+Spark's own SQL text of an expression is nearly that. But it is the same for two columns with one name, and it has generated names for the
+variables of lambda functions.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
-from headrace.spark import gateway, trees
+from headrace.spark import gateway, plans, trees
 from headrace.spark.expressions import numbered_variables
 
 _SEED = re.compile(r"\b(rand|randn|random|randstr|uniform|shuffle|uuid)\(((?:[^()]*, )?)-?\d{6,}L?\)")
@@ -18,8 +19,16 @@ _QUOTED = re.compile(r"`(?:[^`]|``)*`")
 _LAMBDA = re.compile(r"\b[xyz]_\d+\b")
 
 
+def texts(source: DataFrame, columns: list[Column]) -> list[str]:
+    """The text of each column over a DataFrame, as Spark resolves it."""
+    if not columns:
+        return []
+    plan = plans.analyzed(source.select(*columns))
+    return [words(source.sparkSession, each, [plans.analyzed(source)]) for each in gateway.items(plan.expressions())]
+
+
 def words(session: SparkSession, expression: Any, inputs: list[Any]) -> str:
-    """An expression over the results of some plans. Seeds that Spark drew and names that it made up are left out."""
+    """The text of an expression over the columns of some plans, without random seeds and generated names."""
     replaced: dict[int, Any] = _alike(inputs)
     if "namedlambdavariable(" in str(expression.sql()):
         replaced |= numbered_variables(session, expression)
@@ -35,7 +44,7 @@ def words(session: SparkSession, expression: Any, inputs: list[Any]) -> str:
 
 
 def _alike(inputs: list[Any]) -> dict[int, Any]:
-    """Columns that share a name with others, under names that say which they are."""
+    """For columns that share a name, by id: the column under a name with its position."""
     names = [str(name).lower() for plan in inputs for name in plan.schema().fieldNames()]
     if len(set(names)) == len(names):
         return {}
@@ -48,7 +57,7 @@ def _alike(inputs: list[Any]) -> dict[int, Any]:
 
 
 def _without_variables(quoted: re.Match[str]) -> str:
-    """Columns that nobody named are called by what they are, and there variables of lambda functions have names that Spark makes up."""
+    """A quoted column name, with lambda variables numbered. Spark names a column without alias after its expression."""
     text, names = quoted[0], dict[str, str]()
     if "lambdafunction(" not in text:
         return text

@@ -1,1 +1,1 @@
-"""What the user builds."""
+"""The user's query as a graph of frozen nodes."""

@@ -1,12 +1,13 @@
 """The nodes of a user's graph: frozen records of what the user asked for.
 
-A node reads `Rows`. `Rows` are what a node gives after some stateless steps. At the far end they are a streaming DataFrame, whose stateless
-prefix is Spark's own plan. The `api` package builds nodes and checks them at the user's line; `compile` turns them into plans.
+A node reads `Rows`: the results of another node after some stateless steps, or a streaming DataFrame, whose stateless steps are part of
+Spark's own plan. The `api` package builds nodes and checks them at the user's line; `compile` turns them into plans.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -26,9 +27,9 @@ class Rows:
     origin: Node | None = None
     """The node that gives the rows; None if they come from the streaming DataFrame."""
     steps: tuple[Step, ...] = ()
-    """What is done to the rows of the origin."""
+    """The stateless steps after the origin."""
     append_only: bool = True
-    """True if a row stands once it is emitted. The results of a running aggregate do not."""
+    """True if rows are final once they are emitted. The results of a running aggregate are not."""
     name: str | None = None
     """The user's name for the operator that gives the rows."""
 
@@ -45,7 +46,7 @@ class Rows:
         return self.frame.sparkSession
 
     def after(self, step: Step, frame: DataFrame) -> Rows:
-        """These rows after one more step, which has given the columns of `frame`. Steps on a source are part of its own plan."""
+        """These rows after one more step, whose columns are those of `frame`. Steps on a source are not listed: `frame` has them."""
         return replace(self, frame=frame, steps=() if self.origin is None else (*self.steps, step))
 
     def same_as(self, other: Rows) -> bool:
@@ -56,6 +57,21 @@ class Rows:
             return self.frame is other.frame
         same = self.origin is other.origin and len(self.steps) == len(other.steps)
         return same and all(a is b for a, b in zip(self.steps, other.steps, strict=True))
+
+
+class StatefulNode(Protocol):
+    """What every stateful node has. A class needs no more than this, and a compiler, to be a node.
+
+    A node is compared by identity, and its plan is kept while it is alive: write it as a dataclass with `frozen=True, eq=False`.
+    """
+
+    @property
+    def inputs(self) -> tuple[Rows, ...]:
+        """The rows that it reads. A stream that is joined with itself is one input."""
+
+    @property
+    def where(self) -> str:
+        """The user's line that built it, for error messages."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +92,12 @@ class OneInput:
 
 @dataclass(frozen=True, eq=False)
 class AggregateNode(OneInput):
-    """``groupBy(...).agg(...)``."""
+    """``groupBy(...).agg(...)``, with or without a window."""
 
     keys: tuple[Column, ...]
     window: Windows | None
     window_at: int
-    """Where among the grouping columns the window stands."""
+    """The position of the window among the grouping columns."""
     aggregates: tuple[Column, ...]
     where: str
 
@@ -99,13 +115,13 @@ class JoinNode:
     """``join`` of two streams, or of one with itself."""
 
     inputs: tuple[Rows, ...]
-    """One, where the stream is joined with itself."""
+    """Two streams, or one if it is joined with itself."""
     on: tuple[tuple[str, ...], tuple[str, ...]]
-    """Per side, the names of the key columns."""
+    """The names of the key columns on the left and on the right side."""
     within_us: int | None
-    """The bound on the time between the rows of a pair; or"""
+    """The bound on the time between the rows of a pair. None if `last` is given."""
     last: int | None
-    """... how many rows of the other side a row meets."""
+    """The number of last rows of the other side that a row is paired with. None if `within_us` is given."""
     how: str
     condition: Column | None
     suffixes: tuple[str, str]
@@ -126,11 +142,11 @@ class ProductNode:
 
 @dataclass(frozen=True)
 class StateSpec:
-    """What a processor keeps, in Spark's types."""
+    """The state that a processor declares, in Spark's types."""
 
     values: StructType
     maps: tuple[tuple[str, StructType, StructType], ...]
-    """Name, key columns, value columns."""
+    """For each map its name, key columns and value columns."""
     timers: Clock | None
     ttl_us: int | None
     ttl_by: Clock
@@ -145,9 +161,9 @@ class ProcessNode(OneInput):
     output: StructType
     state: StateSpec
     initial: DataFrame | None
-    """Keys and values that the state starts with."""
+    """The initial state: keys and values."""
     order: tuple[str, ...]
-    """Columns that the rows of a key are ordered by; none: by event time."""
+    """Columns by which the rows of a key are sorted. Empty: by event time."""
     where: str
 
 
@@ -160,11 +176,10 @@ class SharedNode(OneInput):
 
 @dataclass(frozen=True, eq=False)
 class UnionNode:
-    """The rows of several streams, of which at least one comes out of a node."""
+    """A union of streams, of which at least one comes from a node."""
 
     inputs: tuple[Rows, ...]
     where: str
 
 
-StatefulNode = AggregateNode | DedupNode | JoinNode | ProductNode | ProcessNode
 Node = StatefulNode | SharedNode | UnionNode

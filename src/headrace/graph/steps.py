@@ -1,4 +1,4 @@
-"""Stateless steps between stateful operators. They are kept as they were called and applied to the rows of each batch."""
+"""Stateless steps after a stateful operator. They are recorded when the user calls them, and applied to each batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 
 
 class Step(Protocol):
-    """A stateless operator."""
+    """A stateless step: a function of a DataFrame with a name, and the user's line."""
 
     @property
     def method(self) -> str: ...
@@ -23,7 +23,7 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """A stateless operator: a method of Spark's DataFrame and its arguments."""
+    """A step that is a method of Spark's DataFrame, with its arguments."""
 
     method: str
     args: tuple[Any, ...]
@@ -41,7 +41,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Call:
-    """A stateless operator that is more than a method: a function of a DataFrame."""
+    """A step that is any function of a DataFrame."""
 
     method: str
     function: Callable[[DataFrame], DataFrame]
@@ -55,7 +55,7 @@ class Call:
 
 
 def _shown(argument: Any) -> str:
-    """An argument as a reader would write it: a column without its wrapping."""
+    """An argument as the user wrote it: a column without PySpark's ``Column<...>``."""
     if isinstance(argument, dict):
         return ", ".join(f"{name}: {_shown(value)}" for name, value in argument.items())
     text = str(argument)

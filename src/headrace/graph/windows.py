@@ -1,4 +1,4 @@
-"""Windows as the user asked for them: of time, of sessions, of counted rows."""
+"""Windows as the user asked for them: time windows, session windows, and windows of counted rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import Column
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """A time window as the user asked for it."""
+    """``F.window(...)``: a tumbling or sliding time window."""
 
     name: str
     time: Column
@@ -20,7 +20,7 @@ class WindowSpec:
 
 @dataclass(frozen=True)
 class SessionSpec:
-    """A session window: rows that follow one another within a gap."""
+    """``F.session_window(...)``: rows of a key that follow one another within a gap."""
 
     name: str
     time: Column
@@ -29,7 +29,7 @@ class SessionSpec:
 
 @dataclass(frozen=True)
 class CountSpec:
-    """A tuple-count window: ``size`` rows of a key, beginning at every ``advance``-th."""
+    """``hr.count_window(...)``: windows of `size` rows of a key. One begins at every `advance`-th row."""
 
     name: str
     size: int
@@ -37,7 +37,7 @@ class CountSpec:
     by_arrival: bool
 
     def alias(self, name: str) -> CountSpec:
-        """Under another name in the result."""
+        """The same window under another name in the result."""
         return replace(self, name=name)
 
 

@@ -1,7 +1,7 @@
-"""Numbers as Java computes them: wrapping, rounding towards zero, saturating; with where it overflows or divides by zero.
+"""Arithmetic as Java does it (wrapping, rounding towards zero, saturating), with a record of overflows and divisions by zero.
 
-`failed` of a result here says where the operation itself went wrong, nulls included; the caller knows what that becomes. It is None only
-where the bounds of the operands show that nothing can go wrong, whatever the values.
+In the results of this module, `failed` marks where the operation itself failed, also where the value is null. The caller decides what a
+failure means. `failed` is None only if the bounds of the operands exclude failures for all values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _marks(where: Array, bit: int) -> Array:
 
 
 def _range(values: Values) -> Bounds:
-    """Bounds, of the type if no others are known."""
+    """The bounds of the values, or those of their type if none are known."""
     if values.bounds is not None:
         return values.bounds
     info = np.iinfo(values.values.dtype)
@@ -38,6 +38,7 @@ def _fits(bounds: Bounds, dtype: np.dtype[Any]) -> bool:
 
 
 def binary(op: str, left: Values, right: Values, scratch: Scratch, *, is_square: bool = False) -> Values:
+    """A binary operation on numbers."""
     if op in ("add", "subtract", "multiply"):
         found = _plain(op, left, right, scratch)
         if is_square and found.bounds is not None:
@@ -64,7 +65,7 @@ def _plain(op: str, left: Values, right: Values, scratch: Scratch) -> Values:
     dtype = left.values.dtype
     if dtype.kind == "f":
         bounds = None
-        # In double the bounds are rounded as the values are, and rounding keeps order.
+        # Doubles: bounds are rounded like the values, and rounding keeps the order.
         if dtype == np.float64 and left.bounds is not None and right.bounds is not None:
             bounds = _result_bounds(op, left.bounds, right.bounds)
             bounds = bounds if math.isfinite(bounds[0]) and math.isfinite(bounds[1]) else None
@@ -94,7 +95,7 @@ def _result_bounds(op: str, a: Bounds, b: Bounds) -> Bounds:
 
 
 def _ratio_bounds(a: Bounds | None, b: Bounds | None) -> Bounds | None:
-    """The divisor's bounds leave out zero."""
+    """The bounds of a quotient; None if they are not known. The divisor's bounds must exclude zero."""
     if a is None or b is None:
         return None
     corners = [x / y for x in a for y in b]
@@ -106,7 +107,7 @@ def _product_overflows(a: Array, b: Array, product: Array) -> Any:
         return np.multiply(a, b, dtype=np.int64) != product
     least = np.iinfo(np.int64).min
     some = np.where(a == 0, 1, a)
-    # Dividing again gives b, unless it overflowed; the least number is its own negative.
+    # If nothing overflowed, dividing the product gives b again. The least number is special: it is its own negative.
     wrong = (a != 0) & (np.floor_divide(product, np.where(some == -1, 1, some)) != b) & (a != -1)
     return wrong | ((a == -1) & (b == least))
 
@@ -155,6 +156,7 @@ def unary(op: str, child: Values, scratch: Scratch) -> Values:
 
 
 def cast(child: Values, to: np.dtype[Any], scratch: Scratch, *, checked: bool) -> Values:
+    """A cast between numbers or booleans."""
     values = child.values
     if values.dtype == to:
         return Values(values, bounds=child.bounds, owned=child.owned)
@@ -188,7 +190,7 @@ def _cast_to_float(child: Values, to: np.dtype[Any], scratch: Scratch) -> Values
 
 
 def _float_to_integer(values: Array, to: np.dtype[Any], checked: bool) -> Values:
-    """Java saturates at int or long, NaN is 0; narrower types are cut from the int. Checked, what does not fit is an error."""
+    """Cast as Java does: saturate at int or long, NaN gives 0, narrower types are cut from the int. If `checked`, overflow fails."""
     first = to if to.itemsize >= 4 else np.dtype(np.int32)
     whole = _saturated(values, first)
     if not checked:
@@ -197,7 +199,7 @@ def _float_to_integer(values: Array, to: np.dtype[Any], checked: bool) -> Values
     wide = values.astype(np.float64)
     fits = (np.floor(wide) <= float(info.max)) & (np.ceil(wide) >= float(info.min))
     if first != to:
-        # The fraction is dropped before the range is looked at.
+        # The fraction is dropped before the range is checked.
         fits = (whole >= info.min) & (whole <= info.max) & ~np.isnan(wide)
     return Values(whole.astype(to), failed=_marks(~fits, CAST))
 
@@ -219,7 +221,7 @@ _FACTORS = {"radians": math.pi / 180.0, "degrees": 180.0 / math.pi}
 
 
 def math1(function: str, child: Values, scratch: Scratch) -> Values:
-    """A function of a double. Logarithms of nothing positive are null."""
+    """A mathematical function of a double. The logarithm of a number that is not positive is null."""
     values = child.values
     if function in _FACTORS:
         factor = Values(np.array(_FACTORS[function]), bounds=(_FACTORS[function],) * 2)
@@ -234,7 +236,7 @@ def math1(function: str, child: Values, scratch: Scratch) -> Values:
 
 
 def whole(function: str, child: Values) -> Values:
-    """Floor and ceiling as int64: beyond its range they saturate."""
+    """Floor and ceiling as int64. They saturate beyond its range."""
     if child.values.dtype == np.int64:
         return Values(child.values, bounds=child.bounds, owned=child.owned)
     values = np.floor(child.values) if function == "floor" else np.ceil(child.values)
@@ -257,10 +259,11 @@ def _math1_bounds(function: str, bounds: Bounds | None) -> Bounds | None:
 
 
 def math2(function: str, left: Values, right: Values, scratch: Scratch) -> Values:
+    """A mathematical function of two doubles."""
     if function == "hypot":
         return _into(np.hypot, scratch, left, right)
     if function == "atan2":
-        # Adding zero makes 0.0 of -0.0, as Spark does.
+        # Adding zero turns -0.0 into 0.0, as Spark does.
         return Values(np.arctan2(left.values + 0.0, right.values + 0.0))
     a, b = left.values, right.values
     if b.ndim == 0 and b == 2.0:
@@ -268,6 +271,6 @@ def math2(function: str, left: Values, right: Values, scratch: Scratch) -> Value
         high = math.inf if left.bounds is None else max(each * each for each in left.bounds)
         return Values(square.values, bounds=(0.0, high) if math.isfinite(high) else None, owned=square.owned)
     values = np.power(a, b)
-    # In Java one to the power of something endless or unknown is unknown; in C it is one.
+    # In Java, 1 to the power of infinity or NaN is NaN; in C it is 1.
     odd = (np.abs(a) == 1.0) & ~np.isfinite(b)
     return Values(np.where(odd, np.nan, values) if odd.any() else values)

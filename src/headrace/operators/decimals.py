@@ -1,7 +1,7 @@
 """Exact sums of 128-bit decimals by segment, in numpy.
 
-A decimal is a 128-bit two's complement integer. Split into 32-bit limbs, each limb is summed in 64 bits without overflow (up to 2^31
-rows a segment), then carries go up.
+A decimal is a 128-bit two's complement integer. It is split into 32-bit limbs, and each limb is summed in 64 bits, which cannot overflow
+below 2^31 rows per segment. Then the carries are added to the next limbs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LIMBS = 4
 
 
 def sum_segments(column: pa.Array, starts: Indices) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Sums per segment with nulls as zero, and which of them no longer fit the type's precision."""
+    """The sum of each segment, with nulls as zero; and True for sums that exceed the type's precision."""
     limbs = _limbs(column)
     sums = [np.add.reduceat(limb, starts) for limb in limbs]
     carry = np.zeros(len(starts), dtype=np.int64)
@@ -25,7 +25,7 @@ def sum_segments(column: pa.Array, starts: Indices) -> tuple[pa.Array, npt.NDArr
         total = total + carry
         out[:, i] = (total & 0xFFFFFFFF).astype(np.uint32)
         carry = total >> 32
-    # The top limb was summed as signed: what is left above 128 bits must be its sign.
+    # The top limb was summed as signed, so the bits above 128 must all equal the sign.
     sign = -(out[:, 3] >> np.uint32(31)).astype(np.int64)
     too_large = carry != sign
     data = pa.py_buffer(np.ascontiguousarray(out).tobytes())

@@ -1,11 +1,13 @@
-"""What expressions mean: Spark's answer for every row or pair, by numpy.
+"""Evaluates expressions with numpy, for all rows or pairs at once, with Spark's results.
 
-Arrays broadcast: in a grid the left columns are (n, 1) and the right ones (1, m), or the other way round; flat, all have one length.
+Arrays broadcast: in a grid the left columns have the shape (n, 1) and the right ones (1, m), or the reverse; in flat form all have the same
+length.
 
-Errors are data. Spark skips what it need not evaluate (`x <> 0 AND 1 / x > 2`), numpy computes all; so a value carries which errors its
-computation would have raised, and AND, OR, CASE and coalesce drop those of the parts that Spark skips. What is left is raised at the end.
+Errors are data. Spark skips parts that it need not evaluate (`x <> 0 AND 1 / x > 2`), but numpy computes everything. So each value carries
+the errors that its computation would have raised. AND, OR, CASE and coalesce drop the errors of parts that Spark skips. The errors that
+remain are raised at the end.
 
-Functions such as sin are those of numpy: they agree with Java's within the last bits of a double, as Java's agree among processors.
+Functions such as sin are numpy's. They agree with Java's up to the last bits of a double, and Java's differ as much between processors.
 """
 
 from __future__ import annotations
@@ -29,25 +31,25 @@ from headrace.operators.vectors import Array, Side, Values, align, literal_code
 
 @dataclass(slots=True)
 class Frame:
-    """The columns of one evaluation, and its memory."""
+    """The columns of one evaluation, and its buffers."""
 
     columns: Mapping[tuple[str, str], Values]
     texts: pa.Array
-    """The dictionary that texts are ranks in."""
+    """The sorted dictionary of all texts. A text is represented by its rank in it."""
     scratch: Scratch = field(default_factory=Scratch)
     shared: frozenset[int] = frozenset()
-    """Ids of nodes that occur more than once in the tree, and are computed once."""
+    """Ids of nodes that occur more than once in the tree. They are computed once."""
     known: dict[int, Values] = field(default_factory=dict)
-    """Their values."""
+    """The values of shared nodes that are computed already."""
 
     def forget(self) -> None:
-        """Give back the values of shared nodes: the next evaluation has other columns."""
+        """Give back the values of shared nodes, because the next evaluation has other columns."""
         self.scratch.give_owned(*self.known.values())
         self.known.clear()
 
 
 def evaluate(expr: Expr, sides: Mapping[str, Side], *, where: str = "") -> Values:
-    """The expression's value for each row; the columns of both sides have one length. Raises what Spark would raise."""
+    """The value of the expression for each row. The columns of both sides have one length. Raises the errors that Spark would raise."""
     named, texts = align(expr, sides)
     columns = {(side, name): Values(v.values, v.valid, v.bounds) for side, vectors in named.items() for name, v in vectors.items()}
     with np.errstate(all="ignore"):
@@ -57,17 +59,19 @@ def evaluate(expr: Expr, sides: Mapping[str, Side], *, where: str = "") -> Value
 
 
 def holds(expr: Expr, sides: Mapping[str, Side], *, where: str = "") -> Array:
-    """Where the condition is true: neither false nor null."""
+    """True for each row where the condition is true, neither false nor null."""
     found = evaluate(expr, sides, where=where)
     rows = {len(v) for side in sides.values() for v in side.values()}
     return np.broadcast_to(true(found), (rows.pop(),) if rows else ())
 
 
 def true(condition: Values) -> Any:
+    """True where the values are true, neither false nor null."""
     return condition.values if condition.valid is None else condition.values & condition.valid
 
 
 def raise_failure(failed: Array | None, where: str) -> None:
+    """Raise the first of these errors, if there is any."""
     if failed is None or not failed.any():
         return
     bits = int(np.bitwise_or.reduce(np.ravel(failed)))
@@ -77,7 +81,7 @@ def raise_failure(failed: Array | None, where: str) -> None:
 
 
 def compute(expr: Expr, frame: Frame) -> Values:
-    """The expression's value, with its errors. Callers ignore numpy's floating warnings."""
+    """The value of the expression, with its errors as data. The caller must silence numpy's floating-point warnings."""
     key = id(expr)
     if key not in frame.shared:
         return _COMPUTE[type(expr)](expr, frame)
@@ -88,6 +92,7 @@ def compute(expr: Expr, frame: Frame) -> Values:
 
 
 def both_valid(left: Array | None, right: Array | None) -> Array | None:
+    """The mask of rows in which both operands are valid; None: all rows."""
     if left is None or right is None:
         return right if left is None else left
     return left & right
@@ -100,12 +105,12 @@ def _either(left: Array | None, right: Array | None) -> Array | None:
 
 
 def _where(condition: Array | None, failed: Array | None) -> Array | None:
-    """Errors that count only where the condition holds; None: everywhere."""
+    """The errors, restricted to where the condition holds. A condition of None holds everywhere."""
     return failed if failed is None or condition is None else failed * condition
 
 
 def _failed(first: Values, second: Values) -> Array | None:
-    """Errors of two operands: Spark does not look at the second where the first is null."""
+    """The errors of two operands. Spark does not evaluate the second one where the first is null."""
     return _either(first.failed, _where(first.valid, second.failed))
 
 
@@ -142,7 +147,7 @@ def _compare(expr: E.Compare, frame: Frame) -> Values:
 
 
 def _compared(op: str, left: Values, right: Values, scratch: Scratch) -> Any:
-    """The comparison of the values; numpy takes every comparison with NaN but `<>` for false, Spark takes NaN for the greatest value."""
+    """Compare values with Spark's rule that NaN is the greatest value. In numpy every comparison with NaN is false, except `<>`."""
     a, b = left.values, right.values
     left_nan, right_nan = (x.values.dtype.kind == "f" and x.bounds is None for x in (left, right))
     if left_nan and right_nan:
@@ -238,7 +243,7 @@ def _is_nan(expr: E.IsNaN, frame: Frame) -> Values:
 def _arithmetic(expr: E.Arithmetic, frame: Frame) -> Values:
     left, right = compute(expr.left, frame), compute(expr.right, frame)
     divides = expr.op in ("divide", "remainder", "quotient")
-    # Spark looks at the divisor first.
+    # Spark evaluates the divisor first.
     failed = _failed(right, left) if divides else _failed(left, right)
     is_square = expr.op == "multiply" and expr.left == expr.right
     found = arithmetic.binary(expr.op, left, right, frame.scratch, is_square=is_square)
@@ -258,7 +263,7 @@ def _cast(expr: E.Cast, frame: Frame) -> Values:
 
 
 def _settled(found: Values, valid: Array | None, failed: Array | None, mode: str, *, null_bits: int = 0) -> Values:
-    """What overflow and division by zero become in the expression's mode. `found.failed` holds where they occurred, nulls included."""
+    """Turn overflow and division by zero into errors or nulls, by the expression's mode. `found.failed` marks them, also in null rows."""
     own = found.failed
     if own is None:
         return Values(found.values, valid, found.bounds, failed, found.owned)
@@ -273,7 +278,7 @@ def _settled(found: Values, valid: Array | None, failed: Array | None, mode: str
 def _math1(expr: E.Math1, frame: Frame) -> Values:
     child = compute(expr.child, frame)
     found = arithmetic.math1(expr.function, child, frame.scratch)
-    # The logarithm alone can make nulls.
+    # Of these functions only the logarithm can give nulls.
     return Values(found.values, both_valid(child.valid, found.valid), found.bounds, child.failed, found.owned)
 
 
@@ -324,7 +329,7 @@ def _hull(left: Values, right: Values) -> Any:
 def _text_test(expr: E.TextTest, frame: Frame) -> Values:
     child = compute(expr.child, frame)
     tests = {"startswith": pc.starts_with, "endswith": pc.ends_with, "contains": pc.match_substring}
-    # The test is made once per distinct text.
+    # Each distinct text is tested once.
     passed = tests[expr.test](frame.texts, expr.text).to_numpy(zero_copy_only=False)
     values = passed[child.values] if len(passed) else np.zeros(child.values.shape, dtype=bool)
     return Values(values, child.valid, failed=child.failed)

@@ -1,10 +1,10 @@
 """Conditions over a left and a right row, as small trees that numpy evaluates.
 
 A user's predicate over two streams is compiled (`compile.vectorise`) into such a tree. Types are those of the columns in memory:
-timestamps and day-time intervals are int64 microseconds, dates int32 days, small decimals their unscaled int64, strings and bytes
-the ranks of their bytes. All conversions are explicit, as in Spark's analysed plans, so operands of a node have one type.
+timestamps and day-time intervals are int64 microseconds, dates are int32 days, small decimals are their unscaled int64, strings and bytes
+are ranks in a sorted dictionary. All conversions are explicit, as in Spark's analysed plans, so all operands of a node have the same type.
 
-A tree is data: it is described in JSON by names from a fixed list, and reading a description runs nothing.
+A tree is data. Its JSON form uses names from a fixed list, so reading one runs no code from it.
 
 >>> near = Compare("lt", Abs(Arithmetic("subtract", Column("left", "x"), Column("right", "x"))), Literal(5.0, "float64"))
 >>> from_description(describe(near)) == near
@@ -25,7 +25,7 @@ from headrace.errors import CheckpointError
 
 Json = dict[str, Any]
 Mode = Choice["ansi", "legacy", "try"]
-"""What becomes of an overflow: an error, the wrapped value, or null. Division by zero: an error, null, or null."""
+"""What an overflow gives: an error, the wrapped value, or null. A division by zero gives an error, null, or null."""
 
 MODES = ("ansi", "legacy", "try")
 SIDES = ("left", "right")
@@ -43,6 +43,8 @@ TEXT_TESTS = ("startswith", "endswith", "contains")
 
 @dataclass(frozen=True)
 class Column:
+    """A column of the left or the right row."""
+
     side: str
     name: str
 
@@ -52,7 +54,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant; None is null. Text is bytes."""
+    """A constant. None is null; text is given as bytes."""
 
     value: bool | int | float | bytes | None
     type: str
@@ -67,13 +69,13 @@ class Literal:
         return isinstance(other, Literal) and self._identity() == other._identity()
 
     def _identity(self) -> tuple[str, str]:
-        # Python takes 1, 1.0 and True for the same, -0.0 and 0.0 too, and no NaN for any other.
+        # To Python 1, 1.0 and True are equal, and so are -0.0 and 0.0, but NaN is not equal to NaN.
         return repr(self.value), self.type
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Null if either side is null. NaN equals NaN and is greater than all else."""
+    """A comparison. It is null if either side is null. NaN equals NaN and is greater than all other values."""
 
     op: str
     left: Expr
@@ -85,7 +87,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Same:
-    """SQL's `<=>`: null equals null; never null."""
+    """SQL's `<=>`: null equals null, and the result is never null."""
 
     left: Expr
     right: Expr
@@ -96,6 +98,8 @@ class Same:
 
 @dataclass(frozen=True)
 class And:
+    """All conditions hold, by SQL's rules for null."""
+
     items: tuple[Expr, ...]
 
     def __str__(self) -> str:
@@ -104,6 +108,8 @@ class And:
 
 @dataclass(frozen=True)
 class Or:
+    """At least one condition holds, by SQL's rules for null."""
+
     items: tuple[Expr, ...]
 
     def __str__(self) -> str:
@@ -112,6 +118,8 @@ class Or:
 
 @dataclass(frozen=True)
 class Not:
+    """The opposite of a condition; null stays null."""
+
     child: Expr
 
     def __str__(self) -> str:
@@ -120,6 +128,8 @@ class Not:
 
 @dataclass(frozen=True)
 class IsNull:
+    """True for null."""
+
     child: Expr
 
     def __str__(self) -> str:
@@ -128,7 +138,7 @@ class IsNull:
 
 @dataclass(frozen=True)
 class IsNaN:
-    """False for null."""
+    """True for NaN; false for null."""
 
     child: Expr
 
@@ -138,7 +148,7 @@ class IsNaN:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """`remainder` and `quotient` round towards zero, as Java does; `floordiv` is for whole positive divisors."""
+    """An arithmetic operation. `remainder` and `quotient` round towards zero, as in Java; `floordiv` needs a positive integer divisor."""
 
     op: str
     left: Expr
@@ -151,6 +161,8 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Negate:
+    """The negative of a number."""
+
     child: Expr
     mode: Mode = "ansi"
 
@@ -160,6 +172,8 @@ class Negate:
 
 @dataclass(frozen=True)
 class Abs:
+    """The absolute value of a number."""
+
     child: Expr
     mode: Mode = "ansi"
 
@@ -169,7 +183,7 @@ class Abs:
 
 @dataclass(frozen=True)
 class Math1:
-    """A function of a double."""
+    """A mathematical function of a double."""
 
     function: str
     child: Expr
@@ -180,7 +194,7 @@ class Math1:
 
 @dataclass(frozen=True)
 class Whole:
-    """The whole number below or above, as int64; NaN gives 0."""
+    """Floor or ceiling, as int64. NaN gives 0."""
 
     function: str
     child: Expr
@@ -192,6 +206,8 @@ class Whole:
 
 @dataclass(frozen=True)
 class Math2:
+    """A mathematical function of two doubles."""
+
     function: str
     left: Expr
     right: Expr
@@ -202,7 +218,7 @@ class Math2:
 
 @dataclass(frozen=True)
 class Cast:
-    """Between numbers, and between numbers and booleans."""
+    """A cast between numbers, or between numbers and booleans."""
 
     child: Expr
     type: str
@@ -214,6 +230,8 @@ class Cast:
 
 @dataclass(frozen=True)
 class Coalesce:
+    """The first value that is not null."""
+
     items: tuple[Expr, ...]
 
     def __str__(self) -> str:
@@ -222,7 +240,7 @@ class Coalesce:
 
 @dataclass(frozen=True)
 class CaseWhen:
-    """The value of the first condition that is true."""
+    """The value that belongs to the first condition that is true."""
 
     conditions: tuple[Expr, ...]
     values: tuple[Expr, ...]
@@ -235,7 +253,7 @@ class CaseWhen:
 
 @dataclass(frozen=True)
 class TextTest:
-    """Whether a text starts with, ends with or contains a constant, byte by byte."""
+    """True if a text starts with, ends with or contains a constant, compared byte by byte."""
 
     test: str
     child: Expr
@@ -271,14 +289,15 @@ NODES: dict[str, type[Any]] = {
     "caseWhen": CaseWhen,
     "textTest": TextTest,
 }
-"""Names in checkpoints: they outlive the names of classes."""
-# Trees are walked many times while a condition is made ready; asking the class each time would be most of it.
+"""The names of nodes in checkpoints. They stay the same when a class is renamed."""
+# The fields of each class are cached: trees are walked many times, and asking the class would take most of that time.
 _FIELDS: dict[type[Any], tuple[str, ...]] = {kind: tuple(each.name for each in fields(kind)) for kind in NODES.values()}
 _NAME_OF = {kind: name for name, kind in NODES.items()}
 _KNOWN: dict[str, tuple[str, ...] | dict[str, str]] = {"side": SIDES, "type": TYPES, "mode": MODES, "test": TEXT_TESTS}
 
 
 def children(expr: Expr) -> Iterator[Expr]:
+    """The direct children of a node."""
     for name in _FIELDS[type(expr)]:
         value = getattr(expr, name)
         if type(value) in _NAME_OF:
@@ -295,11 +314,12 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def columns(expr: Expr) -> set[Column]:
+    """The columns that a tree reads."""
     return {node for node in walk(expr) if isinstance(node, Column)}
 
 
 def with_children(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The node with each child replaced by what `change` makes of it."""
+    """The node with `change` applied to each child."""
     new: dict[str, Any] = {}
     for each in fields(expr):
         value = getattr(expr, each.name)
@@ -311,7 +331,7 @@ def with_children(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 
 def conjuncts(expr: Expr) -> list[Expr]:
-    """The conditions that must all hold."""
+    """The conditions that an AND combines, or the expression itself if it is no AND."""
     if isinstance(expr, And):
         return [each for item in expr.items for each in conjuncts(item)]
     return [expr]
@@ -329,14 +349,14 @@ def describe(expr: Expr) -> Json:
         elif isinstance(value, bytes):
             about[each.name] = {"hex": value.hex()}
         elif isinstance(value, float) and not math.isfinite(value):
-            about[each.name] = {"float": repr(value)}  # JSON has no word for these.
+            about[each.name] = {"float": repr(value)}  # JSON has no NaN and no infinity.
         else:
             about[each.name] = value
     return about
 
 
 def from_description(about: Json) -> Expr:
-    """The tree again. Unknown names come from a newer Headrace, and are refused."""
+    """The reverse of `describe`. Unknown names come from a newer Headrace and are refused."""
     kind = NODES.get(about["kind"])
     if kind is None:
         raise _unknown("expression", about["kind"])

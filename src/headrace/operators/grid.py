@@ -1,12 +1,12 @@
-"""Comparing every left row with every right row.
+"""Evaluates a condition on every pair of a left and a right row.
 
-    conjuncts of one side   ->  drop rows of that side, before there are pairs
-    parts of one side       ->  computed once per row, and kept as columns of their own
-    what is left            ->  over tiles of the n x m grid: the first conjunct on all pairs of the tile, the others on all pairs
-                                or on those that are left, whichever costs less
+    conjuncts of one side   ->  drop rows of that side, before pairs are formed
+    parts of one side       ->  are computed once per row, and become columns
+    the other conjuncts     ->  are evaluated on tiles of the n x m grid: the first one on all pairs of the tile, the others on all pairs
+                                or only on the pairs that are left, whichever costs less
 
-The longer side lies along the rows of a tile, where numpy's loops run. Tiles are small enough for the processor's cache, and use the
-same buffers over and over.
+The longer side runs along the rows of a tile, where numpy's inner loops run. Tiles fit into the processor's cache and reuse the same
+buffers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.operators.vectors import Array, Side, Values, Vector, align, bound
 TILE_PAIRS = 524_288
 SAMPLE_PAIRS = 2_048
 ORDER_PAIRS_MIN = 262_144
-"""Grids below this are done before a sample has told which conjunct to begin with."""
+"""For grids with fewer pairs, sampling to find the best order of conjuncts is not worth it."""
 GATHER_COST = 4.0
 
 Columns: TypeAlias = dict[tuple[str, str], Values]
@@ -40,13 +40,13 @@ def evaluate_grid(
 ) -> Iterator[tuple[Array, Array]]:
     """The pairs of a left and a right row for which the condition is true, as indices, tile by tile, each pair once.
 
-    `rows` are the numbers of rows, for a side that has no columns to tell. `where` names the condition in errors.
+    `rows` are the numbers of rows, for sides without columns. `where` names the condition in error messages.
     """
     return Matcher(expr, left, right, rows=rows, where=where).grid(tile_pairs)
 
 
 def holds_pairs(expr: Expr, left: Side, right: Side, left_rows: Array, right_rows: Array, *, where: str = "") -> Array:
-    """Whether the condition is true for each of some pairs, given as indices of left and right rows."""
+    """For each given pair, True if the condition is true. Pairs are given as indices of left and right rows."""
     sizes = [len(next(iter(side.values()))) if side else 0 for side in (left, right)]
     if len(left_rows) > sum(sizes):
         return Matcher(expr, left, right, rows=(sizes[0], sizes[1]), where=where, drops_rows=False).pairs(left_rows, right_rows)
@@ -58,14 +58,14 @@ def holds_pairs(expr: Expr, left: Side, right: Side, left_rows: Array, right_row
 
 
 class Matcher:
-    """A condition made ready for the rows of two sides."""
+    """A condition that is prepared for the rows of two sides."""
 
     def __init__(
         self, expr: Expr, left: Side, right: Side, *, rows: tuple[int, int] | None = None, where: str = "", drops_rows: bool = True
     ) -> None:
         self._where = where or str(expr)
         sizes = rows or (len(next(iter(left.values()))), len(next(iter(right.values()))))
-        # Which rows of each side take part; None: all of them.
+        # The rows of each side that can match; None: all of them.
         self._kept: dict[str, Array | None] = {"left": None, "right": None}
         self._size = {"left": sizes[0], "right": sizes[1]}
         named, self._texts = align(expr, {"left": left, "right": right})
@@ -73,7 +73,7 @@ class Matcher:
         self._scratch = Scratch()
         conjuncts = _conjuncts(expr)
         if any(each.names_texts for each in conjuncts):
-            # Where a text lies among all texts is another place for every dictionary.
+            # The rank of a text differs between dictionaries.
             conjuncts = _conjuncts_of(_coded(expr, self._texts))
         with np.errstate(all="ignore"):
             if drops_rows:
@@ -107,7 +107,7 @@ class Matcher:
                     yield self._original("left", places["left"]), self._original("right", places["right"])
 
     def pairs(self, left_rows: Array, right_rows: Array) -> Array:
-        """Whether each of these pairs matches. For a matcher that keeps all rows."""
+        """True for each of these pairs that matches. Only for a matcher that has dropped no rows."""
         result = np.zeros(len(left_rows), dtype=bool)
         for start in range(0, len(left_rows), TILE_PAIRS):
             part = slice(start, start + TILE_PAIRS)
@@ -118,7 +118,7 @@ class Matcher:
         return result
 
     def _drop_rows(self, conjuncts: list[_Conjunct]) -> list[_Conjunct]:
-        """Conditions on both sides; the others are done, unless one of them fails: that counts only for pairs that come to it."""
+        """Drop rows by the conjuncts of one side, and return the others. A conjunct that fails is returned too: no pair may reach it."""
         rest = []
         for each in conjuncts:
             if each.side is None and each.reads:
@@ -147,7 +147,7 @@ class Matcher:
         return rows if kept is None else kept[rows]
 
     def _hoist(self, conjunct: _Conjunct) -> None:
-        """Compute the conjunct's parts of one side, as columns of their own."""
+        """Compute the parts of the conjunct that read one side only, and keep them as columns."""
         for column, part in conjunct.parts:
             if (column.side, column.name) in self._columns:
                 continue
@@ -156,16 +156,16 @@ class Matcher:
             valid = None if found.valid is None else self._per_row(column.side, found.valid)
             if valid is not None:
                 values = np.where(valid, values, values.dtype.type(0))
-            # All the values that there are have been looked at: if none has failed none can.
+            # All values have been computed, so if none has failed, none can fail later.
             failed = self._per_row(column.side, found.failed) if found.failed is not None and found.failed.any() else None
             self._columns[column.side, column.name] = Values(values, valid, bounds_of(values), failed)
 
     def _per_row(self, side: str, array: Array) -> Array:
-        """Expressions that come to a constant give one value for all rows."""
+        """One value per row. A constant expression gives a single value, which is repeated."""
         return np.broadcast_to(array, (self._size[side],))
 
     def _ordered(self, conditions: list[_Condition]) -> list[_Condition]:
-        """What drops most pairs for its cost comes first. Conditions that may fail keep the user's order: one may guard the other."""
+        """The conditions in the best order: those that drop most pairs for their cost first. If one may fail, the user's order is kept."""
         pairs = self._size["left"] * self._size["right"]
         if len(conditions) < 2 or pairs < ORDER_PAIRS_MIN:
             return conditions
@@ -191,7 +191,7 @@ class Matcher:
         }
 
     def _tile(self, columns: Columns, shape: tuple[int, int]) -> tuple[Array, list[_Condition]]:
-        """Places of a tile, counted along its rows, with the conditions still to be met there."""
+        """The flat indices of the pairs of a tile that are left, and the conditions that these still have to meet."""
         pairs = shape[0] * shape[1]
         if not self._conditions:
             return np.arange(pairs), []
@@ -214,7 +214,7 @@ class Matcher:
         raise AssertionError("the last condition returns")
 
     def _flat(self, places: dict[str, Array], conditions: list[_Condition]) -> Array:
-        """Which of these pairs meet the conditions, as indices."""
+        """The indices of the pairs that meet the conditions."""
         left = np.arange(len(places["left"]))
         for condition in conditions:
             found = compute(condition.expr, self._gathered(condition, places))
@@ -230,11 +230,11 @@ class Matcher:
 
 @dataclass(frozen=True)
 class _Condition:
-    """A conjunct, with what is asked about it for every tile."""
+    """A conjunct, with facts about it that every tile needs."""
 
     expr: Expr
     cost: float
-    """Of a pair in a grid, about in nanoseconds."""
+    """The estimated cost per pair in a grid, in nanoseconds."""
     columns: tuple[tuple[str, str], ...]
     shared: frozenset[int]
 
@@ -247,24 +247,24 @@ class _Condition:
         return cls(expr, sum(_cost(node) for node in E.walk(expr)), columns, frozenset(shared))
 
     def is_cheaper_flat(self, count: int, pairs: int) -> bool:
-        """Whether to pick out the pairs that are left, rather than to look at all."""
+        """True if evaluating only the pairs that are left is cheaper than evaluating the whole tile."""
         return count * (self.cost + GATHER_COST * len(self.columns)) < pairs * self.cost
 
 
 @dataclass(frozen=True)
 class _Conjunct:
-    """All that can be said of a conjunct before there are rows."""
+    """A conjunct, analysed independently of rows."""
 
     expr: Expr
     side: str | None
-    """The only one that it reads."""
+    """The side that it reads, if it reads only one."""
     reads: bool
-    """Whether it reads any column."""
+    """True if it reads any column."""
     names_texts: bool
     condition: _Condition
-    """With its parts of one side as columns."""
+    """The conjunct in which parts of one side are replaced by columns."""
     parts: tuple[tuple[E.Column, Expr], ...]
-    """Those columns, and what they hold."""
+    """These columns, and the expressions that they hold."""
 
 
 def _conjuncts_of(expr: Expr) -> list[_Conjunct]:
@@ -282,7 +282,7 @@ _conjuncts = remembered(_conjuncts_of)
 
 
 def _hoisted(expr: Expr, done: dict[Expr, E.Column]) -> Expr:
-    """The expression with its parts of one side as columns."""
+    """The expression in which each part of one side is replaced by a column; `done` collects these."""
     if isinstance(expr, E.Literal | E.Column):
         return expr
     side = is_one_sided(expr)
@@ -298,7 +298,7 @@ def _names_texts(expr: Expr) -> bool:
 
 
 def _coded(expr: Expr, texts: Any) -> Expr:
-    """The expression with its texts as ranks."""
+    """The expression in which texts are replaced by their ranks."""
     if isinstance(expr, E.Literal) and isinstance(expr.value, bytes):
         return E.Literal(literal_code(expr.value, texts), "int32")
     return E.with_children(expr, lambda child: _coded(child, texts))
@@ -311,7 +311,7 @@ def _cost(node: Expr) -> float:
 
 
 def _interned(expr: Expr, table: dict[Expr, Expr]) -> Expr:
-    """The same tree, in which equal parts are one object."""
+    """An equal tree in which equal parts are the same object."""
     return table.setdefault(expr, E.with_children(expr, lambda child: _interned(child, table)))
 
 

@@ -1,7 +1,7 @@
 """Finding rows of Arrow tables by key, many at a time, whatever types and however many columns the key has.
 
-Each column's values are numbered, and the numbers of a row's columns are put together into one number. Null is a value like any other,
-and a struct is its fields and whether it is there.
+The distinct values of each column are numbered, and the numbers of a row's columns are combined into one number. Null is a value like any
+other. A struct is treated as its fields, and a flag that says if it is null.
 
 >>> index = KeyIndex([pa.array(["a", "b", None]), pa.array([1, 2, 3])])
 >>> index.find([pa.array([None, "b", "b"]), pa.array([3, 2, 9])]).tolist()
@@ -35,7 +35,7 @@ class KeyIndex:
             self._codes = codes[self._order]
 
     def find(self, columns: list[pa.Array]) -> Indices:
-        """For each row the place of its key in the index, or -1."""
+        """For each row the position of its key in the index, or -1."""
         if self._only is not None:
             return _numbers(_leaves(columns)[0], self._only)
         codes, known = self._numbered(_leaves(columns), build=False)
@@ -46,7 +46,7 @@ class KeyIndex:
         return np.where(known, self._order[at], -1)
 
     def _numbered(self, leaves: list[pa.Array], build: bool) -> tuple[Indices, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-        """One number a row, and whether every part of it is known. ``build`` decides the numbers, afterwards they are looked up."""
+        """One number per row, and True if all its parts are known. If `build`, the numbers are assigned; otherwise they are looked up."""
         codes = np.zeros(len(leaves[0]), dtype=np.int64)
         known = np.ones(len(codes), dtype=np.bool_)
         size = 1
@@ -58,7 +58,7 @@ class KeyIndex:
             codes = codes * max(1, len(self._values[i])) + np.maximum(number, 0)
             size *= max(1, len(self._values[i]))
             if build:
-                # Before the numbers grow too large, those that occur are numbered anew.
+                # Before the combined numbers overflow, those that occur are renumbered.
                 self._folded.append(np.unique(codes) if size * max(1, self._rows) >= _CODES_MAX else None)
             folded = self._folded[i]
             if folded is not None:
@@ -69,7 +69,7 @@ class KeyIndex:
 
 
 def _numbers(leaf: pa.Array, values: pa.Array) -> Indices:
-    """Where each value stands among the values, or -1."""
+    """The position of each value of `leaf` in `values`, or -1."""
     if pa.types.is_null(leaf.type):
         return np.zeros(len(leaf), dtype=np.int64)
     found = pc.index_in(leaf, value_set=values)

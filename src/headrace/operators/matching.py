@@ -1,7 +1,7 @@
-"""Finding, for many rows at once, the rows of the other side with the same key and a time within reach.
+"""Finds, for many rows at once, the rows of the other side with the same key and an event time within a bound.
 
-Both sides are sorted by (h, key, time). A key's rows are found by its hash, and the times within reach by bisecting the key's stretch,
-all rows in step. Where two keys share a hash the whole stretch of that hash is taken, and each pair is looked at.
+Both sides are sorted by (h, key, time). The rows of a key are found by its hash, and the times within the bound by bisection, for all rows
+at the same time. If two keys share a hash, all rows with that hash are candidates, and each pair is compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.state.layout import Indices, Layout, hashes, subs
 from headrace.state.segments import key_starts
 
 CHUNK_PAIRS = 500_000
-"""How many pairs are looked at together, at most."""
+"""The most pairs that are compared at a time."""
 
 Pairs = tuple[Indices, Indices]
 
@@ -29,9 +29,9 @@ class Needles:
 
     rows: pa.RecordBatch
     firsts: Indices
-    """Where each key begins."""
+    """The index of the first row of each key."""
     key_of: Indices
-    """Per row, the number of its key."""
+    """The number of each row's key."""
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, layout: Layout) -> Needles:
@@ -42,19 +42,19 @@ class Needles:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Per needle a stretch [begin, end) of the other side's rows."""
+    """For each needle a range [begin, end) of rows of the other side."""
 
     needles: pa.RecordBatch
     table: pa.RecordBatch
     begin: Indices
     end: Indices
     certain: Mask
-    """Whether all of the stretch has the needle's key, and a time within reach."""
+    """True if all rows of the range have the needle's key and a time within the bound."""
     key_names: list[str]
     within_us: int
 
     def pairs(self, chunk: int = CHUNK_PAIRS) -> Iterator[Pairs]:
-        """Places of needles and of partners, a bounded number at a time."""
+        """The pairs as indices of needles and of partners, at most `chunk` at a time."""
         for which, where in expand(self.begin, self.end, chunk):
             if not self.certain.all():
                 unsure = np.flatnonzero(~self.certain[which])
@@ -65,7 +65,7 @@ class Candidates:
                 yield which, where
 
     def found(self) -> Mask:
-        """Which needles have a partner."""
+        """True for needles that have a partner."""
         result = (self.end > self.begin) & self.certain
         if not self.certain.all():
             for which, _ in self.pairs():
@@ -81,7 +81,7 @@ class Candidates:
 
 
 def candidates(needles: Needles, table: pa.RecordBatch, layout: Layout, within_us: int) -> Candidates:
-    """For each needle the sorted rows of its key whose time differs by at most ``within_us``."""
+    """For each needle the rows of its key in `table`, which is sorted, whose time differs by at most `within_us`."""
     names = layout.key_names
     h = hashes(needles.rows)[needles.firsts]
     theirs = hashes(table)
@@ -90,7 +90,7 @@ def candidates(needles: Needles, table: pa.RecordBatch, layout: Layout, within_u
     certain = np.ones(len(h), dtype=np.bool_)
     some = np.flatnonzero(end > begin)
     if len(some) and names:
-        # Rows of a key lie together: if the first and the last row of a hash have the key, all have.
+        # Rows of a key are neighbours. So if the first and the last row of a hash have the key, all of them have it.
         wanted = [needles.rows.column(n).take(pa.array(needles.firsts[some])) for n in names]
         for edge in (begin[some], end[some] - 1):
             certain[some] &= keys.equal([table.column(n).take(pa.array(edge)) for n in names], wanted, len(some))
@@ -102,7 +102,7 @@ def candidates(needles: Needles, table: pa.RecordBatch, layout: Layout, within_u
 
 
 def bisect(values: Indices, begin: Indices, end: Indices, wanted: Indices) -> Indices:
-    """Per stretch [begin, end) of ascending values the first place whose value is not below the wanted one.
+    """For each range [begin, end) of ascending values, the first index whose value is not below the wanted one.
 
     >>> bisect(np.array([1, 3, 5, 2, 4]), np.array([0, 0, 3]), np.array([3, 3, 5]), np.array([3, 9, 0])).tolist()
     [1, 3, 3]
@@ -119,7 +119,7 @@ def bisect(values: Indices, begin: Indices, end: Indices, wanted: Indices) -> In
 
 
 def expand(begin: Indices, end: Indices, chunk: int) -> Iterator[Pairs]:
-    """Every (i, place) with begin[i] <= place < end[i], at most ``chunk`` at a time.
+    """All (i, at) with begin[i] <= at < end[i], at most `chunk` at a time.
 
     >>> [(i.tolist(), at.tolist()) for i, at in expand(np.array([4, 0, 7]), np.array([6, 0, 10]), chunk=3)]
     [([0, 0, 2], [4, 5, 7]), ([2, 2], [8, 9])]

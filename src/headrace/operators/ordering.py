@@ -12,7 +12,7 @@ from headrace.state.layout import Indices
 
 
 def is_number_like(kind: pa.DataType) -> bool:
-    """Whether numpy can compare the type's values as they lie in memory."""
+    """True if numpy can compare the values of the type as they are in memory."""
     return bool(
         pa.types.is_integer(kind)
         or (pa.types.is_floating(kind))
@@ -25,9 +25,9 @@ def is_number_like(kind: pa.DataType) -> bool:
 
 
 def extremes(columns: list[pa.Array], starts: Indices, *, greatest: bool) -> Indices:
-    """Per segment, the row with the least or greatest first column (ties by the next); any row where all of it is null.
+    """For each segment, the row with the least or greatest first column; ties are decided by the next columns.
 
-    A null never wins against a value.
+    A null never wins against a value. If a segment has only nulls, any of its rows is returned.
     """
     rows = len(columns[0])
     segment = np.zeros(rows, dtype=np.int64)
@@ -41,9 +41,9 @@ def extremes(columns: list[pa.Array], starts: Indices, *, greatest: bool) -> Ind
 
 
 def _sort_keys(column: pa.Array, *, nulls_first: bool) -> list[pa.Array]:
-    """Columns that Arrow sorts as Spark sorts this one. A struct goes field by field, and a null field comes before every value.
+    """Columns that Arrow sorts as Spark sorts this one. Structs are compared field by field, and a null field is less than every value.
 
-    Arrow puts nulls last, so a column of zeros and ones in front says where they belong.
+    Arrow always puts nulls last, so a column of zeros and ones comes first and puts nulls where Spark does.
     """
     keys = []
     if column.null_count and (nulls_first or pa.types.is_struct(column.type)):
@@ -63,14 +63,14 @@ def _sortable(column: pa.Array) -> pa.Array:
 
 
 def _float_ranks(column: pa.Array) -> pa.Array:
-    """Whole numbers in the order of floats: NaN is the greatest, and both zeros are one. Arrow itself sorts NaN along with nulls."""
+    """Integers with the order of the floats: NaN is the greatest, and both zeros are equal. Arrow itself sorts NaN with the nulls."""
     double = column.type.bit_width == 64
     kind: Any = np.int64 if double else np.int32
-    # Adding zero makes 0.0 of -0.0.
+    # Adding zero turns -0.0 into 0.0.
     values = np.asarray(column.fill_null(0).to_numpy()) + (np.float64(0) if double else np.float32(0))
     values[np.isnan(values)] = np.nan
     bits = values.view(kind)
-    # The bits of negative numbers grow as the numbers fall.
+    # Among negative floats, greater bits mean a lower number.
     ranks = np.where(bits < 0, bits ^ np.iinfo(kind).max, bits)
     mask = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     return pa.array(ranks, mask=mask)

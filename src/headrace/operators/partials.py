@@ -1,10 +1,10 @@
 """Partial aggregates and how they merge.
 
-Each aggregate function keeps one or more *partial* columns. A partial of some rows and a partial of other rows merge into the partial
-of all of them; that is all the engine needs to split, move and combine state. The layout of a partial follows Spark's own aggregation
-buffers, so that Spark itself can finish the result.
+Each aggregate function keeps one or more *partial* columns. The partials of two sets of rows merge into the partial of both sets together.
+That is all the engine needs to split, move and combine state. A partial has the layout of Spark's own aggregation buffer, so that Spark
+can compute the result from it.
 
-``merge(columns, starts)`` gets sorted rows and the index at which each key begins, and returns one row per key.
+`merge(columns, starts)` gets sorted rows and the index at which each key begins, and returns one row per key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Partial(Protocol):
 
 @dataclass(frozen=True)
 class Count:
-    """A number of rows; never null."""
+    """A count of rows. It is never null."""
 
     types: tuple[pa.DataType, ...] = (pa.int64(),)
 
@@ -45,11 +45,11 @@ class Count:
 
 @dataclass(frozen=True)
 class Sum:
-    """A sum of whole or floating numbers, or of intervals; null while no value was there."""
+    """A sum of integers, floats or intervals. It is null if there was no value."""
 
     type: pa.DataType
     checked: bool = True
-    """Whether an overflow of whole numbers is an error (Spark's ANSI mode) or wraps."""
+    """True if an integer overflow is an error (Spark's ANSI mode); False if it wraps."""
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -65,7 +65,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class DecimalSum:
-    """A sum of decimals and whether it is still empty, as Spark keeps it: a null sum that is not empty has overflowed."""
+    """A sum of decimals, and a flag that says if there was no value yet, as in Spark. A null sum that is not empty has overflowed."""
 
     type: pa.DataType
 
@@ -85,7 +85,7 @@ class DecimalSum:
 
 @dataclass(frozen=True)
 class Extreme:
-    """The least or the greatest value by Spark's order (NaN is the greatest number); null while no value was there."""
+    """The least or greatest value by Spark's order, in which NaN is the greatest number. It is null if there was no value."""
 
     type: pa.DataType
     greatest: bool
@@ -101,14 +101,14 @@ class Extreme:
         values, valid = numbers(column)
         if valid is not None:
             values = np.where(valid, values, _neutral(values.dtype, self.greatest))
-        # fmin passes NaN over and maximum lets it win: NaN is greater than every number.
+        # NaN is the greatest number: fmin ignores it, and maximum returns it.
         least_or_greatest = np.maximum if self.greatest else np.fmin
         return [from_numbers(least_or_greatest.reduceat(values, starts), any_valid(valid, starts), self.type)]
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and sum of squared differences from it (Chan's merge, over all parts of a key at once)."""
+    """Count, mean, and sum of squared differences from the mean, merged by Chan's formula for all parts of a key at once."""
 
     types: tuple[pa.DataType, ...] = (pa.float64(), pa.float64(), pa.float64())
 
@@ -117,7 +117,7 @@ class Moments:
         rows = len(n)
         lengths = np.diff(np.append(starts, rows))
         total = np.add.reduceat(n, starts)
-        # Means are taken as distances from one of them: equal values then have no variance at all, and large ones do not overflow.
+        # Means are relative to one of them, so that equal values have a variance of exactly 0, and large values do not overflow.
         first = np.minimum.reduceat(np.where(n > 0, np.arange(rows), rows), starts)
         base = np.where(total > 0, mean[np.minimum(first, rows - 1)], 0.0)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -131,10 +131,10 @@ class Moments:
 
 @dataclass(frozen=True)
 class Pick:
-    """The value that goes with the least or greatest order; rows whose order is null never win.
+    """The value of the row with the least or greatest order. Rows with a null order are ignored.
 
-    Columns: value, order. Among equal orders the least value (for the greatest order, the greatest) is taken, so that the answer does
-    not depend on how rows were split.
+    Columns: value, order. Among equal orders the least value is picked (the greatest one for the greatest order), so that the result does
+    not depend on how rows were distributed.
     """
 
     value: pa.DataType
@@ -153,10 +153,10 @@ class Pick:
 
 @dataclass(frozen=True)
 class PickRow:
-    """Several values of the one row with the least or greatest order; rows whose order is null never win.
+    """Several values of the one row with the least or greatest order. Rows with a null order are ignored.
 
-    Columns: the values, order, tie. ``tie`` is a hash of all values that the aggregation picks. It decides among equal orders, so that
-    every pick of one aggregation, also one with another filter, takes the same row, however rows were split.
+    Columns: the values, order, tie. `tie` is a hash of all values that the aggregation picks. It decides among equal orders. So all picks
+    of an aggregation, also those with a filter, take the same row, however rows were distributed.
     """
 
     values: tuple[pa.DataType, ...]
@@ -188,7 +188,7 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Registers:
-    """HyperLogLog++ registers that are not zero, as a list of ``index << 8 | rank``; merging keeps the greatest rank."""
+    """The HyperLogLog++ registers that are not zero, as a list of ``index << 8 | rank``. Merging keeps the greatest rank of each index."""
 
     types: tuple[pa.DataType, ...] = (pa.list_(pa.int32()),)
 
@@ -212,7 +212,7 @@ class Both:
 
 
 def of_no_rows(partial: Partial) -> tuple[Any, ...]:
-    """The partial that changes nothing when it is merged."""
+    """The neutral partial: merging it with another gives the other."""
     match partial:
         case Both():
             return (*of_no_rows(partial.first), *of_no_rows(partial.second))
@@ -244,7 +244,7 @@ def combine(partials: tuple[Partial, ...]) -> Combine:
 
 
 def numbers(column: pa.Array) -> tuple[npt.NDArray[Any], Mask | None]:
-    """A column as numpy numbers (times as their integer), zero where null, and which are valid (None: all)."""
+    """A column as a numpy array, with 0 for nulls, and a mask of the valid rows (None: all). Times become integers."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     elif pa.types.is_temporal(column.type):
@@ -266,11 +266,12 @@ def from_numbers(values: npt.NDArray[Any], valid: Mask | None, kind: pa.DataType
 
 
 def any_valid(valid: Mask | None, starts: Indices) -> Mask | None:
+    """For each segment, True if it has a valid row; None if all rows are valid."""
     return None if valid is None else np.logical_or.reduceat(valid, starts)
 
 
 def _neutral(kind: np.dtype[Any], greatest: bool) -> Any:
-    """What never wins against a value."""
+    """A value that never wins against a real one."""
     if kind.kind == "f":
         return -np.inf if greatest else np.nan
     info = np.iinfo(kind)
@@ -278,7 +279,7 @@ def _neutral(kind: np.dtype[Any], greatest: bool) -> Any:
 
 
 def _check_overflow(values: npt.NDArray[Any], total: npt.NDArray[Any], starts: Indices) -> None:
-    """The floating sum is exact enough to tell a wrapped total, off by 2^64, from a true one. Mostly, sizes alone say that none wrapped."""
+    """Raise an error if an integer sum has wrapped: then it is 2^64 away from the floating-point sum. Small values need no second sum."""
     if not len(values):
         return
     longest = int(np.diff(starts, append=len(values)).max())

@@ -1,4 +1,4 @@
-"""Buffers used over and over: fetching fresh memory for every temporary costs more than the arithmetic on it."""
+"""Buffers that are used again: allocating memory for every temporary array costs more than the arithmetic on it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from headrace.operators.vectors import Array, Values
 
 SIZE_MIN = 16_384
-"""Below this numpy's own memory is as fast."""
+"""For smaller arrays numpy's own allocation is as fast."""
 
 
 class Scratch:
-    """Gives out arrays and takes them back. An array has one owner at a time: the `Values` that says so."""
+    """A pool of arrays. Each array has one owner at a time: the `Values` whose `owned` is True."""
 
     def __init__(self) -> None:
         self._free: dict[Any, list[Array]] = {}
 
     def result(self, dtype: np.dtype[Any], *operands: Values) -> Array | None:
-        """An array for the result of operands: one of their own where it fits, else a buffer; None leaves it to numpy."""
+        """An array for the result: one that an operand owns, if it fits, or else a buffer. None: let numpy allocate it."""
         shape = np.broadcast_shapes(*(each.values.shape for each in operands))
         if math.prod(shape) < SIZE_MIN:
             return None
@@ -40,7 +40,7 @@ class Scratch:
         return buffer[:size].reshape(shape)
 
     def give_owned(self, *values: Values, but: Array | None = None) -> None:
-        """Give back the buffers of operands that have been consumed, except the one that now holds the result."""
+        """Return the buffers of consumed operands to the pool, except the one that holds the result."""
         for each in values:
             if each.owned and each.values is not but:
                 self.give(each.values)

@@ -15,7 +15,7 @@ RANK_BITS = 8
 
 
 def union_segments(column: pa.Array, starts: Indices) -> pa.Array:
-    """Per segment the distinct elements of all its lists, in Spark's order."""
+    """For each segment the distinct elements of all its lists, in Spark's order."""
     segment, elements = _flatten(column, starts)
     code = _codes(elements)
     order = np.lexsort((code, segment))
@@ -26,7 +26,7 @@ def union_segments(column: pa.Array, starts: Indices) -> pa.Array:
 
 
 def union_registers(column: pa.Array, starts: Indices) -> pa.Array:
-    """Per segment and register index the greatest rank."""
+    """For each segment and register index the greatest rank."""
     segment, elements = _flatten(column, starts)
     code = elements.to_numpy()
     order = np.lexsort((code, segment))
@@ -49,7 +49,7 @@ def _rebuild(segment: npt.NDArray[np.int64], elements: pa.Array, segments: int, 
 
 
 def list_offsets(lengths: Indices) -> pa.Array:
-    """Where lists of these lengths begin and end; 32 bits, so an error if there are too many elements for that."""
+    """The offsets of lists with these lengths, as 32-bit numbers. Raises an error if there are too many elements for that."""
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     if offsets[-1] > np.iinfo(np.int32).max:
         raise QueryError(
@@ -62,7 +62,7 @@ def list_offsets(lengths: Indices) -> pa.Array:
 
 
 def _codes(elements: pa.Array) -> npt.NDArray[np.int64]:
-    """Equal elements get equal numbers. NaN equals NaN; the compiler has made all NaNs one and all zeros positive."""
+    """Number elements so that equal ones get equal numbers. NaNs and zeros have been normalised by the compiler."""
     bits = as_bits(elements)
     if bits is not None:
         return bits.astype(np.uint64).view(np.int64)

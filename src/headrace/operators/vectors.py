@@ -1,10 +1,10 @@
-"""Columns in the form in which expressions are evaluated: plain numpy arrays, with what is known of their values.
+"""Columns in the form in which expressions are evaluated: numpy arrays, with facts about their values.
 
-What is known saves passes over pairs: without nulls there is no validity to carry; where all values are finite no comparison need look
-for NaN; where the bounds of the operands forbid an overflow none need be looked for.
+These facts save passes over pairs. Without nulls no validity mask is needed. If all values are finite, comparisons need no check for NaN.
+If the bounds of the operands exclude an overflow, no check for overflow is needed.
 
-Texts are ranks. All texts of an evaluation (columns of both sides, literals) share one sorted dictionary, so that comparing two texts is
-comparing two integers. `columns_from_arrow` encodes a batch once; `align` then brings the columns of one evaluation to one dictionary.
+Texts are ranks. All texts of an evaluation (columns of both sides, literals) share one sorted dictionary, so comparing two texts is
+comparing two integers. `columns_from_arrow` encodes a batch once; `align` then converts the columns of one evaluation to one dictionary.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Array: TypeAlias = npt.NDArray[Any]
 Bounds: TypeAlias = tuple[int, int] | tuple[float, float]
 NO_TEXTS = pa.array([], pa.binary())
 REMEMBERED_MAX = 64
-"""Trees, after which all are forgotten."""
+"""When a cache has this many trees, it is emptied."""
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class Values:
-    """What an expression gives: an array that broadcasts against the others."""
+    """The value of an expression: an array that broadcasts against the others."""
 
     values: Array
     valid: Array | None = None
-    """False where null; the value there means nothing. None: no nulls."""
+    """False where the value is null. None: there are no nulls."""
     bounds: Bounds | None = None
-    """All values lie within, those of nulls too. For floats this also says: no NaN, no infinity."""
+    """Bounds of all values, also of those behind nulls. For floats they also say that there is no NaN and no infinity."""
     failed: Array | None = None
-    """Which errors (bits of `evaluate.FAILURES`) Spark would raise. None only if no value of the columns can fail, not by luck."""
+    """The errors that Spark would raise, as bits of `evaluate.FAILURES`. None only if no possible value of the columns can fail."""
     owned: bool = False
-    """The array is a buffer that the consumer may overwrite, and gives back."""
+    """True if the array is a buffer: the consumer may overwrite it, and must give it back."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +52,13 @@ class Vector:
     valid: Array | None
     bounds: Bounds | None
     texts: Any = None
-    """For texts: the sorted dictionary that the values are places in."""
+    """For texts: the sorted dictionary whose indices the values are."""
 
     def __len__(self) -> int:
         return len(self.values)
 
     def take(self, rows: Array | slice) -> Vector:
-        # Bounds of all rows hold for some of them.
+        # The bounds of all rows also hold for a part of them.
         return Vector(self.values[rows], None if self.valid is None else self.valid[rows], self.bounds, self.texts)
 
 
@@ -87,7 +87,7 @@ def vector(column: pa.Array, name: str = "") -> Vector:
     if pa.types.is_null(kind):
         return Vector(np.zeros(len(column), dtype=bool), np.zeros(len(column), dtype=bool), None)
     if pa.types.is_decimal128(kind) and kind.precision <= 18:
-        # Two words per value, the low one first; 18 digits fit it, sign and all.
+        # A value has two words, the low one first. Up to 18 digits and the sign fit into the low word.
         words = np.frombuffer(column.buffers()[1], dtype=np.int64)
         return of_values(words[2 * column.offset : 2 * (column.offset + len(column)) : 2], valid)
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind):
@@ -102,8 +102,8 @@ def vector(column: pa.Array, name: str = "") -> Vector:
 
 
 def of_values(values: Array, valid: Array | None) -> Vector:
-    """A vector whose bounds are found by looking."""
-    # Strided values (decimals) would be slow at every use.
+    """A vector of these values. Its bounds are computed from them."""
+    # Strided values (decimals) are copied, because they would be slow at every use.
     values = np.ascontiguousarray(values)
     if valid is not None:
         values = np.where(valid, values, values.dtype.type(0))
@@ -111,6 +111,7 @@ def of_values(values: Array, valid: Array | None) -> Vector:
 
 
 def bounds_of(values: Array) -> Bounds | None:
+    """The least and the greatest value; None for booleans, for no values, and if one is not finite."""
     if values.dtype == bool or not values.size:
         return None
     low, high = values.min().item(), values.max().item()
@@ -129,7 +130,7 @@ def _text_vector(column: pa.Array, valid: Array | None) -> Vector:
 
 
 def _sorted(texts: pa.Array) -> tuple[pa.Array, Array]:
-    """Distinct texts in the order of their bytes, and the new place of each."""
+    """Distinct texts sorted by their bytes, and the new index of each."""
     order = np.asarray(pc.sort_indices(texts).to_numpy())
     ranks = np.empty(len(order), dtype=np.int32)
     ranks[order] = np.arange(len(order), dtype=np.int32)
@@ -137,7 +138,7 @@ def _sorted(texts: pa.Array) -> tuple[pa.Array, Array]:
 
 
 def align(expr: Expr, sides: Mapping[str, Side]) -> tuple[dict[str, dict[str, Vector]], pa.Array]:
-    """The columns that the expression names, their texts (and its literals) as ranks in one dictionary, which comes with them."""
+    """The columns that the expression reads, with all texts and text literals as ranks in one dictionary; and that dictionary."""
     reads, literals, tests_texts = _reads(expr)
     named: dict[str, dict[str, Vector]] = {side: {} for side in sides}
     for column in reads:
@@ -158,9 +159,9 @@ def align(expr: Expr, sides: Mapping[str, Side]) -> tuple[dict[str, dict[str, Ve
 
 
 def remembered(make: Callable[[Expr], _T]) -> Callable[[Expr], _T]:
-    """`make`, which remembers what it made of the last trees. A condition is made ready for every block of pairs, and only the rows differ.
+    """A cache around `make`, since the same condition is prepared for every block of pairs.
 
-    By identity: trees that are equal may still not mean the same, as 0.0 and -0.0 do not.
+    Trees are looked up by identity: equal trees can mean different things, such as 0.0 and -0.0.
     """
     known: dict[int, tuple[Expr, _T]] = {}
 
@@ -168,7 +169,7 @@ def remembered(make: Callable[[Expr], _T]) -> Callable[[Expr], _T]:
         if id(expr) not in known:
             if len(known) >= REMEMBERED_MAX:
                 known.clear()
-            # With the tree itself, so that no other one gets its place in memory, and its identity.
+            # The tree itself is kept too, so that no other tree can get its id.
             known[id(expr)] = (expr, make(expr))
         return known[id(expr)][1]
 
@@ -177,13 +178,13 @@ def remembered(make: Callable[[Expr], _T]) -> Callable[[Expr], _T]:
 
 @remembered
 def _reads(expr: Expr) -> tuple[set[Column], set[bytes], bool]:
-    """The columns of an expression, its texts, and whether it looks into texts; what it looks for there need not be among them."""
+    """The columns and the text literals of an expression, and True if it tests parts of texts. The texts of such tests are left out."""
     literals = {node.value for node in walk(expr) if isinstance(node, Literal) and isinstance(node.value, bytes)}
     return columns(expr), literals, any(isinstance(node, TextTest) for node in walk(expr))
 
 
 def _is_common(dictionaries: list[pa.Array], literals: set[bytes]) -> bool:
-    """Whether the columns have been aligned before, for a condition with the same literals."""
+    """True if the columns already share a dictionary that contains the literals."""
     first = dictionaries[0]
     if first.type != pa.large_binary() or any(each is not first for each in dictionaries):
         return False
@@ -191,10 +192,11 @@ def _is_common(dictionaries: list[pa.Array], literals: set[bytes]) -> bool:
 
 
 def literal_code(value: bytes, texts: pa.Array) -> int:
+    """The rank of a text literal in a dictionary that contains it."""
     return int(pc.index_in(pa.scalar(value, texts.type), texts).as_py())
 
 
 def is_one_sided(expr: Expr) -> str | None:
-    """The side whose columns alone the expression reads; None if it reads both or none."""
+    """The side that the expression reads; None if it reads both or none."""
     found = {node.side for node in walk(expr) if isinstance(node, Column)}
     return found.pop() if len(found) == 1 else None

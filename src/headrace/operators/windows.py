@@ -1,8 +1,8 @@
 """Time windows and their panes.
 
 Windows are half-open, [start, start + size), and start at every multiple of the advance (plus an offset), as Spark's do. A row is kept
-once, in its *pane*: the stretch of time between two neighbouring window edges. Window edges fall on two places within an advance, its
-beginning and ``size mod advance``, so there are at most two panes per advance, however many windows overlap:
+once, in its *pane*: the time between two neighbouring window edges. Each advance has at most two window edges, at its beginning and at
+``size mod advance``. So there are at most two panes per advance, however many windows overlap:
 
     advance   |----------|----------|----------|
     window    [============================)             size = 2 advances and a bit
@@ -23,21 +23,21 @@ _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s"
 
 
 def duration(us: int) -> str:
-    """In the largest unit that leaves no remainder."""
+    """A duration as text, in the largest unit that leaves no remainder."""
     unit, length = next((unit, length) for unit, length in _UNITS if us % length == 0)
     return f"{us // length} {unit}"
 
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """A tumbling (advance = size) or sliding window; size 0 stands for grouping by the event time itself."""
+    """A tumbling (advance = size) or sliding window. Size 0 means grouping by the event time itself."""
 
     size_us: int
     advance_us: int
     offset_us: int = 0
 
     def __str__(self) -> str:
-        """As a person would say it.
+        """The window as text, for people.
 
         >>> str(TimeWindow(3_600_000_000, 60_000_000))
         '1 h every 1 min'
@@ -55,7 +55,7 @@ class TimeWindow:
 
     @property
     def one_pane_each(self) -> bool:
-        """Whether every window is a single pane, so that nothing has to be combined when it closes."""
+        """True if every window is a single pane, so that nothing has to be combined when it closes."""
         return self.is_instant or self.size_us == self.advance_us
 
     @property
@@ -63,13 +63,13 @@ class TimeWindow:
         return 0 if self.is_instant else self.size_us % self.advance_us
 
     def last_start(self, pane: Indices) -> Indices:
-        """Start of the last window that contains the pane."""
+        """The start of the last window that contains the pane."""
         if self.is_instant:
             return pane
         return pane - (pane - self.offset_us) % self.advance_us
 
     def first_start(self, pane: Indices) -> Indices:
-        """Start of the first window that contains the pane."""
+        """The start of the first window that contains the pane."""
         if self.is_instant:
             return pane
         base = self.last_start(pane)
@@ -79,11 +79,11 @@ class TimeWindow:
         return np.where(pane - base < self.remainder_us, base - whole, base - whole + self.advance_us)
 
     def last_end(self, pane: Indices) -> Indices:
-        """When the last window that contains the pane ends."""
+        """The end of the last window that contains the pane."""
         return self.last_start(pane) + self.size_us
 
     def live_from(self, watermark_us: int) -> int:
-        """The first pane that still belongs to an open window; a window is over when its end <= watermark.
+        """The first pane that still belongs to an open window. A window is closed if its end <= watermark.
 
         >>> TimeWindow(size_us=60, advance_us=10).live_from(100)
         50
@@ -96,7 +96,7 @@ class TimeWindow:
         return over - (over - self.offset_us) % self.advance_us + self.advance_us
 
     def starts_over(self, panes: Indices, after_us: int | None, until_us: int | None) -> Indices:
-        """Starts of the windows that contain any of the panes and end in (after, until]; None is no bound.
+        """The starts of windows that contain any of the panes and end in (after, until]. None means no bound.
 
         >>> TimeWindow(size_us=6, advance_us=2).starts_over(np.array([4]), after_us=None, until_us=8).tolist()
         [0, 2]
@@ -116,17 +116,17 @@ class TimeWindow:
         return np.unique(np.repeat(first, count) + within * step)
 
     def starts_between(self, pane_min: int, pane_max: int, after_us: int, until_us: int) -> Indices:
-        """Starts of all windows that could hold panes between the two and end in (after, until]."""
+        """The starts of windows that contain panes from `pane_min` to `pane_max` and end in (after, until]."""
         first, last = self._bounds(pane_min, pane_max, after_us, until_us)
         return np.arange(first, last + 1, self.advance_us, dtype=np.int64)
 
     def any_over(self, pane_min: int, pane_max: int, after_us: int, until_us: int) -> bool:
-        """Whether a window that could hold panes between the two ends in (after, until]."""
+        """True if a window that contains panes from `pane_min` to `pane_max` ends in (after, until]."""
         first, last = self._bounds(pane_min, pane_max, after_us, until_us)
         return first <= last
 
     def count_over(self, pane_min: int, pane_max: int, after_us: int, until_us: int) -> int:
-        """The most windows that hold one pane between the two and end in (after, until].
+        """The greatest number of windows that contain one pane from `pane_min` to `pane_max` and end in (after, until].
 
         >>> TimeWindow(size_us=60, advance_us=10).count_over(0, 1000, after_us=100, until_us=130)
         3
@@ -138,7 +138,7 @@ class TimeWindow:
         return max(0, min((last - first) // self.advance_us + 1, per_pane))
 
     def _bounds(self, pane_min: int, pane_max: int, after_us: int, until_us: int) -> tuple[int, int]:
-        """The first and the last such start."""
+        """The first and the last start of these windows."""
         first = int(self.first_start(np.array([pane_min]))[0])
         last = int(self.last_start(np.array([pane_max]))[0])
         first = max(first, self._start_at_or_after(after_us + 1 - self.size_us))

@@ -28,7 +28,7 @@ class Combining:
     def wanted(self, op: Op) -> bool:
         """True if an operator's rows shall be combined before the next shuffle."""
         choice = {"always": True, "never": False}.get(self.config.combine, self.pays.get(op.id, True))
-        return choice and op.plan.many is not None
+        return choice and op.plan.combiner is not None
 
     def learn(self, op: Op, reports: list[InstanceReport]) -> None:
         """Find out from the reports of a batch whether combining pays for an operator."""

@@ -62,4 +62,5 @@ class Delivery:
         if name == BATCH:
             return batch
         own = tuple(s for s in staged if s.operator == name)
-        return staged_frame(batch.sparkSession, self.checkpoint.directory, own, self.flow.by_id[OperatorId(name)].plan.kernel_schema)
+        schema = self.flow.by_id[OperatorId(name)].plan.results.kernel_schema
+        return staged_frame(batch.sparkSession, self.checkpoint.directory, own, schema)

@@ -57,7 +57,7 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognise
         _accept_or_refuse(checkpoint, flow, known, stored, new, gone, changes)
     retired = [*stored["retired"], *gone]
     for op in new:
-        wanted = op.id if op.name is not None and op.id not in before else op.plan.operator_id
+        wanted = op.id if op.name is not None and op.id not in before else op.plan.kind
         ids[op.id] = free_id(wanted, {*ids.values(), *before, *retired})
     flow = _in_order(flow.renamed(ids), stored["sources"], checkpoint)
     known, by_name = ({ids[name]: each for name, each in lineage.items()} for lineage in (known, by_name))
@@ -77,7 +77,7 @@ def _about(
         lineage, old = known[op.id], before.get(op.id, {})
         identities[op.id] = {
             "name": op.name or old.get("name"),
-            "kind": op.plan.operator_id,
+            "kind": op.plan.kind,
             "fingerprint": lineage.fingerprint,
             "fingerprint_by_name": by_name[op.id].fingerprint,
             "reads": [list(each) for each in lineage.reads],
@@ -97,7 +97,7 @@ def _refuse_doubtful_twins(flow: Dataflow, known: dict[OperatorId, Lineage]) -> 
                 "after a restart nobody could say whose state is whose",
                 where=op.where,
                 wanted="operators that can be told apart",
-                found=f"two of kind {op.plan.operator_id} with one input, whose functions or static rows may differ: {other.where}",
+                found=f"two of kind {op.plan.kind} with one input, whose functions or static rows may differ: {other.where}",
                 hint="give them names: .named('...') behind each",
             )
 
@@ -136,11 +136,11 @@ class _Matching:
 
     def _check_kind(self, op: Op, stored: OperatorId) -> None:
         kind = self.before[stored]["kind"]
-        if kind != op.plan.operator_id:
+        if kind != op.plan.kind:
             raise CheckpointMismatchError(
                 where=f"{self.where}, operator {stored!r}",
                 wanted=f"state of {kind}, which the checkpoint has under this name",
-                found=f"{op.plan.operator_id} ({op.where})",
+                found=f"{op.plan.kind} ({op.where})",
                 hint="give the operator another name, or " + _NEW_LOCATION,
             )
 
@@ -165,7 +165,7 @@ def _accept_or_refuse(
 ) -> None:
     location = str(checkpoint.location)
     if changes != ACCEPT:
-        alike = [name for op in new[:1] for name in gone if stored["identities"][name]["kind"] == op.plan.operator_id]
+        alike = [name for op in new[:1] for name in gone if stored["identities"][name]["kind"] == op.plan.kind]
         raise _changed(location, flow, new[0], known[new[0].id], alike[0], stored) if alike else _more_or_less(location, new, gone)
     for op in new:
         if op.plan.initial is not None:
@@ -197,7 +197,7 @@ def _changed(
         old, new = (_only(a, b) for a, b in ((then["reads"], now.reads), (now.reads, then["reads"])))
         differing = {"input": (old, new), **differing}
     about: dict[str, Any] = next(iter(each for store, each in stored["operators"].items() if StoreId.parse(store).operator == name), {})
-    same_state = all(about.get(part) == op.plan.description.get(part) for part in ("keys", "window", "calls"))
+    same_state = all(about.get(part) == op.plan.description.shown.get(part) for part in ("keys", "window", "calls"))
     same_state = same_state and not any(part.startswith("layout") for part in differing)
     same_sources = sorted(each["reads"] for each in stored["sources"]) == sorted(each["reads"] for each in _sources(flow))
     keep = f"; or, if it is to go on with that state, call .named({name!r}) on it" if same_state and same_sources else ""

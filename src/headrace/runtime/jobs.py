@@ -128,7 +128,7 @@ class _StepRun:
             rows = self._input(op)
             if rows is None and spec.until_ms is not None and sink is None and closes_here(spec):
                 return None
-            return partial(self._run_by_spark, op, self._work(op, rows, REPORTS if sink is None else op.plan.kernel_schema), sink)
+            return partial(self._run_by_spark, op, self._work(op, rows, REPORTS if sink is None else op.plan.results.kernel_schema), sink)
 
     def _run_by_spark(self, op: Op, rows: DataFrame, sink: int | None) -> list[InstanceReport]:
         spec = self.specs[op.id]
@@ -136,7 +136,7 @@ class _StepRun:
             if sink is None:
                 return _checked(op, spec, [row[0] for row in rows.collect()])
             ((branch,),) = [port for port in self.flow.outlets if any(b.source == op.id for b in port)]
-            self.shared.sinks[sink].deliver(spec.version, branch.apply(op.plan.results(rows)))
+            self.shared.sinks[sink].deliver(spec.version, branch.apply(op.plan.results.marked(rows)))
         except Exception as failure:
             raise mark_place(failure, f"operator {op.id} ({op.where})") from failure.__cause__
         return _checked(op, spec, reports_left(spec))
@@ -151,9 +151,9 @@ class _StepRun:
             return None
 
         def build(frames: Frames) -> DataFrame:
-            ports = zip(op.plan.inputs, (self.flow.rows(port, frames) for port in op.ports), strict=True)
-            rows = op.plan.select(tuple(empty_frame(self.session, like.schema) if there is None else there for like, there in ports))
-            return rows if combine else op.plan.projected(rows)
+            ports = zip(op.plan.input.frames, (self.flow.rows(port, frames) for port in op.ports), strict=True)
+            rows = op.plan.input.select(tuple(empty_frame(self.session, like.schema) if there is None else there for like, there in ports))
+            return rows if combine else op.plan.input.projected(rows)
 
         rows = self.shared.preparations.frame((op.id, combine, *frames), build, frames, self.session)
         return op.plan.combined(rows) if combine else rows
@@ -162,12 +162,12 @@ class _StepRun:
         """The input rows of an operator that is the only reader of the batch."""
         boundary = self.flow.boundary
         if boundary is None:
-            return op.plan.combined(batch) if combine else op.plan.projected(batch)
+            return op.plan.combined(batch) if combine else op.plan.input.projected(batch)
         # The claim must be directly on the batch. A node in between would keep Spark from compiling the two together.
         leaf = claim_one_partition(batch) if combine else batch
         prepared = self.shared.preparations
         rows = prepared.frame((op.id, combine), lambda frames: boundary.above(frames[BATCH]), {BATCH: leaf}, self.session)
-        return op.plan.grouped(rows) if combine else op.plan.projected(rows)
+        return op.plan.grouped(rows) if combine else op.plan.input.projected(rows)
 
     def _frame(self, name: str) -> DataFrame | None:
         """The batch's rows, or those that an operator's kernel gave in this step; None if there are none."""
@@ -178,8 +178,8 @@ class _StepRun:
         op = self.flow.by_id[OperatorId(name)]
         if op.id in self.reports:
             staged = tuple(s for report in self.reports[op.id] for s in report.staged)
-            return staged_frame(self.session, self.shared.directory, staged, op.plan.kernel_schema)
-        return self._work(op, self._input(op), op.plan.kernel_schema) if op.id in self.inside else None
+            return staged_frame(self.session, self.shared.directory, staged, op.plan.results.kernel_schema)
+        return self._work(op, self._input(op), op.plan.results.kernel_schema) if op.id in self.inside else None
 
     def _work(self, op: Op, rows: DataFrame | None, schema: StructType | str) -> DataFrame:
         """The output of the operator's tasks for these rows: results, or reports."""

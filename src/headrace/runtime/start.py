@@ -9,7 +9,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.compile.aggregates import check_mode
 from headrace.compile.build import compile_flow
 from headrace.compile.dataflow import Dataflow
 from headrace.config import Config
@@ -79,7 +78,7 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
     for output, port in zip(outputs, flow.outlets, strict=True):
         for branch in port:
             if branch.source in flow.by_id:
-                check_mode(flow.by_id[OperatorId(branch.source)].plan, output.mode, output.where)
+                flow.by_id[OperatorId(branch.source)].plan.check_mode(output.mode, output.where)
             elif output.mode is OutputMode.COMPLETE:
                 raise QueryError(where=output.where, wanted="append or update, as no aggregate keeps results", found="output mode complete")
     return QueryPlan(tuple(outputs), options, run, config, flow)
@@ -180,11 +179,12 @@ def _check_name(session: SparkSession, name: str | None, where: str) -> None:
 
 def _stores(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
     """By store: its layout and description, which query.json keeps."""
-    return {
-        StoreId(op.id, name): (store.layout, {**op.plan.description, "kernel": op.plan.kernels[name]})
-        for op in flow.ops
-        for name, store in op.plan.operator.stores.items()
-    }
+    found: dict[StoreId, tuple[Layout, dict[str, object]]] = {}
+    for op in flow.ops:
+        kernels = op.plan.stores_as_json()
+        for name, store in op.plan.operator.stores.items():
+            found[StoreId(op.id, name)] = store.layout, {**op.plan.description.shown, "kernel": kernels[name]}
+    return found
 
 
 def _interval_s(session: SparkSession, run: RunOptions) -> float:

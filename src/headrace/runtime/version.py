@@ -171,7 +171,7 @@ class VersionMaker:
     ) -> Reports:
         """The second step: close what became due between two watermarks, and run the results through the rest of the graph."""
         late_ms, reached_ms = watermarks_ms
-        due = {op.id for op in self.flow.ops if op.mode in op.plan.flushes and self._is_due(op, late_ms, reached_ms, states)}
+        due = {op.id for op in self.flow.ops if op.mode in op.plan.timing.flushes and self._is_due(op, late_ms, reached_ms, states)}
         if not due:
             return {}
         jobs = plan_step(self.shapes, due)
@@ -190,7 +190,7 @@ class VersionMaker:
 
     def _advance(self, late_ms: int, begin_s: float) -> watermark.Watermark:
         assert self.tracker is not None
-        timed = any(op.plan.event_time_in_key for op in self.flow.ops)
+        timed = any(op.plan.timing.uses_watermark for op in self.flow.ops)
         nodes = self.event_times.observed(self.spark.execution()) if timed else ()
         return self.tracker.advance(late_ms, nodes, begin_s)
 
@@ -210,8 +210,8 @@ class VersionMaker:
             moment=Moment(op.mode, _held(late_ms, op), now_ms),
             refs={name: states.get(StoreId(op.id, name), ()) for name in plan.operator.stores},
             routing=self.routing.routing[op.id],
-            ones=plan.ones,
-            counts_rows=plan.counts_rows,
+            ones=plan.input.ones,
+            counts_rows=None if plan.combiner is None else plan.combiner.counts_rows,
             sync=config.durable,
             depth_max=config.depthMax,
             compact_rows=config.compactRows,

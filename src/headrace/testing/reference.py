@@ -13,19 +13,18 @@ from headrace.api.stream import Stream
 from headrace.compile.nodes import compile_node
 from headrace.config import Config
 from headrace.errors import QueryError
-from headrace.graph.nodes import AggregateNode
+from headrace.graph.nodes import SharedNode, UnionNode
 from headrace.spark.expressions import quoted
 from headrace.testing.results import Results
 
 
 def grouping_columns(stream: Stream) -> tuple[str, ...] | None:
-    """The columns that an aggregate groups by, if its results still have them; None if that is not known."""
+    """The columns that identify a result of the stream's operator, such as those that an aggregate groups by, if the stream has them."""
     node = stream.rows.origin
-    if not isinstance(node, AggregateNode):
+    if node is None or isinstance(node, SharedNode | UnionNode):
         return None
-    count = len(node.keys) + (node.window is not None)
-    names = tuple(compile_node(node, Config()).schema.names[:count])
-    return names if all(name in stream.columns for name in names) else None
+    names = compile_node(node, Config()).results.keys
+    return names if names is not None and all(name in stream.columns for name in names) else None
 
 
 def expected(

@@ -7,31 +7,28 @@ an empty DataFrame of the same columns (so that a mistake is reported at the use
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.api import joins, missing
+from headrace.api import branching, joins, missing
 from headrace.api.grouped import GroupedStream, grouped
-from headrace.api.names import checked_name
+from headrace.api.names import checked_name, resolved_columns
 from headrace.api.origin import user_line
 from headrace.api.sources import check_source, check_step
 from headrace.api.writer import StreamWriter
 from headrace.compile.nodes import compile_node
 from headrace.config import Config
 from headrace.errors import MissingError, QueryError, UnsupportedError
-from headrace.graph.nodes import DedupNode, Rows, SharedNode, StatefulNode, UnionNode
-from headrace.graph.steps import Call, Method
+from headrace.graph.nodes import DedupNode, Rows, StatefulNode
+from headrace.graph.steps import Method
 from headrace.logs import logger, suppressed
 from headrace.operators.kernel import OutputMode
-from headrace.spark.expressions import quoted
 from headrace.spark.gateway import checked
-from headrace.spark.plans import empty_frame
 
 _log = logger(__name__)
 
@@ -205,20 +202,9 @@ class Stream(missing.Helpful):
         Give the writers of several branches to ``hr.start``: the source is read once, and all sinks are committed together.
         """
         where = user_line("split")
-        if not conditions:
-            raise QueryError(where=where, wanted="at least one branch, such as long='seconds > 60'", found="none")
-        if otherwise in conditions:
-            raise QueryError(where=where, wanted="a name of its own for the rest", found=f"otherwise={otherwise!r}, which is a branch")
-        base = _shared(self.rows, where)
-        taken: Column | None = None
-        branches = Branches()
-        for name, condition in conditions.items():
-            holds = F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))
-            branches[name] = _filtered(base, holds if taken is None else holds & ~taken, where)
-            taken = holds if taken is None else taken | holds
-        if otherwise is not None and taken is not None:
-            branches[otherwise] = _filtered(base, ~taken, where)
-        return branches
+        by_name = branching.branch_conditions(conditions, otherwise, where)
+        base = branching.shared(self.rows, where)
+        return Branches((name, _filtered(base, condition, where)) for name, condition in by_name.items())
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
         """How late rows may be, as in Spark: a window is emitted once no row for it is expected any more.
@@ -276,13 +262,7 @@ class Stream(missing.Helpful):
         ['ada', 'bob']
         """
         where = user_line("dropDuplicates")
-        if isinstance(subset, str):
-            raise QueryError(where=where, wanted="a list of column names", found=repr(subset))
-        names = list(subset) if subset is not None else self.columns
-        checked(where, lambda: self.rows.frame.select(*[quoted(name) for name in names]))
-        by_lower = {c.lower(): c for c in self.columns}
-        resolved = tuple(dict.fromkeys(n if n in self.columns else by_lower.get(n.lower(), n) for n in names))
-        return _of(DedupNode(self.rows, resolved, where))
+        return _of(DedupNode(self.rows, resolved_columns(self.rows, self.columns if subset is None else subset, where), where))
 
     drop_duplicates = dropDuplicates
 
@@ -309,17 +289,11 @@ class Stream(missing.Helpful):
         check_step(before, frame, method, step.where)
         return Stream(self.rows.after(step, frame))
 
-    def _union(self, method: str, other: Stream, both: Both) -> Stream:
+    def _union(self, method: str, other: Stream, both: branching.Both) -> Stream:
         where = user_line(method)
         if not isinstance(other, Stream):
             raise QueryError(where=where, wanted="another stream", found=type(other).__name__)
-        mine, theirs = self.rows, other.rows
-        frame = checked(where, lambda: both(mine.frame, theirs.frame))
-        if mine.origin is None and theirs.origin is None:
-            return Stream(Rows(frame))
-        # Each side brings its rows into the columns of the whole; Spark knows how, also which columns are missing.
-        sides = tuple(_aligned(side, frame.schema, both, first=side is mine, where=where) for side in (mine, theirs))
-        return Stream(Rows(_template(frame), UnionNode(sides, where), append_only=mine.append_only and theirs.append_only))
+        return Stream(branching.union_rows(self.rows, other.rows, both, where))
 
 
 class Branches(dict[str, Stream]):
@@ -332,10 +306,6 @@ class Branches(dict[str, Stream]):
             if name.startswith("_"):
                 raise AttributeError(name) from None
             raise MissingError(where=user_line(name), wanted=f"a branch: {', '.join(self)}", found=repr(name)) from None
-
-
-Both = Callable[[DataFrame, DataFrame], DataFrame]
-"""A union of two DataFrames."""
 
 
 def _of(node: StatefulNode) -> Stream:
@@ -359,30 +329,9 @@ def _check_other(other: Any, where: str) -> None:
         raise QueryError(where=where, wanted="another stream or a DataFrame", found=type(other).__name__)
 
 
-def _aligned(rows: Rows, schema: StructType, both: Both, first: bool, where: str) -> Rows:
-    """The same rows, in the columns of a union."""
-
-    def align(part: DataFrame) -> DataFrame:
-        none = empty_frame(part.sparkSession, schema)
-        return both(part, none) if first else both(none, part)
-
-    shared = _shared(rows, where)
-    return replace(shared, steps=(*shared.steps, Call("union", align, where)))
-
-
-def _shared(rows: Rows, where: str) -> Rows:
-    """The rows as ones that several streams can be built on without reading the source again."""
-    return rows if rows.origin is not None else Rows(_template(rows.frame), SharedNode(rows, where))
-
-
 def _filtered(rows: Rows, condition: Column, where: str) -> Stream:
     step = Method("filter", (condition,), (), where)
     return Stream(rows.after(step, checked(where, lambda: step.apply(rows.frame))))
-
-
-def _template(frame: DataFrame) -> DataFrame:
-    """An empty DataFrame of the same columns, event times marked as such."""
-    return frame.sparkSession.createDataFrame([], frame.schema)
 
 
 def stream(frame: DataFrame) -> Stream:

@@ -1,6 +1,6 @@
-"""Settings of a query, typed; given as ``option("headrace.NAME", value)`` on the writer or as Spark settings of the same name.
+"""The settings of a query, typed: ``option("headrace.NAME", value)`` on the writer, or Spark settings of the same name.
 
-Names are the same in upper and lower case, as those of all of Spark's options.
+Upper and lower case of names do not matter, as for all of Spark's options. `docs/reference/options.md` shows the texts below.
 """
 
 from __future__ import annotations
@@ -26,60 +26,59 @@ PLANNED_STRATEGIES = ("query-cloud",)
 
 @dataclass(frozen=True)
 class Config:
-    """How a query is run; none of these changes its results."""
+    """How a query is run. No setting changes its results."""
 
     instances: int = 0
-    """Parallel parts of each stateful operator; 0 means one per core."""
+    """The number of instances of each stateful operator; 0 means one per core."""
     instancesOf: str = ""
-    """... and where operators differ, by their names: ``aggregate=4,join=2``."""
+    """The number of instances of single operators, by their ids: ``aggregate=4,join=2``. It wins over ``instances``."""
     strategy: str = "operator-set-cloud"
-    """How the query is cut into subqueries: operator-set-cloud or operator-cloud. The first is right for nearly all queries."""
+    """How the query is divided into subqueries. ``operator-set-cloud`` is right for nearly all queries."""
     idleSeconds: float = 300.0
-    """A source without rows for so long, while others have some, no longer holds their watermark back; 0: it does for ever, as in Spark."""
+    """A source that has no rows for this long, while others have some, no longer holds back the watermark; 0 means never, as in Spark."""
     versionsToKeep: int = 10
-    """Versions that stay readable; older ones are removed."""
+    """The number of versions that stay readable; older ones are removed."""
     durable: bool = True
-    """Sync files to disk before a version is committed; off, a crash of the machine (not of the process) may lose versions."""
+    """Sync files to disk before a version is committed. Without it, a crash of the machine (not of the process) may lose versions."""
     combine: str = "auto"
-    """Pre-aggregate before the shuffle: auto (when it shrinks the batch), always, never."""
+    """Pre-aggregate rows before the shuffle. ``auto`` does so when it shrinks the batch."""
     depthMax: int = 4
-    """Runs over one slot before neighbours are merged."""
+    """The number of runs over one slot above which adjacent runs are merged."""
     compactRows: int = 200_000
-    """Rows that compaction may merge per batch and instance, at least."""
+    """The number of rows that compaction may merge per batch and instance. The larger of this and ``compactFactor`` counts."""
     compactFactor: float = 2.5
-    """... and as a multiple of the rows that the batch wrote."""
+    """The same as a multiple of the rows that the batch wrote."""
     productGrid: str = "4x4"
-    """Rows and columns of the grid that crossJoin deals rows out to: the work is cut into as many cells, and a row goes to one of each
-    column (or row). A checkpoint keeps the grid that it began with."""
+    """Rows and columns of the grid over which ``crossJoin`` distributes its work. A left row goes to all cells of one grid row, a right row
+    to all cells of one grid column. A checkpoint keeps the grid that it began with."""
     readyExecutors: int = -1
-    """On a cluster: executors to keep ready beyond those that instances need, requested and released as the query is rescaled; -1:
-    executors are the user's, and those there are will be used."""
+    """On a cluster: the number of executors to keep ready beyond those that instances need. Executors are requested and released as the
+    query is rescaled. -1 means that Headrace uses the executors that are there, and requests none."""
     handover: str = "auto"
-    """How state changes hands when a query is rescaled: state recreation, window recreation, merge, buffering; auto takes the first, unless
-    it would take longer than filling a window."""
+    """How state changes hands when a query is rescaled. ``auto`` is state recreation, unless that takes longer than filling a window."""
     workingDirectory: str = "headrace"
-    """On a cluster: where executors keep their own copies of state, a folder in each executor's own directory, or an absolute path on a
-    local disk; none: they read the checkpoint's files."""
+    """On a cluster: where executors keep their copies of state: a folder in each executor's own directory, or an absolute path on a local
+    disk. ``none`` means that they read the files of the checkpoint."""
     fetchFrom: str = "executors"
-    """On a cluster: where an instance that moves gets its state from: executors (those that have it; what they lack comes from the
-    checkpoint), or checkpoint."""
+    """On a cluster: where an instance that moves gets its state. ``executors`` asks those that have it, and takes the rest from the
+    checkpoint."""
     operatorChanges: str = "refuse"
-    """What happens if a checkpoint has no state of an operator of the query, or has state of one that the query no longer has: refuse, or
-    accept (the first starts with empty state, without the rows before now; the state of the second is dropped)."""
+    """What to do if an operator of the query has no state in the checkpoint, or the checkpoint has state of an operator that is gone.
+    ``accept`` starts the first with empty state, and drops the state of the second."""
     logLevel: str = ""
-    """What Headrace prints to stderr, in the driver and in Spark's Python workers: debug, info, warning or error. Empty: nothing. It holds
-    for the whole process: of several queries, the last one that sets it wins."""
+    """What Headrace prints to stderr, in the driver and in Spark's Python workers; nothing if empty. It holds for the whole process: of
+    several queries, the last one that sets it wins."""
     hashBits: int = 64
-    """Bits of the key hash that are used; fewer make different keys collide, for tests."""
+    """For tests: the number of bits of the key hash that are used. With fewer, different keys collide."""
 
     @property
     def grid(self) -> tuple[int, int]:
-        """The product's grid: rows and columns."""
+        """The grid of ``crossJoin``: rows and columns."""
         rows, _, columns = self.productGrid.partition("x")
         return int(rows), int(columns)
 
     def instances_by_operator(self) -> dict[str, int]:
-        """What ``instancesOf`` says.
+        """The numbers that ``instancesOf`` gives, by operator.
 
         >>> Config(instancesOf="aggregate=4, join=2").instances_by_operator()
         {'aggregate': 4, 'join': 2}
@@ -96,7 +95,7 @@ class Config:
 
     @classmethod
     def read(cls, *sources: Mapping[str, Any]) -> Config:
-        """From option mappings; later ones win. Unknown ``headrace.`` names and bad values are refused."""
+        """Read settings from mappings of options; later ones win. Unknown ``headrace.`` names and bad values raise ``QueryError``."""
         known = {f.name.lower(): f for f in fields(cls)}
         values: dict[str, Any] = {}
         for source in sources:
@@ -117,7 +116,7 @@ def _bad(name: str, wanted: str, found: str) -> QueryError:
 
 
 def _unknown(name: str) -> QueryError:
-    """With the nearest name there is, for most unknown names are misspelt."""
+    """The error for an unknown option, with the most similar name that exists."""
     names = {(PREFIX + field.name).lower(): PREFIX + field.name for field in fields(Config)}
     near = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {names[near[0]]}?" if near else ""
@@ -125,7 +124,7 @@ def _unknown(name: str) -> QueryError:
 
 
 def _parse(name: str, value: Any, kind: type) -> Any:
-    """The value by its type. Options come as texts, but also as what a program passes: 2.5 is no whole number, and True is none at all."""
+    """The value of an option, which may be text or a Python value. 2.5 is no int, and True is no number."""
     text = str(value).strip()
     if kind is str:
         return str(value)
@@ -151,7 +150,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "compactFactor": (0, 10**6),
     "readyExecutors": (-1, 10_000),
 }
-"""Of every option that is a number."""
+"""The least and the greatest value of every option that is a number."""
 
 _CHOICES = {
     "operatorChanges": OPERATOR_CHANGES,
@@ -166,7 +165,7 @@ _CHOICES = {
 def _check(config: Config) -> None:
     for name, (low, high) in _BOUNDS.items():
         value = getattr(config, name)
-        # So that NaN, which is neither less nor more than anything, fails too.
+        # Written so that NaN fails too: all comparisons with it are false.
         if not low <= value <= high:
             raise _bad(name, f"a number from {low} to {high}", str(value))
     if config.strategy in PLANNED_STRATEGIES:

@@ -29,17 +29,16 @@ WHOLE = Units()
 
 @dataclass(frozen=True)
 class Routing:
-    """Every slot's owner. Owners are the instances 0, 1, ... of one operator."""
+    """The owner of every slot of one operator; ``query.routing()`` returns it. Owners are the instances 0, 1, ..."""
 
     ranges: tuple[SlotRanges, ...]
-    """Per instance, in order of slots, neighbours joined."""
+    """For each instance, the slot ranges that it owns, in order. Adjacent ranges are joined."""
     epoch: int = 0
-    """Grows with every change; a version says by which epoch its rows were routed."""
+    """Grows with every change. A manifest names the epoch by which the rows of its version were routed."""
     recreations: tuple[Recreation, ...] = ()
-    """Slots whose windows are being recreated by their new owner, while the old one still closes its own."""
+    """Slots whose windows the new owner is recreating, while the old owner still closes earlier windows."""
     spread: SlotRanges = ()
-    """Slots whose rows are dealt out over all instances, whoever owns them: each keeps what it got as a partial of the slot's state, and
-    the owner merges. For slots with more work than one instance can do, where state is merged anyway."""
+    """Hot slots whose rows are distributed over all instances. Each instance keeps a partial state, and the owner merges them."""
 
     def __post_init__(self) -> None:
         owned = sorted(r for each in self.ranges for r in each)
@@ -63,6 +62,7 @@ class Routing:
 
     @property
     def instances(self) -> int:
+        """The number of instances."""
         return len(self.ranges)
 
     @cached_property

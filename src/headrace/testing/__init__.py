@@ -1,6 +1,6 @@
 """A kit for testing your own queries: feed rows batch by batch, abort and restart, rescale, compare with Spark's batch answer.
 
-`docs/testing.md` shows how it is used. It needs no pytest, and works on `hr.session` as on any SparkSession.
+`docs/testing.md` shows how to use it. It needs no pytest, and works with `hr.session` and with any other SparkSession.
 """
 
 from __future__ import annotations

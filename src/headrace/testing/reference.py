@@ -19,7 +19,7 @@ from headrace.testing.results import Results
 
 
 def grouping_columns(stream: Stream) -> tuple[str, ...] | None:
-    """The columns that an aggregate groups by, if its results still have them; None where there is no telling."""
+    """The columns that an aggregate groups by, if its results still have them; None if they are not known."""
     node = stream.rows.origin
     if not isinstance(node, AggregateNode):
         return None
@@ -31,7 +31,7 @@ def grouping_columns(stream: Stream) -> tuple[str, ...] | None:
 def expected(
     reference: Callable[..., Any], frames: Sequence[DataFrame], results: Results, watermark_ms: int, due: str | None, where: str
 ) -> DataFrame:
-    """What the function makes of batch DataFrames; in append mode, as far as it is due."""
+    """The result of the reference over batch DataFrames; in append mode, only results whose time the watermark has passed."""
     answer = _answer(reference, frames, results.name, where)
     if results.mode != "append":
         return answer
@@ -56,7 +56,7 @@ def _answer(reference: Callable[..., Any], frames: Sequence[DataFrame], sink: st
 
 
 def _windows(schema: T.StructType) -> list[str]:
-    """Columns that look like time windows: a begin and an end."""
+    """The names of columns that look like time windows: structs of a start and an end."""
     return [f.name for f in schema.fields if isinstance(f.dataType, T.StructType) and _is_window(f.dataType)]
 
 

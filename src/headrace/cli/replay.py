@@ -1,4 +1,4 @@
-"""`headrace simulate replay TRACE`: what a policy would have done with a query whose progress was recorded."""
+"""`headrace simulate replay TRACE`: what a policy would have decided for a query whose progress was recorded."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MAKE: dict[str, Callable[[str], Any]] = {
     "str": str,
     "bool": lambda word: {"true": True, "false": False}[word.lower()],
 }
-"""A setting's value from a word, by its type."""
+"""Parse the text of a setting by its type."""
 
 
 def replay_trace(console: Console, trace: Path | None, given: Mapping[str, str]) -> list[Plot]:
-    """Show the decisions; gives the plots."""
+    """Show the decisions and return the plots."""
     if trace is None:
         hint = "json.dumps of each of query.recentProgress, a line each"
         raise QueryError(where=WHERE, wanted="the file of a recorded progress", found="none", hint=hint)
@@ -49,7 +49,7 @@ def replay_trace(console: Console, trace: Path | None, given: Mapping[str, str])
 
 
 def elastic_settings(given: Mapping[str, str]) -> dict[str, Any]:
-    """Settings from words.
+    """Parse settings that were given as text.
 
     >>> elastic_settings({"policy": "rates", "max": "8", "target": "0.7", "dry_run": "true"})
     {'policy': 'rates', 'max': 8, 'target': 0.7, 'dry_run': True}
@@ -68,7 +68,7 @@ def elastic_settings(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def plots(batches: list[Batch], replayed: Replayed) -> list[Plot]:
-    """Instances of each operator, as they were and as they would have been; and how busy they would have been."""
+    """Plots of the instances of each operator, recorded and simulated, and of the simulated utilisation."""
     from headrace.report.plots import Plot
 
     start_s = batches[0].begin_s

@@ -22,7 +22,7 @@ CONDITION = f"{OVERLAP} and {IN_COMMON}"
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
-    """A call from the row's number; the source and the check share it."""
+    """A call, made from the row number; used by the source and by the check."""
     value = F.col("value")
     ms = event_ms(value, params)
     return rows.select(

@@ -57,7 +57,7 @@ def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:
-    """``rows`` is a Headrace stream or a streaming DataFrame."""
+    """The query. ``rows`` is a Headrace stream or a streaming DataFrame."""
     windows = F.window("ts", HOURLY.size, HOURLY.advance)
     return rows.withWatermark("ts", HOURLY.delay).groupBy("key", windows).agg(F.avg("v").alias("average"))
 

@@ -1,4 +1,4 @@
-"""Compares what a settled query has left, its sinks and its state, with the reference; says what differs."""
+"""Compares the sinks and the state of a settled query with the reference, and describes differences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def differences(reference: Reference, query: str, fed: int, output: Path, checkpoint: Path) -> list[str]:
-    """What is lost, doubled or wrong; nothing if all is as it must be."""
+    """Descriptions of what is lost, doubled or wrong; empty if all is right."""
     found = []
     for sink in QUERIES[query]:
         found += _difference(f"sink {sink}", read_sink(sink, output), reference.output(sink, fed))
@@ -96,7 +96,7 @@ def read_state(checkpoint: Path, reached_us: int) -> dict[str, Rows]:
 
 
 def _store(store: str, kernel: dict[str, Any], rows: Iterator[dict[str, Any]], reached_us: int) -> tuple[str, Rows]:
-    """Which store of ours it is, told by its columns, and what it holds."""
+    """The store, recognised by its columns, and its content."""
     match kernel["kind"], kernel["names"]["sub"], kernel["names"]["values"]:
         case "running", _, _:
             return "totals", Counter(tuple(row.values()) for row in rows)
@@ -110,7 +110,7 @@ def _store(store: str, kernel: dict[str, Any], rows: Iterator[dict[str, Any]], r
             return "distinct", Counter((row["id"], _us(row["ts"])) for row in rows)
         case "rows", _, _:
             waiting = ((row["k"], _us(row["ts"]), row["id"]) for row in rows)
-            # Rows may be kept for longer than they can find partners.
+            # Rows may be kept for longer than they can match others.
             return "pairs." + store.rpartition(".")[2], Counter(row for row in waiting if row[1] + WITHIN_S * SECOND > reached_us)
         case "process", "at", _:
             return "buckets.timers", Counter((row["k"], _us(row["at"])) for row in rows)

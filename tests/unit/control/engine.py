@@ -1,4 +1,4 @@
-"""A small model of a query that runs in micro-batches, which reports progress as a real one does and does what a policy decides."""
+"""A small model of a query in micro-batches. It reports progress like a real query, and performs the decisions of a policy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Engine:
             self.now_s += seconds / steps
 
     def batch(self) -> dict[str, Any]:
-        """Runs one; its progress."""
+        """Run a batch and return its progress."""
         self.wait(max(0.0, self.begun_s + self.trigger_s - self.now_s))
         while self.came < 1:
             self.wait(0.05)
@@ -116,7 +116,7 @@ class Scaled:
     """Per observation: when, instances, average utilisation."""
 
     def run(self, seconds: float) -> Scaled:
-        """On for so long."""
+        """Run for this many seconds."""
         policy, governor = self.settings.on(self.engine.cores).chosen(), Governor(self.settings)
         memory, end_s = policy.first, self.engine.now_s + seconds
         while self.engine.now_s < end_s:

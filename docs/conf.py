@@ -14,8 +14,8 @@ version = release = headrace.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_pages"]
 nitpicky = True
-# Types of other packages have no page here. Of ours, these two are a type variable that stands for `headrace.Stream`, and a kind of text.
-nitpick_ignore_regex = [("py:.*", r"(?!headrace\.).*"), ("py:class", r"headrace\.(api\.grouped\.Stream|ids\.OperatorId)")]
+# Other packages have no pages here. Of ours, one is a type variable for `headrace.Stream`; ids are kinds of text and numbers.
+nitpick_ignore_regex = [("py:.*", r"(?!headrace\.).*"), ("py:class", r"headrace\.(api\.grouped\.Stream|ids\.\w+)")]
 
 # Otherwise two hyphens become a dash, also in the options of commands.
 smartquotes = False

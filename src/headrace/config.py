@@ -1,6 +1,6 @@
-"""The settings of a query, typed: ``option("headrace.NAME", value)`` on the writer, or Spark settings of the same name.
+"""The typed settings of a query. They are given as ``option("headrace.NAME", value)`` on the writer, or as Spark settings of that name.
 
-Upper and lower case of names do not matter, as for all of Spark's options. `docs/reference/options.md` shows the texts below.
+Upper and lower case are equal in names, as in all of Spark's options.
 """
 
 from __future__ import annotations
@@ -26,59 +26,60 @@ PLANNED_STRATEGIES = ("query-cloud",)
 
 @dataclass(frozen=True)
 class Config:
-    """How a query is run. No setting changes its results."""
+    """How a query runs. No setting changes its results."""
 
     instances: int = 0
     """The number of instances of each stateful operator; 0 means one per core."""
     instancesOf: str = ""
-    """The number of instances of single operators, by their ids: ``aggregate=4,join=2``. It wins over ``instances``."""
+    """The number of instances by operator, for operators that differ: ``aggregate=4,join=2``."""
     strategy: str = "operator-set-cloud"
-    """How the query is divided into subqueries. ``operator-set-cloud`` is right for nearly all queries."""
+    """How the query is divided into subqueries: operator-set-cloud or operator-cloud. The first is right for nearly all queries."""
     idleSeconds: float = 300.0
-    """A source that has no rows for this long, while others have some, no longer holds back the watermark; 0 means never, as in Spark."""
+    """A source that has no rows for this long, while others have some, no longer holds the watermark back. 0: never, as in Spark."""
     versionsToKeep: int = 10
-    """The number of versions that stay readable; older ones are removed."""
+    """The number of versions to keep. Older ones are removed."""
     durable: bool = True
-    """Sync files to disk before a version is committed. Without it, a crash of the machine (not of the process) may lose versions."""
+    """Sync files to disk before a version is committed. If off, a crash of the machine (not of the process) may lose versions."""
     combine: str = "auto"
-    """Pre-aggregate rows before the shuffle. ``auto`` does so when it shrinks the batch."""
+    """Pre-aggregate rows before the shuffle: auto (if it leaves fewer rows), always, or never."""
     depthMax: int = 4
-    """The number of runs over one slot above which adjacent runs are merged."""
+    """Compaction begins when a slot has more runs than this."""
     compactRows: int = 200_000
-    """The number of rows that compaction may merge per batch and instance. The larger of this and ``compactFactor`` counts."""
+    """Rows that compaction may merge per batch and instance. ``compactFactor`` may allow more."""
     compactFactor: float = 2.5
-    """The same as a multiple of the rows that the batch wrote."""
+    """Compaction may also merge this many times the rows that the batch wrote."""
     productGrid: str = "4x4"
-    """Rows and columns of the grid over which ``crossJoin`` distributes its work. A left row goes to all cells of one grid row, a right row
-    to all cells of one grid column. A checkpoint keeps the grid that it began with."""
+    """Rows and columns of the grid over which crossJoin divides its work. A row of one input goes to all cells of one grid row, and a row
+    of the other input to all cells of one grid column. A checkpoint keeps the grid that it began with."""
     readyExecutors: int = -1
-    """On a cluster: the number of executors to keep ready beyond those that instances need. Executors are requested and released as the
-    query is rescaled. -1 means that Headrace uses the executors that are there, and requests none."""
+    """On a cluster: spare executors to keep ready beyond those that instances need. Headrace then requests and releases executors. With -1
+    it does not, and uses those that the user has."""
     handover: str = "auto"
-    """How state changes hands when a query is rescaled. ``auto`` is state recreation, unless that takes longer than filling a window."""
+    """The protocol by which state goes to new owners: state recreation, window recreation, merge, buffering, or auto. Auto is state
+    recreation, unless that would take longer than filling a window."""
     workingDirectory: str = "headrace"
-    """On a cluster: where executors keep their copies of state: a folder in each executor's own directory, or an absolute path on a local
-    disk. ``none`` means that they read the files of the checkpoint."""
+    """On a cluster: where executors keep working copies of state. It is a folder in each executor's own directory, or an absolute path on a
+    local disk. With none, they read the checkpoint's files."""
     fetchFrom: str = "executors"
-    """On a cluster: where an instance that moves gets its state. ``executors`` asks those that have it, and takes the rest from the
-    checkpoint."""
+    """On a cluster: where an instance that moves gets its state from. With executors, it comes from those that have it, and the rest from
+    the checkpoint. With checkpoint, all of it comes from there."""
     operatorChanges: str = "refuse"
-    """What to do if an operator of the query has no state in the checkpoint, or the checkpoint has state of an operator that is gone.
-    ``accept`` starts the first with empty state, and drops the state of the second."""
+    """What happens if operators were added or removed since the checkpoint was written: refuse or accept. With accept, a new operator
+    starts with empty state and does not see earlier rows, and the state of a removed one is dropped."""
     logLevel: str = ""
-    """What Headrace prints to stderr, in the driver and in Spark's Python workers; nothing if empty. It holds for the whole process: of
-    several queries, the last one that sets it wins."""
+    """The level from which Headrace prints log messages to stderr, in the driver and in Spark's Python workers: debug, info, warning or
+    error. If empty, it prints nothing. The level is that of the whole process: the last query that sets it wins."""
     hashBits: int = 64
-    """For tests: the number of bits of the key hash that are used. With fewer, different keys collide."""
+    """The number of bits of the key hash that are used. With fewer bits different keys collide, for tests."""
 
     @property
     def grid(self) -> tuple[int, int]:
-        """The grid of ``crossJoin``: rows and columns."""
+        """``productGrid`` as numbers: rows and columns."""
         rows, _, columns = self.productGrid.partition("x")
         return int(rows), int(columns)
 
     def instances_by_operator(self) -> dict[str, int]:
-        """The numbers that ``instancesOf`` gives, by operator.
+        """``instancesOf`` as a dict.
 
         >>> Config(instancesOf="aggregate=4, join=2").instances_by_operator()
         {'aggregate': 4, 'join': 2}
@@ -95,7 +96,7 @@ class Config:
 
     @classmethod
     def read(cls, *sources: Mapping[str, Any]) -> Config:
-        """Read settings from mappings of options; later ones win. Unknown ``headrace.`` names and bad values raise ``QueryError``."""
+        """Read the settings from mappings of options, of which later ones win. Refuses unknown ``headrace.`` names and bad values."""
         known = {f.name.lower(): f for f in fields(cls)}
         values: dict[str, Any] = {}
         for source in sources:
@@ -116,7 +117,7 @@ def _bad(name: str, wanted: str, found: str) -> QueryError:
 
 
 def _unknown(name: str) -> QueryError:
-    """The error for an unknown option, with the most similar name that exists."""
+    """The error for an unknown name. It suggests the most similar known name."""
     names = {(PREFIX + field.name).lower(): PREFIX + field.name for field in fields(Config)}
     near = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {names[near[0]]}?" if near else ""
@@ -124,7 +125,7 @@ def _unknown(name: str) -> QueryError:
 
 
 def _parse(name: str, value: Any, kind: type) -> Any:
-    """The value of an option, which may be text or a Python value. 2.5 is no int, and True is no number."""
+    """Convert a value to its type. It may be text, or what a program passes. As a whole number, 2.5 and True are refused."""
     text = str(value).strip()
     if kind is str:
         return str(value)
@@ -150,7 +151,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "compactFactor": (0, 10**6),
     "readyExecutors": (-1, 10_000),
 }
-"""The least and the greatest value of every option that is a number."""
+"""The allowed range of each numeric option."""
 
 _CHOICES = {
     "operatorChanges": OPERATOR_CHANGES,
@@ -165,7 +166,7 @@ _CHOICES = {
 def _check(config: Config) -> None:
     for name, (low, high) in _BOUNDS.items():
         value = getattr(config, name)
-        # Written so that NaN fails too: all comparisons with it are false.
+        # Written so that NaN fails too, because all its comparisons are false.
         if not low <= value <= high:
             raise _bad(name, f"a number from {low} to {high}", str(value))
     if config.strategy in PLANNED_STRATEGIES:

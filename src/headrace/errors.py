@@ -150,7 +150,7 @@ class ClusterError(HeadraceError):
 
 
 class PlaceLostError(HeadraceError):
-    """A place (see ``state/places.py``), or state that should be there, is gone. Other places are not affected."""
+    """A place (see ``state/places.py``), or state that should be at it, is gone. Other places are not affected."""
 
 
 class InvariantError(HeadraceError):

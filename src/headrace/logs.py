@@ -32,7 +32,7 @@ class FieldLogger(logging.LoggerAdapter[logging.Logger]):
     """A logger whose methods take the fields as keyword arguments, and which adds those of ``log_fields``."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Called by ``logging`` for each message that is not filtered out: moves the fields to attributes of the record."""
+        """Move the fields to attributes of the record. ``logging`` calls this for each message that is not filtered out."""
         given = {name: kwargs.pop(name) for name in FIELDS if name in kwargs}
         kwargs["extra"] = {**dict.fromkeys(FIELDS), **current_fields(), **given}
         return msg, kwargs
@@ -68,7 +68,7 @@ def log_fields(**fields: object) -> Iterator[None]:
 def suppressed(
     log: FieldLogger, what: str, *kinds: type[BaseException], level: int = logging.WARNING, **fields: Any
 ) -> Iterator[None]:
-    """Like ``contextlib.suppress``, but an exception that ends the block is logged: ``what`` failed, and why."""
+    """Like ``contextlib.suppress``, but logs an exception that ends the block, with ``what`` failed and why."""
     try:
         yield
     except kinds as failure:
@@ -88,7 +88,7 @@ def set_level(level: str) -> None:
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes to what ``sys.stderr`` is at the time of the message: notebooks and tests replace it."""
+    """Writes to the current ``sys.stderr``, which notebooks and tests replace."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)

@@ -56,11 +56,11 @@ def forget_state(rig: Rig) -> None:
     checkpoint = Checkpoint(str(rig.checkpoint))
     manifest = checkpoint.latest()
     assert manifest is not None
-    name = next(name for name, state in manifest.operators.items() if state.runs)
-    operators = {**manifest.operators, name: replace(manifest.operators[name], runs=())}
+    name = next(name for name, state in manifest.stores.items() if state.runs)
+    stores = {**manifest.stores, name: replace(manifest.stores[name], runs=())}
     path = checkpoint.manifests.path(manifest.version)
     path.unlink()
-    path.write_bytes(to_bytes(replace(manifest, operators=operators)))
+    path.write_bytes(to_bytes(replace(manifest, stores=stores)))
 
 
 MUTATIONS: dict[str, Callable[[Rig], None]] = {

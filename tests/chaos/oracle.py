@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from headrace.ids import StoreId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import pinned, state_rows
 from tests.chaos.data import SECOND
@@ -88,38 +89,40 @@ def read_state(checkpoint: Path, reached_us: int) -> dict[str, Rows]:
     opened = Checkpoint.existing(str(checkpoint))
     found = {}
     with pinned(opened) as manifest:
-        for store, about in opened.identity()["operators"].items():
+        for text, about in opened.identity()["operators"].items():
+            store = StoreId.parse(text)
             rows = (row for part in state_rows(opened, manifest, store) for row in part.to_pylist())
             name, what = _store(store, about["kernel"], rows, reached_us)
             found[name] = what
     return found
 
 
-def _store(store: str, kernel: dict[str, Any], rows: Iterator[dict[str, Any]], reached_us: int) -> tuple[str, Rows]:
-    """The store, recognised by its columns, and its content."""
-    match kernel["kind"], kernel["names"]["sub"], kernel["names"]["values"]:
-        case "running", _, _:
+def _store(store: StoreId, kernel: dict[str, Any], rows: Iterator[dict[str, Any]], reached_us: int) -> tuple[str, Rows]:
+    """Which store of ours it is, told by its operator and its columns, and what it holds."""
+    names = kernel["names"]
+    match store.operator.partition("-")[0], names["sub"], names["values"]:
+        case "aggregate", None, _:
             return "totals", Counter(tuple(row.values()) for row in rows)
-        case "windowed", "pane", _:
+        case "aggregate", "pane", _:
             return "windows", _added_up(rows, ("k",), ("count(1)", "sum(v)"))
-        case "windowed", _, _:
-            return "sizes", _added_up(rows, (), ("count(1)", "sum(n)"))
-        case "session", _, _:
+        case "aggregate", "due", _:
             return "sessions", _added_up(rows, ("k",), ("count(1)", "sum(v)"))
+        case "aggregate", "window.start", _:
+            return "sizes", _added_up(rows, (), ("count(1)", "sum(n)"))
         case "dropDuplicates", _, _:
             return "distinct", Counter((row["id"], _us(row["ts"])) for row in rows)
-        case "rows", _, _:
+        case "join", _, _:
             waiting = ((row["k"], _us(row["ts"]), row["id"]) for row in rows)
-            # Rows may be kept for longer than they can match others.
-            return "pairs." + store.rpartition(".")[2], Counter(row for row in waiting if row[1] + WITHIN_S * SECOND > reached_us)
+            # Rows may be kept for longer than they can find partners.
+            return f"pairs.{store.name}", Counter(row for row in waiting if row[1] + WITHIN_S * SECOND > reached_us)
         case "process", "at", _:
             return "buckets.timers", Counter((row["k"], _us(row["at"])) for row in rows)
         case "process", _, ["rows"]:
             return "buckets", Counter((row["k"], row["rows"]) for row in rows)
         case "process", _, ["n"]:
             return "buckets.counts", Counter((row["k"], row["begin"], row["n"]) for row in rows)
-        case kind:
-            raise AssertionError(f"the reference does not know the store {store}: {kind}")
+        case unknown:
+            raise AssertionError(f"the reference does not know the store {store}: {unknown}")
 
 
 def _added_up(rows: Iterator[dict[str, Any]], keys: tuple[str, ...], values: tuple[str, str]) -> Rows:

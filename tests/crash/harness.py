@@ -196,7 +196,7 @@ def read_state(kind: str, checkpoint: Path) -> tuple[Manifest, list[tuple[Any, .
     if kind == "graph":
         # Many stores of many kinds; what they hold shows in the results of the batches that follow.
         return manifest, []
-    (state,) = manifest.operators.values()
+    (state,) = manifest.stores.values()
     parts = []
     for ref in state.runs:
         rows = open_arrow(opened.runs / ref.file, ref.bytes, ref.crc)

@@ -15,12 +15,15 @@ from pyspark.sql import SparkSession
 
 from headrace.api.query import HeadraceQuery
 from headrace.errors import CheckpointError, CorruptStateError
+from headrace.ids import StoreId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.layout import Layout
-from headrace.state.manifest import Manifest, ManifestStore, OperatorState, from_bytes, to_bytes
+from headrace.state.manifest import Manifest, ManifestStore, StoreState, from_bytes, to_bytes
 from headrace.state.run import RunReader, write_run
 from tests.crash.driver import start
 from tests.crash.harness import Left, Program, write_input
+
+OP = StoreId.parse("op")
 
 Damage = Callable[[Path], None]
 
@@ -260,7 +263,7 @@ def test_the_checkpoint_is_free_when_its_owner_is_dead(tmp_path: Path) -> None:
 def test_two_drivers_cannot_commit_one_version(tmp_path: Path) -> None:
     """Also where the disk has no locks."""
     store = ManifestStore(tmp_path)
-    first, second = (Manifest(7, epoch, {"op": OperatorState()}) for epoch in ("aaaa", "bbbb"))
+    first, second = (Manifest(7, writer, {OP: StoreState()}) for writer in ("aaaa", "bbbb"))
     store.commit(first, sync=False)
     with pytest.raises(CheckpointError, match="the only query"):
         store.commit(second, sync=False)
@@ -269,7 +272,7 @@ def test_two_drivers_cannot_commit_one_version(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_of_a_manifest_is_found() -> None:
-    manifest = Manifest(7, "aaaa", {"op": OperatorState(closed_ms=5)}, watermark_ms=5, watermark_nodes_ms=(None, 5), counters={"rows": 3})
+    manifest = Manifest(7, "aaaa", {OP: StoreState(closed_ms=5)}, watermark_ms=5, watermark_nodes_ms=(None, 5), counters={"rows": 3})
     data = to_bytes(manifest)
     assert from_bytes(data, "here") == manifest
     for bit in range(len(data) * 8):

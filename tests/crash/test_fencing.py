@@ -12,11 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.errors import CheckpointError, FencedError
+from headrace.ids import StoreId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import VARIABLE
 from headrace.runtime.fencing import NO_LOCKS
-from headrace.state.manifest import Manifest, OperatorState
+from headrace.state.manifest import Manifest, StoreState
 from tests.crash.harness import RUN_SECONDS_MAX, Program, kill_session, read_output, session_members, wait_for_pid, write_input
+
+OP = StoreId.parse("op")
 
 
 def fresh(path: Path) -> Checkpoint:
@@ -85,15 +88,15 @@ def test_the_second_of_two_on_a_disk_without_locks_takes_over(tmp_path: Path, mo
     monkeypatch.setenv(VARIABLE, NO_LOCKS)
     first, second = fresh(tmp_path), fresh(tmp_path)
     first.claim()
-    first.manifests.commit(Manifest(0, first.fence.epoch, {"op": OperatorState()}), sync=False)
+    first.manifests.commit(Manifest(0, first.fence.writer, {OP: StoreState()}), sync=False)
     second.claim()
     second.fence.check("anything")
-    uncommitted = second.runs / f"v{0:012d}-op-i0-e{second.fence.epoch}-a0-run.arrow"
+    uncommitted = second.runs / f"v{0:012d}-op-i0-e{second.fence.writer}-a0-run.arrow"
     uncommitted.write_bytes(b"x")
-    half = second.manifests.directory / f".{1:012d}-{second.fence.epoch}.tmp"
+    half = second.manifests.directory / f".{1:012d}-{second.fence.writer}.tmp"
     half.write_bytes(b"x")
     for attempt in (
-        lambda: first.commit(Manifest(1, first.fence.epoch, {"op": OperatorState()}), sync=False),
+        lambda: first.commit(Manifest(1, first.fence.writer, {OP: StoreState()}), sync=False),
         lambda: first.collect_garbage(1),
         lambda: first.note_routing({}),
         first.sweep,
@@ -112,13 +115,13 @@ def test_what_may_still_be_committed_is_not_swept(tmp_path: Path) -> None:
     """A driver that was replaced while it linked its manifest: until the version is another's, its files must stay."""
     checkpoint = fresh(tmp_path)
     checkpoint.claim()
-    checkpoint.manifests.commit(Manifest(0, "e", {"op": OperatorState()}), sync=False)
+    checkpoint.manifests.commit(Manifest(0, "e", {OP: StoreState()}), sync=False)
     left = [checkpoint.runs / f"v{version:012d}-op-i0-e0x00000000-a0-run.arrow" for version in (0, 1)]
     for path in left:
         path.write_bytes(b"x")
     assert checkpoint.sweep() == 1
     assert [path.exists() for path in left] == [False, True]
-    checkpoint.manifests.commit(Manifest(1, "e", {"op": OperatorState()}), sync=False)
+    checkpoint.manifests.commit(Manifest(1, "e", {OP: StoreState()}), sync=False)
     checkpoint.collect_garbage(5)
     assert [path.exists() for path in left] == [False, False]
 
@@ -127,9 +130,9 @@ def test_a_version_that_was_removed_as_old_cannot_be_made_again(tmp_path: Path) 
     """Even by a driver that slept between its last look at the tokens and the link."""
     store = fresh(tmp_path).manifests
     for version in (5, 6):
-        store.commit(Manifest(version, "e", {"op": OperatorState()}), sync=False)
+        store.commit(Manifest(version, "e", {OP: StoreState()}), sync=False)
     with pytest.raises(CheckpointError, match="gone on to later versions"):
-        store.commit(Manifest(2, "f", {"op": OperatorState()}), sync=False)
+        store.commit(Manifest(2, "f", {OP: StoreState()}), sync=False)
     assert sorted(path.name for path in store.directory.iterdir()) == ["000000000005.json", "000000000006.json"]
 
 
@@ -173,4 +176,4 @@ def test_of_many_that_start_at_once_one_is_the_writer(tmp_path: Path, monkeypatc
         writers.append(driver.fence.token)
     assert len(writers) == 1
     assert writers[0] == max(driver.fence.token or 0 for driver in drivers)
-    assert len({driver.fence.epoch for driver in drivers}) == len(drivers)
+    assert len({driver.fence.writer for driver in drivers}) == len(drivers)

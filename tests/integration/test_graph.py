@@ -6,9 +6,6 @@ watermark allows, stopped half-way and started again with two instances. Both mu
 
 from __future__ import annotations
 
-import os
-import random
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,57 +14,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.runtime import watermark
 from tests.integration import random_graphs
+from tests.integration.timed_events import END_S, EPOCH, SCHEMA, Event, Results, events, second, shuffled, source, write
 
-EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
-DELAY_S = 40
-END_S = 100_000
-SCHEMA = "k string, ts timestamp, v long"
-Event = tuple[str, int, int]
-Results = set[tuple[Any, ...]]
-_names, _ages = count(), count()
-
-
-def events(seed: int = 5, rows: int = 240) -> list[Event]:
-    rnd = random.Random(seed)
-    return [(f"k{rnd.randrange(5)}", rnd.randrange(900), at) for at in range(rows)]
-
-
-def write(folder: Path, name: str, part: list[Event]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    data = [{"k": k, "ts": EPOCH + timedelta(seconds=s), "v": v} for k, s, v in part]
-    path = folder / f"{name}.parquet"
-    pq.write_table(pa.Table.from_pylist(data, schema=_ARROW), path)
-    # Spark takes files by age, and these are written faster than clocks tick.
-    age_s = 1_700_000_000 + next(_ages)
-    os.utime(path, (age_s, age_s))
-
-
-_ARROW = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("v", pa.int64())])
-
-
-def shuffled(all_events: list[Event], size: int = 60) -> list[list[Event]]:
-    """Files in which no row is later than the watermark allows: rows move by less than the delay."""
-    rnd = random.Random(1)
-    moved = sorted(all_events, key=lambda e: e[1] + rnd.random() * (DELAY_S - 1))
-    return [moved[at : at + size] for at in range(0, len(moved), size)]
-
-
-def second(moment: Any) -> int:
-    return int((moment.replace(tzinfo=UTC) - EPOCH).total_seconds())
-
-
-def source(spark: SparkSession, folder: Path) -> Any:
-    stream = hr.stream(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder)))
-    return stream.withWatermark("ts", f"{DELAY_S} seconds")
+_names = count()
 
 
 def chain(stream: Any) -> Any:
@@ -319,68 +274,6 @@ def test_sources_of_different_kinds_in_one_query(spark: SparkSession, tmp_path: 
         expected["a" if at < half else "b", k, s // 60 * 60] += v
     found = spark.read.parquet(str(tmp_path / "out")).collect()
     assert {(r["from"], r.k, second(r.window.start)): r.s for r in found} == dict(expected)
-
-
-def busy_and_slow(spark: SparkSession, root: Path, name: str) -> Any:
-    """A query over two sources, of which one goes by the name of slow."""
-    busy, slow = (source(spark, root / each) for each in ("busy", "slow"))
-    counts = busy.union(slow).groupBy(F.window("ts", "1 minute")).count()
-    writer = counts.writeStream.format("parquet").option("path", str(root / "out")).queryName(name)
-    return writer.option("headrace.idleSeconds", 300).option("checkpointLocation", str(root / "ckpt"))
-
-
-def reached(rows: list[Event]) -> int:
-    return int((EPOCH.timestamp() + max(row[1] for row in rows) - DELAY_S) * 1000)
-
-
-def test_an_idle_source_does_not_hold_the_others_back(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = sorted(events(), key=lambda e: e[1])
-    clock = [1000.0]
-    monkeypatch.setattr(watermark, "clock_s", lambda: clock[0])
-    monkeypatch.setattr(watermark, "IDLE_STEPS", 1)
-    write(tmp_path / "busy", "0", rows[:80])
-    write(tmp_path / "slow", "0", rows[:1])
-    query = busy_and_slow(spark, tmp_path, "idle_source").start()
-    seen = []
-    try:
-        for at, part in enumerate((rows[80:100], rows[100:200], rows[200:])):
-            query.processAllAvailable()
-            seen.append(query.lastProgress["headrace"]["idleSources"])
-            clock[0] += 301
-            write(tmp_path / "busy", str(at + 1), part)
-        query.processAllAvailable()
-        # Its clock starts when it is first missed: before that no source may have had rows, and nobody waited.
-        assert seen == [[], [], [1]]
-        assert query.lastProgress["headrace"]["watermarkMs"] == reached(rows)
-    finally:
-        query.stop()
-
-
-def test_time_in_which_a_query_is_down_is_no_idle_time(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two sources, an hour of downtime, and then the rows of one of them come a batch later than the other's: none is lost."""
-    rows = sorted(events(), key=lambda e: e[1])
-    early, late = [r for r in rows if r[1] < 300], [r for r in rows if r[1] >= 300]
-    write(tmp_path / "busy", "0", early[::2])
-    write(tmp_path / "slow", "0", early[1::2])
-    query = busy_and_slow(spark, tmp_path, "before_downtime").start()
-    query.processAllAvailable()
-    query.stop()
-    now = time.time
-    monkeypatch.setattr(time, "time", lambda: now() + 3600)
-    query = busy_and_slow(spark, tmp_path, "after_downtime").start()
-    try:
-        write(tmp_path / "busy", "1", late[::2])
-        query.processAllAvailable()
-        write(tmp_path / "slow", "1", late[1::2])
-        query.processAllAvailable()
-        for name in ("busy", "slow"):
-            write(tmp_path / name, "2", [("end", END_S, 0)])
-            query.processAllAvailable()
-    finally:
-        query.stop()
-    found = spark.read.parquet(str(tmp_path / "out")).agg(F.sum("count")).first()
-    assert found is not None
-    assert found[0] == len(rows)
 
 
 def test_explain_draws_and_prices_a_graph(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

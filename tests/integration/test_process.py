@@ -21,6 +21,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 import headrace as hr
 from headrace.errors import QueryError, StateSchemaError
+from headrace.ids import StoreId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import pinned, state_rows
 from tests.integration.both import Feed, assert_equal, assert_same_rows, ours, spark_batch, values
@@ -216,7 +217,8 @@ def test_a_restart_goes_on_where_it_was_and_state_can_be_given_and_read(spark: S
     assert_same_rows(found, [(*k, *v) for k, v in wanted.items()], ["k", "part", "count", "total"], "the state")
     # Without Spark, and without the program, the checkpoint says the same.
     with pinned(Checkpoint.existing(checkpoint)) as manifest:
-        shown = [tuple(row.values()) for part in state_rows(Checkpoint(checkpoint), manifest, "process") for row in part.to_pylist()]
+        parts = state_rows(Checkpoint(checkpoint), manifest, StoreId.parse("process"))
+        shown = [tuple(row.values()) for part in parts for row in part.to_pylist()]
     assert_same_rows(shown, found, ["k", "part", "count", "total"], "the state as the command line shows it")
     with pytest.raises(StateSchemaError, match="value n int64"):
         run(per_key(lambda key, rows, state: None), kept="n long, total long")

@@ -16,11 +16,14 @@ from pyspark.sql import functions as F
 
 from headrace.api.query import LEASES, HeadraceQuery
 from headrace.errors import CheckpointError, QueryError, VersionNotFoundError
+from headrace.ids import StoreId
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.state.manifest import Manifest, OperatorState
+from headrace.state.manifest import Manifest, StoreState
 from headrace.state.run import RunRef
 from tests.crash.driver import SCHEMA, start
 from tests.crash.harness import Left, Program, difference, in_order, listed_files, write_input
+
+OP = StoreId.parse("op")
 
 pytestmark = pytest.mark.spark
 
@@ -147,7 +150,7 @@ def five_versions(tmp_path: Path) -> Checkpoint:
     for version in range(5):
         (checkpoint.runs / f"run{version}").write_bytes(b"x")
         runs = tuple(RunRef(f"run{v}", bytes=1, crc=0, rows=1, seq=v) for v in (version, version - 1) if v >= 0)
-        checkpoint.manifests.commit(Manifest(version, "e", {"op": OperatorState(runs)}), sync=True)
+        checkpoint.manifests.commit(Manifest(version, "e", {OP: StoreState(runs)}), sync=True)
     checkpoint.claim()
     return checkpoint
 

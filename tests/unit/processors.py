@@ -21,7 +21,8 @@ from headrace.operators.processor import KeyProcessor, Processor
 from headrace.operators.shape import MapShape, Shape
 from headrace.state.compact import Compactor
 from headrace.state.layout import HASH
-from headrace.state.run import RunReader, RunRef, Step, run_seq, write_run
+from headrace.state.run import RunReader, RunRef, write_run
+from headrace.state.sequence import Step, run_seq
 
 KEYS = pa.schema([("k", pa.string())])
 ROWS = pa.schema([("op", pa.string()), ("v", pa.int64())])
@@ -75,7 +76,7 @@ class Instance:
                 1,
                 False,
                 self._file,
-                run_seq(self.version, Step.CLOSE),
+                self.version,
                 partial(store.lifetime.unexpired, watermark_ms=self.watermark_ms, now_ms=now_ms),
             )
             self.refs[name], _ = compactor.compact(self.refs[name], WHOLE, 10**6, store.lifetime.live_from(self.watermark_ms))

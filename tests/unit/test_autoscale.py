@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -34,15 +34,6 @@ class NoCheckpoint:
 
 
 @dataclass
-class Progress:
-    body: dict[str, Any]
-    replayed: bool = False
-
-    def headrace(self) -> dict[str, Any]:
-        return self.body
-
-
-@dataclass
 class Bench:
     """A model of a query, and its autoscaler. Nothing happens without a call."""
 
@@ -60,7 +51,7 @@ class Bench:
         end_s = self.engine.now_s + seconds
         while self.engine.now_s < end_s:
             self.engine.routing = self.live.routing[NAME]
-            self.scaler.offer(cast(Any, Progress(self.engine.batch())))
+            self.scaler.offer(self.engine.batch().report())
             self.scaler.look(self.engine.now_s)
         return self
 
@@ -183,19 +174,21 @@ def test_a_change_that_fails_is_logged_and_the_query_goes_on() -> None:
 
 def test_the_thread_survives_what_nobody_thought_of() -> None:
     bench = Bench.of(1000, period_s=0.1)
-    bench.scaler.offer(cast(Any, Progress({"version": 0})))
+    # A task of an instance that the routing does not have.
+    report = bench.engine.batch().report()
+    bench.scaler.offer(replace(report, instances=(replace(report.instances[0], instance=9),)))
     bench.scaler.start()
     deadline = time.monotonic() + 10
     while not bench.scaler.decisions.entries and time.monotonic() < deadline:
         time.sleep(0.01)
     bench.scaler.stop()
     assert bench.scaler.decisions.entries[0].outcome is Outcome.FAILED
-    assert "KeyError" in bench.scaler.decisions.entries[0].why
+    assert "IndexError" in bench.scaler.decisions.entries[0].why
 
 
 def test_batches_that_were_only_delivered_again_do_not_count() -> None:
     bench = Bench.of(1000)
-    bench.scaler.offer(cast(Any, Progress(bench.engine.batch(), replayed=True)))
+    bench.scaler.offer(replace(bench.engine.batch().report(), replayed=True))
     bench.scaler.look(1.0)
     assert not bench.scaler.batches
 

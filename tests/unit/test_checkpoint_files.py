@@ -15,10 +15,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import CheckpointError, CorruptStateError, InvariantError, StorageError
+from headrace.ids import StoreId
 from headrace.runtime.checkpoint import ROUTING, Checkpoint
 from headrace.runtime.leases import is_lease
 from headrace.state.layout import Layout
-from headrace.state.manifest import Manifest, OperatorState
+from headrace.state.manifest import Manifest, StoreState
 from headrace.state.open_runs import OPEN
 from headrace.state.recreation import Recreation
 from headrace.state.routing import Routing
@@ -26,7 +27,8 @@ from headrace.state.run import RunReader, RunRef, write_run
 from headrace.state.working import Working
 
 LAYOUT = Layout(keys=(("k0", pa.int64()),), values=(("p0", pa.float64()),))
-STORES: dict[str, tuple[Layout, dict[str, object]]] = {"op": (LAYOUT, {"operator": "aggregate", "keys": ["k"]})}
+OP = StoreId.parse("op")
+STORES: dict[StoreId, tuple[Layout, dict[str, object]]] = {OP: (LAYOUT, {"operator": "aggregate", "keys": ["k"]})}
 ABOUT: dict[str, object] = {"identities": {"op": "x"}, "sources": ["s"], "retired": []}
 BASE = Routing.even(2)
 CHANGED = Routing(BASE.ranges, 1, (Recreation(((0, 10),), 1, 0, 1, 60, 75, 100),), ((7, 9),))
@@ -37,7 +39,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     made = Checkpoint(str(tmp_path))
     made.open(STORES, ABOUT)
     made.claim()
-    made.manifests.commit(Manifest(0, "e", {"op": OperatorState()}, routing={"op": BASE}), sync=False)
+    made.manifests.commit(Manifest(0, "e", {OP: StoreState()}, routing={"op": BASE}), sync=False)
     return made
 
 
@@ -117,7 +119,7 @@ def test_a_lease_that_makes_no_sense_protects_nothing_and_stops_nobody(
     checkpoint: Checkpoint, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for version in (1, 2):
-        checkpoint.manifests.commit(Manifest(version, "e", {"op": OperatorState()}), sync=False)
+        checkpoint.manifests.commit(Manifest(version, "e", {OP: StoreState()}), sync=False)
     wrong = checkpoint.leases / "wrong.json"
     wrong.write_text(text)
     mine = checkpoint.lease(0)
@@ -170,6 +172,7 @@ import pyarrow as pa
 from pathlib import Path
 from headrace.errors import StorageError
 from headrace.state.blocks import write_arrow
+
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, {resource.RLIM_INFINITY}))
 try:
     write_arrow(Path(sys.argv[1]) / "run.arrow", pa.RecordBatch.from_pydict({{"x": list(range(100_000))}}), sync=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import InvariantError
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, Version
 from headrace.state.fragments import compact_delta, fragments, same_fragment
 from headrace.state.layout import Indices, Layout, Policy
 from headrace.state.merge import merge_rows
 from headrace.state.run import RunReader, RunRef, write_run
+from headrace.state.sequence import Step, run_seq, run_version
 
 LAYOUT = Layout(keys=(("k0", pa.int64()),), values=(("p0", pa.int64()),), policy=Policy.COMBINE)
 
@@ -27,27 +29,42 @@ def rows(keys: list[int], values: list[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([h, pa.array(keys, pa.int64()), pa.array(values, pa.int64())], schema=LAYOUT.schema)
 
 
-def written(folder: Path, version: int, batch: pa.RecordBatch) -> RunRef:
-    return write_run(folder, f"v{version}.arrow", batch, LAYOUT, seq=version, lo=0, hi=SLOTS, sync=False)
+def written(folder: Path, version: int, batch: pa.RecordBatch, step: Step = Step.PROCESS) -> RunRef:
+    seq = run_seq(Version(version), step)
+    return write_run(folder, f"v{version}-{step}.arrow", batch, LAYOUT, seq=seq, lo=0, hi=SLOTS, sync=False)
+
+
+def versions(refs: Iterable[RunRef]) -> list[int]:
+    return [run_version(ref.seq) for ref in refs]
 
 
 def test_references_are_sorted_by_age(tmp_path: Path) -> None:
     refs = [written(tmp_path, version, rows([1], [1])) for version in range(5)]
-    sorted_ = fragments(refs, backed_up=1, frozen=3)
-    assert [r.seq for r in sorted_.master] == [0, 1]
-    assert [r.seq for r in sorted_.inactive] == [2, 3]
-    assert [r.seq for r in sorted_.active] == [4]
+    sorted_ = fragments(refs, backed_up=Version(1), frozen=Version(3))
+    assert versions(sorted_.master) == [0, 1]
+    assert versions(sorted_.inactive) == [2, 3]
+    assert versions(sorted_.active) == [4]
     assert set(sorted_.refs) == set(refs)
 
 
 def test_with_a_checkpoint_at_every_batch_all_is_master(tmp_path: Path) -> None:
     refs = [written(tmp_path, version, rows([1], [1])) for version in range(3)]
-    assert fragments(refs, backed_up=2).master == tuple(refs)
+    assert fragments(refs, backed_up=Version(2)).master == tuple(refs)
+
+
+def test_all_runs_of_a_version_that_is_backed_up_are_master(tmp_path: Path) -> None:
+    """Also those that its flush wrote: their sequence numbers are about three times the version."""
+    of_seven = [written(tmp_path, 7, rows([1], [1]), step) for step in Step]
+    of_eight = written(tmp_path, 8, rows([1], [1]))
+    sorted_ = fragments([of_eight, *of_seven], backed_up=Version(7))
+    assert sorted_.master == tuple(of_seven)
+    assert sorted_.active == (of_eight,)
+    assert same_fragment([of_eight, *reversed(of_seven)], backed_up=Version(7)) == [[of_eight], of_seven[::-1]]
 
 
 def test_nothing_is_frozen_before_it_is_written() -> None:
     with pytest.raises(InvariantError, match="frozen"):
-        fragments([], backed_up=5, frozen=4)
+        fragments([], backed_up=Version(5), frozen=Version(4))
 
 
 def test_a_key_that_changed_often_is_one_row_of_the_delta(tmp_path: Path) -> None:
@@ -57,7 +74,7 @@ def test_a_key_that_changed_often_is_one_row_of_the_delta(tmp_path: Path) -> Non
     delta = compact_delta(inactive, (0, SLOTS), reader, LAYOUT, add, "delta.arrow", sync=False)
     assert delta is not None
     assert delta.rows == 2
-    assert delta.seq == 3
+    assert run_version(delta.seq) == 3
     merged = merge_rows([reader.open(delta).rows, reader.open(master).rows], LAYOUT, add)
     assert merged.column("p0").to_pylist() == [13, 26, 30]
 
@@ -74,4 +91,4 @@ def test_a_delta_covers_only_the_slots_asked_for(tmp_path: Path) -> None:
 
 def test_compaction_keeps_to_one_side_of_the_checkpoint(tmp_path: Path) -> None:
     newest_first = [written(tmp_path, version, rows([1], [1])) for version in (3, 2, 1, 0)]
-    assert [[r.seq for r in part] for part in same_fragment(newest_first, backed_up=1)] == [[3, 2], [1, 0]]
+    assert [versions(part) for part in same_fragment(newest_first, backed_up=Version(1))] == [[3, 2], [1, 0]]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvariantError
-from headrace.ids import HASH_BITS, SLOT_BITS, SLOTS, slot_bounds, slot_of
+from headrace.ids import HASH_BITS, SLOT_BITS, SLOTS, OperatorId, StoreId, slot_bounds, slot_of
 
 hashes = st.integers(0, 2**HASH_BITS - 1)
 slots = st.integers(0, SLOTS - 1)
@@ -65,3 +65,15 @@ def test_signed_hashes_are_refused() -> None:
 def test_slots_outside_the_ring_and_empty_ranges_are_refused(lo: int, hi: int) -> None:
     with pytest.raises(InvariantError, match="a range of slots is not empty"):
         slot_bounds(lo, hi)
+
+
+@given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_]{0,9}(-[0-9])?", fullmatch=True), st.text(max_size=9))
+def test_a_store_is_found_again_by_its_text(operator: str, name: str) -> None:
+    """Only the first dot divides the text, so the name of a store may have dots."""
+    store = StoreId(OperatorId(operator), name)
+    assert StoreId.parse(str(store)) == store
+
+
+def test_an_operator_with_a_dot_has_no_stores() -> None:
+    with pytest.raises(InvariantError, match=r"contains no dot, unlike 'a\.b'"):
+        StoreId(OperatorId("a.b"), "left")

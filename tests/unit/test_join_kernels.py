@@ -29,7 +29,8 @@ from headrace.operators.pairing import Pairing
 from headrace.operators.product import WindowedProduct, blocks
 from headrace.state.compact import Compactor
 from headrace.state.layout import Layout, Policy
-from headrace.state.run import RunReader, Step, run_seq, write_run
+from headrace.state.run import RunReader, write_run
+from headrace.state.sequence import Step, run_seq
 from tests.examples import examples
 
 MS = 1000

@@ -22,7 +22,7 @@ from headrace.operators.kernel import Moment, OutputMode
 from headrace.operators.process import ORDER, Process
 from headrace.operators.shape import MapShape, Shape
 from headrace.state.layout import HASH
-from headrace.state.run import Step
+from headrace.state.sequence import Step
 from tests.unit.processors import Instance
 
 TYPES = {

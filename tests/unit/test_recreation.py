@@ -102,7 +102,7 @@ class Engine:
             operator=self.operator,
             operator_id="op",
             version=self.version,
-            epoch="e",
+            writer="e",
             moment=Moment(self.mode, self.watermark_ms),
             refs={MAIN: self.refs},
             routing=self.routing,

@@ -72,7 +72,8 @@ def texts_below(statements: list[ast.stmt], owner: str | None) -> dict[str, str]
     """The text below each assignment: to `owner.name`, or to a plain name if there is no owner. Aliases of other names do not count."""
     found = {}
     for statement, below in zip(statements, [*statements[1:], None], strict=True):
-        if isinstance(statement, ast.AnnAssign | ast.Assign) and not isinstance(statement.value, ast.Name if owner is None else ()):
+        is_alias = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name) and owner is None
+        if isinstance(statement, ast.AnnAssign | ast.Assign) and not is_alias:
             target = statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
             if isinstance(target, ast.Name) and owner is None:
                 found[target.id] = text_of(below)

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from headrace.ids import OperatorId, StoreId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.sweeping import remove_unnamed, sweep_committed
-from headrace.state.manifest import Manifest, OperatorState, StagedFile
+from headrace.state.manifest import Manifest, StagedFile, StoreState
 from headrace.state.run import RunRef
 
+COUNT = OperatorId("count")
 MINE, OTHER = "3x0a0a0a0a", "4x1b1b1b1b"
 
 
-def name(version: int, kind: str = "run.arrow", epoch: str = MINE, attempt: int = 1) -> str:
-    return f"v{version:012d}-count-i0-e{epoch}-a{attempt}-{kind}"
+def name(version: int, kind: str = "run.arrow", writer: str = MINE, attempt: int = 1) -> str:
+    return f"v{version:012d}-count-i0-e{writer}-a{attempt}-{kind}"
 
 
 @pytest.fixture
@@ -29,8 +31,8 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     for version in (3, 4, 5):
         (made.staged / name(version, "out.arrow")).touch()
         runs = tuple(RunRef(name(v), bytes=1, crc=0, rows=1, seq=v) for v in (version, version - 1))
-        staged = (StagedFile(name(version, "out.arrow"), "staged", 1, 0, 1),)
-        made.manifests.commit(Manifest(version, MINE, {"count": OperatorState(runs)}, staged), sync=False)
+        staged = (StagedFile(name(version, "out.arrow"), "staged", 1, 0, 1, COUNT),)
+        made.manifests.commit(Manifest(version, MINE, {StoreId(COUNT): StoreState(runs)}, staged), sync=False)
     return made
 
 
@@ -52,7 +54,7 @@ def test_what_attempts_left_of_committed_versions_is_removed(checkpoint: Checkpo
 
 def test_what_may_still_be_named_stays(checkpoint: Checkpoint) -> None:
     """The next version, another run of the query, the state that a query starts with, and what Headrace did not write."""
-    kept = {name(6), name(7, attempt=9), name(4, epoch=OTHER), name(9, epoch=OTHER), f"initial-count-e{MINE}-0-1.arrow", "notes.txt"}
+    kept = {name(6), name(7, attempt=9), name(4, writer=OTHER), name(9, writer=OTHER), f"initial-count-e{MINE}-0-1.arrow", "notes.txt"}
     for file in kept:
         (checkpoint.runs / file).touch()
     before = there(checkpoint)
@@ -87,7 +89,7 @@ def test_names_that_a_running_query_gives_are_recognised(tmp_path: Path) -> None
         folder.mkdir(parents=True)
     checkpoint.claim()
     try:
-        (checkpoint.runs / name(0, epoch=checkpoint.fence.epoch)).touch()
-        assert sweep_committed(checkpoint, 0, checkpoint.fence.epoch) == 1
+        (checkpoint.runs / name(0, writer=checkpoint.fence.writer)).touch()
+        assert sweep_committed(checkpoint, 0, checkpoint.fence.writer) == 1
     finally:
         checkpoint.release()

@@ -42,8 +42,11 @@ def part(ref: RunRef, lo: int, hi: int) -> RunRef:
 
 
 def fetched(opened: RunReader) -> int:
+    """The bytes fetched since this was last asked: each task counts from its own beginning."""
     assert opened.working is not None
-    return opened.working.told()
+    count = opened.working.fetched_bytes
+    opened.working = Working(opened.working.folder)
+    return count
 
 
 def test_an_instance_fetches_its_share_and_no_more(tmp_path: Path, run: RunRef) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from headrace.api.query import HeadraceQuery, Progress
 from headrace.compile.dataflow import Dataflow
 from headrace.compile.explain import rendered
+from headrace.ids import OperatorId
 from headrace.runtime.start import QueryPlan, first_routing
 from headrace.runtime.state_frame import store_named
 from headrace.state.routing import Routing
@@ -24,7 +25,7 @@ class Planned:
     """A query that was built but not run."""
 
     flow: Dataflow
-    routing: dict[str, Routing]
+    routing: dict[OperatorId, Routing]
     sinks: tuple[str, ...]
     where: str
     name: str | None
@@ -108,12 +109,12 @@ class PlannedQuery(HeadraceQuery):
         print(rendered(plan.flow, plan.routing, list(plan.sinks), [f"to {sink}" for sink in plan.sinks], mode, rate, nodes))
 
     def state(self, operator: str | None = None, version: int | None = None) -> DataFrame:
-        _, op, store = store_named(self._planned.flow, operator)
-        reader = op.plan.readers[store]
+        store, op = store_named(self._planned.flow, operator)
+        reader = op.plan.readers[store.name]
         return reader.finish(self._planned.flow.session.createDataFrame([], reader.schema))
 
     def routing(self) -> dict[str, Routing]:
-        return dict(self._planned.routing)
+        return dict(self._planned.routing.items())
 
     def decisions(self) -> tuple[()]:
         return ()

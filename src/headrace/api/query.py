@@ -15,6 +15,7 @@ from headrace.api.missing import Helpful
 from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, MissingError, QueryError
+from headrace.ids import Version
 from headrace.runtime import failures
 from headrace.runtime.autoscale import of_query
 from headrace.runtime.elastic import Slots
@@ -166,16 +167,15 @@ class HeadraceQuery(Helpful):
         a kept version (Spark's batch id), by default the newest. The DataFrame stays readable for an hour, until this process ends, or
         until 16 more were made. Raises ``QueryError`` before the first batch has finished, and ``VersionNotFoundError``.
         """
-        operator, op, store = store_named(self._engine.flow, operator)
+        store, op = store_named(self._engine.flow, operator)
         checkpoint = self._engine.checkpoint
         kept = checkpoint.manifests.versions()
         if not kept and version is None:
             raise QueryError("there is no state yet", where="state", found="no finished batch", hint="call processAllAvailable() first")
-        chosen = kept[-1] if version is None else version
+        chosen = kept[-1] if version is None else Version(version)
         lease = checkpoint.lease(chosen)
         try:
-            kernel, reader = op.plan.operator.stores[store], op.plan.readers[store]
-            frame = state_frame(self._engine.session, checkpoint, operator, kernel, reader, chosen, op.hold_ms)
+            frame = state_frame(self._engine.session, checkpoint, store, op, chosen)
         except HeadraceError:
             lease.unlink(missing_ok=True)
             raise
@@ -238,4 +238,4 @@ class HeadraceQuery(Helpful):
 
     def routing(self) -> dict[str, Routing]:
         """By operator, which instance owns which slots from the next batch on."""
-        return dict(self._engine.routing.routing)
+        return dict(self._engine.routing.routing.items())

@@ -27,11 +27,11 @@ MAKE: dict[str, Callable[[str], Any]] = {
     "str": str,
     "bool": lambda word: {"true": True, "false": False}[word.lower()],
 }
-"""Parse the text of a setting by its type."""
+"""By type: converts the text of a setting to its value."""
 
 
 def replay_trace(console: Console, trace: Path | None, given: Mapping[str, str]) -> list[Plot]:
-    """Show the decisions and return the plots."""
+    """Replay a recorded progress and show the decisions. Returns the plots."""
     if trace is None:
         hint = "json.dumps of each of query.recentProgress, a line each"
         raise QueryError(where=WHERE, wanted="the file of a recorded progress", found="none", hint=hint)
@@ -49,7 +49,7 @@ def replay_trace(console: Console, trace: Path | None, given: Mapping[str, str])
 
 
 def elastic_settings(given: Mapping[str, str]) -> dict[str, Any]:
-    """Parse settings that were given as text.
+    """Convert the settings of hr.Elastic from text.
 
     >>> elastic_settings({"policy": "rates", "max": "8", "target": "0.7", "dry_run": "true"})
     {'policy': 'rates', 'max': 8, 'target': 0.7, 'dry_run': True}

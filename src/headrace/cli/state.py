@@ -16,11 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.errors import CheckpointError, CorruptStateError, HeadraceError, VersionNotFoundError
+from headrace.ids import StoreId, Version
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.inspection import operator_about, pinned, state_rows
+from headrace.runtime.inspection import pinned, state_rows, store_about
 from headrace.runtime.verification import verify
 from headrace.state.manifest import Manifest
-from headrace.state.run import RunRef, run_version
+from headrace.state.run import RunRef
+from headrace.state.sequence import run_version
 from headrace.state.slots import shown
 
 EXIT_BROKEN = 1
@@ -67,10 +69,10 @@ def versions(checkpoint: str = LOCATION) -> None:
 def ls(checkpoint: str = LOCATION, version: int | None = VERSION) -> None:
     """List the operators of a version, the columns of their state and their run files."""
     found = Checkpoint.existing(checkpoint)
-    with pinned(found, version) as manifest:
-        for operator_id, state in manifest.operators.items():
-            about = operator_about(found, operator_id)
-            _print(Text.assemble((operator_id, "bold"), f"  version {manifest.version}, watermark {_watermark(manifest)}"))
+    with pinned(found, _version(version)) as manifest:
+        for store, state in manifest.stores.items():
+            about = store_about(found, store)
+            _print(Text.assemble((str(store), "bold"), f"  version {manifest.version}, watermark {_watermark(manifest)}"))
             _print(f"  keys    {', '.join(about.get('keys', [])) or 'none'}")
             window = about.get("kernel", {}).get("window")
             if window and window["size_us"]:
@@ -91,8 +93,8 @@ def show(
 ) -> None:
     """Print the merged state of an operator: one row per key (and pane), with the column names of the query."""
     found = Checkpoint.existing(checkpoint)
-    with pinned(found, version) as manifest:
-        chosen = _operator(manifest, operator, found)
+    with pinned(found, _version(version)) as manifest:
+        chosen = _store(manifest, operator, found)
         total = 0
         kept: list[pa.RecordBatch] = []
         for rows in _matching(state_rows(found, manifest, chosen), key):
@@ -130,10 +132,14 @@ def check(
     _print(f"{which}: {result.files:,} files, {result.bytes:,} bytes of state and output, all intact")
 
 
-def _operator(manifest: Manifest, wanted: str | None, checkpoint: Checkpoint) -> str:
-    names = list(manifest.operators)
+def _version(given: int | None) -> Version | None:
+    return None if given is None else Version(given)
+
+
+def _store(manifest: Manifest, wanted: str | None, checkpoint: Checkpoint) -> StoreId:
+    names = {str(store): store for store in manifest.stores}
     if wanted is None and len(names) == 1:
-        return names[0]
+        return next(iter(names.values()))
     if wanted not in names:
         raise CheckpointError(
             where=str(checkpoint.location),
@@ -141,7 +147,7 @@ def _operator(manifest: Manifest, wanted: str | None, checkpoint: Checkpoint) ->
             found=f"the operators {', '.join(names)}",
             hint="name one with --operator",
         )
-    return wanted
+    return names[wanted]
 
 
 def _matching(pieces: Iterator[pa.RecordBatch], wanted: list[str]) -> Iterator[pa.RecordBatch]:
@@ -173,7 +179,7 @@ def _rows_table(parts: list[pa.RecordBatch]) -> Table:
     return table
 
 
-def _run_table(refs: tuple[RunRef, ...], version: int) -> Table:
+def _run_table(refs: tuple[RunRef, ...], version: Version) -> Table:
     table = _table("run", "rows", "bytes", "slots", "age", "panes", right=(1, 2, 4))
     for ref in refs:
         age = version - run_version(ref.seq)
@@ -185,7 +191,7 @@ def _run_table(refs: tuple[RunRef, ...], version: int) -> Table:
 
 
 def _runs(manifest: Manifest) -> list[RunRef]:
-    return [ref for state in manifest.operators.values() for ref in state.runs]
+    return [ref for state in manifest.stores.values() for ref in state.runs]
 
 
 def _table(*names: str, right: tuple[int, ...] = ()) -> Table:

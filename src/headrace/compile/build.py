@@ -14,6 +14,7 @@ from headrace.config import Config
 from headrace.errors import QueryError
 from headrace.graph.nodes import Rows, SharedNode, StatefulNode, UnionNode
 from headrace.graph.steps import Call
+from headrace.ids import OperatorId
 from headrace.operators.kernel import OutputMode
 
 
@@ -99,12 +100,12 @@ class _Builder:
     def named_ops(self) -> tuple[Op, ...]:
         return tuple(replace(op, name=self._names.get(op.id)) for op in self.ops)
 
-    def ids(self) -> dict[str, str]:
+    def ids(self) -> dict[OperatorId, OperatorId]:
         """How operators are called: as the user says, else by their kind and a number."""
-        given: dict[str, str] = {}
+        given: dict[OperatorId, OperatorId] = {}
         for op in self.ops:
             if op.id in self._names:
-                name = self._names[op.id].replace(" ", "_")
+                name = OperatorId(self._names[op.id].replace(" ", "_"))
                 if name in given.values():
                     raise QueryError(where=op.where, wanted="a name of its own for every operator", found=f"{name!r} twice")
                 given[op.id] = name
@@ -120,13 +121,13 @@ class _Builder:
             self.sources[self._ids[key]] = rows.frame
         return self._ids[key]
 
-    def _op(self, node: StatefulNode) -> str:
+    def _op(self, node: StatefulNode) -> OperatorId:
         key = id(node)
         if key in self._ids:
-            return self._ids[key]
+            return OperatorId(self._ids[key])
         ports = tuple(self.port(rows) for rows in node.inputs)
         plan = compile_node(node, self.config)
-        name = f"op{len(self.ops)}"
+        name = OperatorId(f"op{len(self.ops)}")
         above = [op for op in self.ops if any(b.source == op.id for port in ports for b in port)]
         hold_ms = max((op.hold_ms + op.plan.hold_ms for op in above), default=0)
         # It also keeps the node: the id of an object is only its own while it lives.

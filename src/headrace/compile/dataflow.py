@@ -21,6 +21,7 @@ from headrace.compile.sharing import Rest
 from headrace.control.observing import OUTSIDE
 from headrace.graph.nodes import StatefulNode
 from headrace.graph.steps import Step
+from headrace.ids import OperatorId
 from headrace.operators.kernel import OutputMode
 from headrace.spark.expressions import quoted
 
@@ -34,6 +35,7 @@ class Branch:
     """Rows of a source or of an operator, after some stateless steps."""
 
     source: str
+    """The id of a source or of an operator."""
     steps: tuple[Step, ...] = ()
 
     def apply(self, rows: DataFrame) -> DataFrame:
@@ -57,7 +59,7 @@ Port = tuple[Branch, ...]
 class Op:
     """A stateful operator of a dataflow."""
 
-    id: str
+    id: OperatorId
     plan: StatefulPlan
     ports: tuple[Port, ...]
     node: StatefulNode
@@ -94,7 +96,7 @@ class Dataflow:
         return next(iter(self.sources.values())).sparkSession
 
     @cached_property
-    def by_id(self) -> dict[str, Op]:
+    def by_id(self) -> dict[OperatorId, Op]:
         return {op.id: op for op in self.ops}
 
     @cached_property
@@ -162,7 +164,7 @@ class Dataflow:
             if of_source:
                 part = branch.apply(self._rows_of_source(frames[BATCH], branch.source))
             else:
-                plan = self.by_id[branch.source].plan
+                plan = self.by_id[OperatorId(branch.source)].plan
                 rows = frames[branch.source]
                 part = branch.apply(plan.finish(rows) if as_finished and not branch.steps else plan.results(rows))
             whole = part if whole is None else whole.union(part)
@@ -186,11 +188,11 @@ class Dataflow:
         readers = [other for other in self.ops if [b.source for b in other.branches] == [op.id]]
         return readers[0] if len(readers) == 1 and self.consumers(op.id) == 1 else None
 
-    def renamed(self, ids: Mapping[str, str]) -> Dataflow:
+    def renamed(self, ids: Mapping[OperatorId, OperatorId]) -> Dataflow:
         """With other ids for operators."""
 
         def port(old: Port) -> Port:
-            return tuple(replace(branch, source=ids.get(branch.source, branch.source)) for branch in old)
+            return tuple(replace(branch, source=ids.get(OperatorId(branch.source), branch.source)) for branch in old)
 
         ops = tuple(replace(op, id=ids.get(op.id, op.id), ports=tuple(port(each) for each in op.ports)) for op in self.ops)
         return replace(self, ops=ops, outlets=tuple(port(each) for each in self.outlets))
@@ -200,18 +202,18 @@ class Dataflow:
         return replace(self, sources={name: self.sources[name] for name in order})
 
     def upstream(self, op: Op) -> list[Op]:
-        return [self.by_id[b.source] for b in op.branches if b.source in self.by_id]
+        return [self.by_id[OperatorId(b.source)] for b in op.branches if b.source in self.by_id]
 
 
-def free_id(kind: str, taken: Collection[str]) -> str:
+def free_id(kind: str, taken: Collection[str]) -> OperatorId:
     """The kind of an operator, with a number if others have that already.
 
     >>> free_id("aggregate", ["aggregate", "aggregate-2", "join"])
     'aggregate-3'
     """
-    return next(name for name in chain((kind,), (f"{kind}-{number}" for number in count(2))) if name not in taken)
+    return OperatorId(next(name for name in chain((kind,), (f"{kind}-{number}" for number in count(2))) if name not in taken))
 
 
-def inputs_of(flow: Dataflow) -> dict[str, tuple[str, ...]]:
+def inputs_of(flow: Dataflow) -> dict[OperatorId, tuple[str, ...]]:
     """Per operator: the operators that it reads, and one name for all that it reads from sources."""
     return {op.id: tuple(dict.fromkeys(b.source if b.source in flow.by_id else OUTSIDE + op.id for b in op.branches)) for op in flow.ops}

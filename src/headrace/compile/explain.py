@@ -9,7 +9,7 @@ from headrace.compile.picture import to_dot, to_svg
 from headrace.compile.render import picture, query_graph
 from headrace.compile.strategies import render_costs
 from headrace.errors import QueryError
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, OperatorId
 from headrace.state.routing import Routing
 from headrace.state.slots import shown
 
@@ -18,13 +18,13 @@ MODES = ("plan", "cost", "dot", "svg")
 
 def rendered(
     flow: Dataflow,
-    routing: Mapping[str, Routing],
+    routing: Mapping[OperatorId, Routing],
     sinks: list[str],
     guarantees: list[str],
     mode: str | None = None,
     rate: float = 10_000.0,
     nodes: int | None = None,
-    homes: Mapping[str, Sequence[str]] | None = None,
+    homes: Mapping[OperatorId, Sequence[str]] | None = None,
 ) -> str:
     """The plan in the form that is asked for; ``homes`` are the executors that instances live on."""
     mode = mode or "plan"
@@ -39,7 +39,7 @@ def rendered(
     return to_dot(drawn) if mode == "dot" else to_svg(drawn)
 
 
-def explain(flow: Dataflow, routing: Mapping[str, Routing], guarantees: list[str], homes: Mapping[str, Sequence[str]]) -> str:
+def explain(flow: Dataflow, routing: Mapping[OperatorId, Routing], guarantees: list[str], homes: Mapping[OperatorId, Sequence[str]]) -> str:
     """Subqueries, routing, instances, and what runs where."""
     lines = ["== Headrace plan =="]
     if flow.only_reader is None:

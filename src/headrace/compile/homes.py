@@ -13,11 +13,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.ids import InstanceId
 from headrace.spark.exchange import located_rows
 
 INSTANCE = "__instance"
 
-Work = Callable[[int, pa.Table], pa.Table]
+Work = Callable[[InstanceId, pa.Table], pa.Table]
 """What an instance makes of its rows."""
 
 
@@ -38,6 +39,6 @@ def at_home(anchor: DataFrame, routed: DataFrame, work: Work, schema: StructType
     """Every instance's work, done at its home. ``routed`` holds each row's instance in the column ``INSTANCE``, and is routed by it."""
 
     def together(key: tuple[pa.Scalar, ...], anchored: pa.Table, rows: pa.Table) -> pa.Table:
-        return work(key[0].as_py(), rows.drop_columns([INSTANCE]))
+        return work(InstanceId(key[0].as_py()), rows.drop_columns([INSTANCE]))
 
     return anchor.groupBy(INSTANCE).cogroup(routed.groupBy(INSTANCE)).applyInArrow(together, schema)

@@ -20,6 +20,7 @@ from headrace.compile.plan_text import STATIC, is_without_code, lines
 from headrace.compile.words import words
 from headrace.graph.nodes import AggregateNode, DedupNode, JoinNode, ProcessNode, ProductNode, StatefulNode
 from headrace.graph.windows import SessionSpec, WindowSpec
+from headrace.ids import OperatorId
 from headrace.operators.kernel import OutputMode
 from headrace.spark import gateway, plans, trees
 
@@ -41,9 +42,9 @@ def digest(what: object) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
-def lineages(flow: Dataflow, by_name: bool = False) -> dict[str, Lineage]:
+def lineages(flow: Dataflow, by_name: bool = False) -> dict[OperatorId, Lineage]:
     """Per operator. ``by_name``: operators before it that have a name stand for all that feeds them."""
-    found: dict[str, Lineage] = {}
+    found: dict[OperatorId, Lineage] = {}
     for op in flow.ops:
         ports = [[_branch(flow, branch, found, by_name) for branch in port] for port in op.ports]
         # The order in which streams are united changes nothing.
@@ -69,12 +70,12 @@ def says_all(flow: Dataflow, op: Op) -> bool:
     return not static and all(says_all(flow, above) for above in flow.upstream(op))
 
 
-def _branch(flow: Dataflow, branch: Branch, known: dict[str, Lineage], by_name: bool) -> list[str]:
+def _branch(flow: Dataflow, branch: Branch, known: dict[OperatorId, Lineage], by_name: bool) -> list[str]:
     frame, steps = branch.begin(flow)
     if frame is not None:
         below = lines(flow.session, plans.analyzed(frame))
     else:
-        above = flow.by_id[branch.source]
+        above = flow.by_id[OperatorId(branch.source)]
         below = [f"operator named {above.name}" if above.name and by_name else f"operator {known[above.id].fingerprint}"]
     if not steps:
         return below
@@ -85,7 +86,7 @@ def _branch(flow: Dataflow, branch: Branch, known: dict[str, Lineage], by_name: 
 def _stepped(flow: Dataflow, branch: Branch) -> tuple[Any, Any]:
     """The plan of a branch's steps, and the leaf that they are done on."""
     frame, steps = branch.begin(flow)
-    rows = flow.session.createDataFrame([], flow.by_id[branch.source].plan.schema if frame is None else frame.schema)
+    rows = flow.session.createDataFrame([], flow.by_id[OperatorId(branch.source)].plan.schema if frame is None else frame.schema)
     leaf = plans.analyzed(rows)
     for step in steps:
         rows = step.apply(rows)

@@ -8,6 +8,7 @@ from typing import Any
 from headrace.compile.dataflow import Branch, Dataflow, Op
 from headrace.compile.picture import Arrow, Picture, Shape
 from headrace.compile.strategies import Box, QueryGraph
+from headrace.ids import OperatorId
 from headrace.spark import gateway, plans, trees
 
 _PREFIX_NAMES = {"Project": "select", "Filter": "filter", "Union": "union", "Join": "join", "Generate": "explode"}
@@ -50,7 +51,7 @@ def _prefix(frame: Any) -> list[str]:
     return [name for name in names if name]
 
 
-def picture(flow: Dataflow, instances: Mapping[str, int], sinks: list[str]) -> Picture:
+def picture(flow: Dataflow, instances: Mapping[OperatorId, int], sinks: list[str]) -> Picture:
     """Sources, operators and sinks, with what is done between them."""
     shapes = [Shape(source, source, ("Spark", ", ".join(frame.columns)), kind="source") for source, frame in flow.sources.items()]
     arrows: list[Arrow] = []

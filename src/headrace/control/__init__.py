@@ -21,8 +21,9 @@ drive the same functions.
 `observation` and `decisions` are what goes in and out; `assignment` moves slots from busy instances to idle ones, and
 `headrace.state.levelling` deals them out anew; `checks` refuses impossible settings. Placement and shedding see a query as a graph instead
 (`network`), and have alternatives to be compared with (`baselines`) and queries to try (`trees`).
-For a running query: `elastic` has the user's settings and the policies by name, `observing` makes observations of micro-batches, `governor`
-says which decisions are performed and logs them all, `replay` does all that with recorded progress.
+For a running query: `elastic` has the user's settings and the policies by name. `batch_report` is what a micro-batch reports, and
+`observing` makes observations of it. `governor` says which decisions are performed, and logs them all. `headrace.sim.replay` does the same
+with recorded progress.
 
 ```
 observation ─┐

@@ -141,4 +141,4 @@ def routed(routing: Routing, decision: Rescale | MoveSlots) -> Routing:
         return routing.rescaled(instances)
     owners = moved(routing.table(), decision.moves)
     require(int(owners.max()) < instances, f"after the moves all slots belong to instances 0 to {instances - 1}")
-    return Routing(ranges_by_owner(owners, instances), routing.epoch + 1)
+    return Routing(ranges_by_owner(owners, instances), routing.next_epoch)

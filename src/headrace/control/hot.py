@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from headrace.ids import POSITION_STEP, position_of
+from headrace.ids import POSITION_STEP, KeyHash, Slot, position_of
 from headrace.state.levelling import Weights
 from headrace.state.routing import WHOLE, Routing
 from headrace.state.units import Units
@@ -25,7 +25,7 @@ HOT_SHARE = 1.0
 HEAVY_SHARE = 0.25
 """A key of a hot slot is cut out if its work is more than this share of an instance's even share."""
 
-KeyRows = Mapping[int, float]
+KeyRows = Mapping[KeyHash, float]
 """Work by key hash, for the heaviest keys of busy slots."""
 
 
@@ -51,7 +51,7 @@ def levelled(
     hot = (work > HOT_SHARE * share) & (instances > 1)
     if spreads:
         after = deal(before, instances, np.where(hot, 0.0, work))
-        return after.spreading(int(slot) for slot in np.flatnonzero(hot))
+        return after.spreading(Slot(int(slot)) for slot in np.flatnonzero(hot))
     units = _cut(np.flatnonzero(hot), work, share, keys or {})
     return deal(before, instances, unit_work(units, work, keys or {}), units)
 

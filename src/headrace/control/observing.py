@@ -29,12 +29,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from headrace.control.batch_report import BatchReport, InstanceWork
 from headrace.control.observation import Floats, Observation, OperatorLoad, Owners
-from headrace.ids import SLOTS, OperatorId
+from headrace.ids import SLOTS, OperatorId, RoutingEpoch, Version
 from headrace.state.routing import Routing
 
 UTILISATION_MAX = 4.0
@@ -50,7 +50,7 @@ class OperatorBatch:
     """One operator's part of a batch; arrays have an entry per instance."""
 
     operator: OperatorId
-    epoch: int
+    epoch: RoutingEpoch
     owners: Owners
     busy_s: Floats
     rows: Floats
@@ -62,9 +62,9 @@ class OperatorBatch:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One batch, as reported in the progress."""
+    """The report of a batch, with the work of its tasks summed up per instance."""
 
-    version: int
+    version: Version
     begin_s: float
     end_s: float
     operators: tuple[OperatorBatch, ...]
@@ -77,42 +77,40 @@ class Batch:
     """When Spark began and ended its work on the batch, which includes ours; None if Spark's part of the progress is not known."""
 
     @property
-    def epochs(self) -> tuple[int, ...]:
+    def epochs(self) -> tuple[RoutingEpoch, ...]:
+        """The routing epoch of each operator. It changes when the operator's routing does."""
         return tuple(each.epoch for each in self.operators)
 
     @classmethod
-    def read(cls, headrace: Mapping[str, Any]) -> Batch:
-        """From ``progress["headrace"]``, as made or as read back from JSON."""
-        about = headrace["observation"]
-        operators = tuple(_operator(name, body, headrace["instances"]) for name, body in about["routing"].items())
-        inputs = {OperatorId(name): tuple(map(OperatorId, each)) for name, each in about["inputs"].items()}
-        left = float(headrace["backlog"].get("rowsLeft") or 0)
-        return cls(headrace["version"], about["beginS"], about["endS"], operators, inputs, left, about["triggerS"])
+    def of(cls, report: BatchReport) -> Batch:
+        """Sum up the work of a report's tasks per operator and instance."""
+        operators = tuple(_operator(name, routing, report.instances) for name, routing in report.routing.items())
+        return cls(report.version, report.begin_s, report.end_s, operators, report.inputs, report.rows_left, report.trigger_s)
 
     def resting(self, routing: Mapping[OperatorId, Routing]) -> Batch:
         """A batch without work, at the end of this one and with this routing. It stands for a query that was idle since its change."""
-        operators = tuple(_operator(each.operator, routing[each.operator].to_json(), ()) for each in self.operators)
+        operators = tuple(_operator(each.operator, routing[each.operator], ()) for each in self.operators)
         return replace(self, begin_s=self.end_s, operators=operators, rows_left=0.0)
 
 
-def _operator(name: str, body: dict[str, Any], reports: Sequence[Mapping[str, Any]]) -> OperatorBatch:
-    routing = Routing.from_json(body)
+def _operator(name: OperatorId, routing: Routing, tasks: Sequence[InstanceWork]) -> OperatorBatch:
     count = routing.instances
     # During a window recreation each side has a task of its own. Its work counts for the old or the new owner.
     owner_of = [*range(count), *(side % count for each in routing.recreations for side in (each.old, each.new))]
-    sums = {key: np.zeros(count) for key in ("wallSeconds", "rows", "rowsOut", "stateBytes")}
+    busy_s, rows_in, rows_out, state_bytes = np.zeros((4, count))
     per_slot, hosts = np.zeros(SLOTS), [""] * count
-    for report in reports:
-        if report["operator"] != name:
+    for task in tasks:
+        if task.operator != name:
             continue
-        at = owner_of[report["instance"]]
-        for key, values in sums.items():
-            values[at] += report[key]
-        hosts[at] = report["executor"] or report["host"]
-        for slot, rows in report["rowsPerSlot"].items():
-            per_slot[int(slot)] += rows
-    busy, rows_in, rows_out, state = sums.values()
-    return OperatorBatch(OperatorId(name), routing.epoch, routing.table(), busy, rows_in, rows_out, state, per_slot, tuple(hosts))
+        at = owner_of[task.instance]
+        busy_s[at] += task.busy_s
+        rows_in[at] += task.rows
+        rows_out[at] += task.rows_out
+        state_bytes[at] += task.state_bytes
+        hosts[at] = task.host
+        for slot, rows in task.rows_per_slot:
+            per_slot[slot] += rows
+    return OperatorBatch(name, routing.epoch, routing.table(), busy_s, rows_in, rows_out, state_bytes, per_slot, tuple(hosts))
 
 
 def observe(batches: Sequence[Batch], at_s: float, period_s: float) -> Observation | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace.control.batch_report import BatchReport
 from headrace.control.observing import Batch, observe
 from headrace.demo.calls import Arrival
 
@@ -153,7 +154,7 @@ class Recorder:
                 # Later batches must wait for this one, because rows are counted in order.
                 break
             self.samples.append(sample)
-            self.batches.append(Batch.read(progress["headrace"]))
+            self.batches.append(Batch.of(BatchReport.from_json(progress["headrace"])))
 
     def warmed_up(self) -> None:
         """Declare all batches so far as warm-up."""

@@ -123,11 +123,6 @@ MAIN = ""
 """The name of an operator's only store, and of the main one among several."""
 
 
-def store_id(op: str, store: str) -> str:
-    """The name of a store in a manifest. The main store has the name of its operator."""
-    return op if store == MAIN else f"{op}.{store}"
-
-
 class Operator(ABC):
     """A stateful operator's kernel.
 

@@ -2,12 +2,12 @@
 
     batch ends -> observe -> decide -> judge -> change the routing between two batches
 
-It works in a thread of its own. The loop hands over what a batch did and goes on; a change waits for the batch that runs, as one by
-hand does. While no batch comes the query is looked at once a period, so that a stream that has gone quiet gives up what it does not need.
+It works in a thread of its own. The batch loop hands over the report of a batch and goes on. A change waits until the current batch has
+ended, like a change by hand. While no batch comes, the query is observed once a period, so that an idle query gives up instances.
 
-What a policy decides is how many instances there are and, if it says so, who owns which slots. Its moves are made as they are, unless
-they would scatter slots over instances: state is kept by ranges of slots, and a thousand little ranges would cost every batch more than
-a slot out of place. Then the routing deals the slots out by the work seen in them, in few ranges, as it does for ``rescale``.
+A policy decides how many instances there are, and may decide which instance owns which slots. Its moves are performed as they are, unless
+they would give an instance many small ranges of slots: state is kept by ranges, and many of them would slow down every batch. In that
+case slots are assigned by the work seen in them, in few ranges, as for ``rescale``.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.control.batch_report import BatchReport
 from headrace.control.decisions import Decision, MoveSlots, Rescale, routed
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Outcome, entry_of
 from headrace.control.observing import Batch, observe
 from headrace.errors import HeadraceError, QueryError
-from headrace.ids import OperatorId
+from headrace.ids import RoutingEpoch
 from headrace.logs import logger
 from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
-from headrace.runtime.progress import BatchProgress
 from headrace.state.routing import Routing
 
 _log = logger(__name__)
 
 RANGES_MAX = 16
-"""Ranges of slots that an instance may have by a policy's moves."""
+"""A policy's moves are performed only if no instance has more ranges of slots than this afterwards."""
 
 
 @dataclass
 class Autoscaler:
-    """One for each query that is elastic."""
+    """Observes one elastic query, asks its policy and performs what it decides."""
 
     settings: Elastic
     live: LiveRouting
     decisions: DecisionLog
     is_idle: Callable[[], bool]
-    """True if the query has nothing to do: neither a batch, nor what Spark does before and after one."""
+    """True if the query has nothing to do: no batch runs, and Spark is not busy before or after one."""
     batches: list[Batch] = field(default_factory=list)
-    """As far back as a period goes; the thread's own."""
-    inbox: deque[BatchProgress] = field(default_factory=deque)
+    """The batches of the last period. Only this thread uses them."""
+    inbox: deque[BatchReport] = field(default_factory=deque)
     woken: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -63,9 +63,9 @@ class Autoscaler:
         self.ended.set()
         self.woken.set()
 
-    def offer(self, progress: BatchProgress) -> None:
-        """A batch has ended. Called by the loop, which does not wait for anything."""
-        self.inbox.append(progress)
+    def offer(self, report: BatchReport) -> None:
+        """Hand over the report of a batch that has ended. The loop calls this, and does not wait for a decision."""
+        self.inbox.append(report)
         self.woken.set()
 
     def resume(self, operator: str | None = None) -> None:
@@ -86,18 +86,18 @@ class Autoscaler:
                 self.decisions.note(Entry(time.time(), None, "look", Outcome.FAILED, f"{type(error).__name__}: {error}", 0, 0))
 
     def look(self, at_s: float) -> None:
-        """Decide, if there is enough to decide from."""
+        """Observe the query at this moment, and perform what the policy decides. Does nothing if there are too few batches."""
         came = self._read()
         if not self.batches:
             return
         last = self.batches[-1]
         if not came and (self.live.lock.locked() or not self.is_idle()):
-            # A long batch is no idleness, nor is a long way to the next one.
+            # A batch is running, or Spark is preparing one: the query is not idle.
             return
         seen, routing = self.batches, self.live.routing
         if last.epochs != tuple(routing[each.operator].epoch for each in last.operators):
-            # Changed since: how busy it was says nothing of how it is now. That nothing came says that it is idle.
-            seen = [last.resting({OperatorId(name): each for name, each in routing.items()})]
+            # The routing has changed since the last batch, so earlier utilisation does not count. No batch has come: the query is idle.
+            seen = [last.resting(routing)]
         observation = observe(seen, last.end_s if came else at_s, self.settings.period_s)
         if observation is None:
             return
@@ -106,17 +106,17 @@ class Autoscaler:
             self._follow(decision, observation.at_s)
 
     def _read(self) -> bool:
-        """Take in what came, and forget what is too old to matter."""
+        """Add the batches that have ended, and drop those before the period. True if any was added."""
         came = False
         while self.inbox:
-            progress = self.inbox.popleft()
-            if not progress.replayed:
-                self.batches.append(Batch.read(progress.headrace()))
+            report = self.inbox.popleft()
+            if not report.replayed:
+                self.batches.append(Batch.of(report))
                 came = True
         if came:
             since_s = self.batches[-1].end_s - self.settings.period_s
             old = sum(batch.end_s <= since_s for batch in self.batches)
-            # The last of the old ones says when the others began.
+            # One older batch is kept: it says when the period began.
             del self.batches[: max(0, old - 1)]
         return came
 
@@ -126,7 +126,7 @@ class Autoscaler:
         outcome, why = self.decisions.governor.judge(decision, at_s), ""
         if outcome is Outcome.PERFORMED and isinstance(decision, Rescale | MoveSlots):
             outcome, why = self._perform(decision)
-            # Also where nothing came of it: asked again at once, the answer would be the same.
+            # The cool-down also begins if nothing changed: asked again at once, the policy would decide the same.
             self.decisions.changed(decision.operator)
         entry = entry_of(decision, outcome, before, at_s)
         self.decisions.note(entry if not why else Entry(**{**vars(entry), "why": f"{entry.why}; {why}"}))
@@ -152,11 +152,11 @@ class Autoscaler:
         return Outcome.UNCHANGED, "the work seen in slots lately is dealt out as evenly as it can be"
 
 
-def decided(before: Routing, decision: Rescale | MoveSlots, epoch: int, levelled: Callable[[int], Routing]) -> Routing:
-    """The routing that a decision, made when the routing had this epoch, leads to; ``levelled`` deals slots out by their work.
+def decided(before: Routing, decision: Rescale | MoveSlots, epoch: RoutingEpoch, levelled: Callable[[int], Routing]) -> Routing:
+    """The routing after a decision that was made for the routing with this epoch. ``levelled`` assigns slots by their work.
 
     >>> from headrace.control.decisions import Move, ScaleOut
-    >>> from headrace.ids import InstanceId
+    >>> from headrace.ids import InstanceId, OperatorId
     >>> grown = ScaleOut(operator=OperatorId("sum"), instances=2, moves=(Move(((0, 10),), InstanceId(1)),), why="busy")
     >>> decided(Routing.even(1), grown, 0, Routing.even).ranges
     (((10, 4096),), ((0, 10),))
@@ -172,7 +172,7 @@ def decided(before: Routing, decision: Rescale | MoveSlots, epoch: int, levelled
 
 
 def of_query(autoscaler: Autoscaler | None) -> Autoscaler:
-    """The autoscaler, or an error that says how to get one."""
+    """The autoscaler. Raises an error that says how to get one if the query has none."""
     if autoscaler is None:
         hint = 'start it with .writeStream.elastic(hr.Elastic(policy="elastic-manager", min=1, max=8))'
         raise QueryError(wanted="a query that is elastic", found="one that only changes by hand", hint=hint)

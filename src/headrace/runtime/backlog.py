@@ -1,7 +1,7 @@
-"""How much the sources offer that has not been taken yet, and how old the oldest of it is.
+"""The backlog: how many rows the sources have that no batch has read yet, and how old the oldest of them are.
 
-A folder of files is looked at here: what lies in it and is not in Spark's log of files that were read. Of other sources (Kafka) Spark knows
-the newest offset and where a batch ends (``runtime/offsets.py``). Where neither tells, the backlog is None.
+For a folder of files, the backlog is the files in it that are not in Spark's log of files that were read. For other sources, such as Kafka,
+Spark knows the newest offset and the offset at which a batch ends (``runtime/offsets.py``). If neither is known, the backlog is None.
 """
 
 from __future__ import annotations
@@ -10,49 +10,52 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame
 
 from headrace.logs import logger, suppressed
 from headrace.runtime.offsets import OffsetBacklog
+from headrace.runtime.progress import Waiting
 from headrace.spark.gateway import class_name
 from headrace.spark.plans import analyzed
 from headrace.spark.streaming import SourceOffsets, source_path
 from headrace.spark.trees import walk
 
 COMPACT = ".compact"
-"""Ends the names of log entries that have all entries before them as well."""
+"""Suffix of log entries that also contain all entries before them."""
 READ_BYTES = 1 << 16
 UNREADABLE = (OSError, ValueError, KeyError)
-"""Errors of an entry in Spark's log. Spark itself reports them; here the entry is only not counted."""
+"""Errors in an entry of Spark's log. Spark itself reports them; here the entry is ignored."""
 _log = logger(__name__)
 
 
 @dataclass
 class FileBacklog:
-    """Files of one source folder that wait to be read. Names are kept only of files that are there, and log entries are read once."""
+    """Counts the files of one source folder that wait to be read.
+
+    It keeps names of existing files only, and reads each log entry once, so it stays small and quick.
+    """
 
     folder: Path
     log: Path
-    """Where Spark notes the files it has read: one log entry for each batch that had files of this source, numbered on their own; every
-    tenth has all before it as well."""
+    """Spark's log of the files it has read. It has one entry per batch with files of this source, numbered on its own. Every tenth entry
+    also contains all entries before it."""
     taken: set[str] = field(default_factory=set)
     """Files that were read and are still there."""
     taken_count: int = 0
-    """How many files were read by this run of the query."""
+    """How many files were read since this start of the query."""
     known_to: int = -1
-    """The last log entry that was taken in."""
+    """The number of the last log entry that was read here."""
     waited: set[str] = field(default_factory=set)
-    """Files that waited when this was last asked."""
+    """Files that waited at the last call of `waiting`."""
     left: int = 0
-    """How many of those that waited then are waiting still: a batch that could have had them has left them."""
+    """How many of them still waited at the next call: the batch in between could have read them, but did not."""
 
     def __post_init__(self) -> None:
-        """Take in what earlier runs of the query have read."""
+        """Find out which files earlier starts of the query have read."""
         entries = sorted((_batch_of(name), name) for name in _names(self.log) if _batch_of(name) >= 0)
         whole = max((at for at, (_, name) in enumerate(entries) if name.endswith(COMPACT)), default=0)
         there = set(_names(self.folder))
@@ -63,7 +66,7 @@ class FileBacklog:
             self.known_to = number
 
     def waiting(self) -> tuple[int, float | None]:
-        """How many files, and when the oldest was written, after a batch."""
+        """Called after each batch: how many files wait, and when the oldest of them was written."""
         while (new := self._files_of_entry(self.known_to + 1)) is not None:
             self.taken.update(new)
             self.taken_count += len(new)
@@ -88,7 +91,7 @@ class FileBacklog:
         return len(now), oldest
 
     def _files_of_entry(self, number: int) -> list[str] | None:
-        """None if there is no such entry yet."""
+        """The files of a log entry; None if there is no such entry yet."""
         for name in (str(number), f"{number}{COMPACT}"):
             try:
                 return [_file_of(line) for line in _last_lines(self.log / name) if json.loads(line)["batchId"] == number]
@@ -101,14 +104,17 @@ class FileBacklog:
 
 
 def _last_lines(path: Path) -> Iterator[str]:
-    """The lines of a log entry that are of its own batch, and the one before: they come last, and all before them was read already."""
+    """The lines of a log entry from the last one back to the first that belongs to an earlier batch.
+
+    Lines of earlier batches come first in a compacted entry, and were read with the entries before it.
+    """
     with open(path, "rb") as file:
         end, rest, batch = file.seek(0, os.SEEK_END), b"", _batch_of(path.name)
         while end > 0:
             begin = max(0, end - READ_BYTES)
             file.seek(begin)
             lines = (file.read(end - begin) + rest).split(b"\n")
-            # The first line of the log is its format's version; the first of a piece may be half a line.
+            # The first line of the file is the version of the log's format. The first line of a piece may be incomplete.
             rest, end = lines[0], begin
             for line in reversed(lines[1:]):
                 if not line:
@@ -144,41 +150,40 @@ class Backlog:
         folders = _folders(frame)
         self._sources = [FileBacklog(folder, checkpoint / "sources" / str(i)) for i, folder in enumerate(folders) if folder is not None]
         self._offsets = offsets if None in folders else list
-        """Of the sources that are no folders, in the batch that runs now."""
+        """Gives the offsets of the sources that are not folders, for the current batch."""
         self._others = OffsetBacklog()
         self._rows = 0
 
-    def observe(self, rows_taken: int) -> dict[str, Any]:
-        """Called at the end of each batch with the rows it took."""
+    def observe(self, rows_taken: int) -> Waiting:
+        """The backlog at the end of a batch that read this many rows."""
         found = self._files(rows_taken)
         left = self._others.left(self._offsets(), rows_taken)
         if left is None:
             return found
-        # What came to these sources since the batch was cut is not known.
-        return {**found, "rows": left + (found["rows"] or 0), "rowsLeft": left + (found["rowsLeft"] or 0)}
+        # Rows that arrived at these sources after Spark planned the batch are not known.
+        return replace(found, rows=left + (found.rows or 0), rows_left=left + (found.rows_left or 0))
 
-    def _files(self, rows_taken: int) -> dict[str, Any]:
+    def _files(self, rows_taken: int) -> Waiting:
         self._rows += rows_taken
         if not self._sources:
-            return {"rows": None, "rowsLeft": None, "ageMs": None}
+            return Waiting()
         seen = [source.waiting() for source in self._sources]
         files = sum(count for count, _ in seen)
         taken = sum(source.taken_count for source in self._sources)
         oldest = min((moment for _, moment in seen if moment is not None), default=None)
         left = sum(source.left for source in self._sources)
         per_file = self._rows / taken if taken else None
-        return {
-            "files": files,
-            # Rows of a file are not known before it is read; files of one source are taken to be alike.
-            "rows": 0 if not files else None if per_file is None else round(files * per_file),
-            # Of these: those that had come before the batch began.
-            "rowsLeft": 0 if not left else None if per_file is None else round(left * per_file),
-            "ageMs": 0.0 if oldest is None else round((time.time() - oldest) * 1000, 1),
-        }
+        return Waiting(
+            files=files,
+            # The rows of a file are not known before it is read. Files of one source are assumed to be alike.
+            rows=0 if not files else None if per_file is None else round(files * per_file),
+            rows_left=0 if not left else None if per_file is None else round(left * per_file),
+            age_ms=0.0 if oldest is None else round((time.time() - oldest) * 1000, 1),
+        )
 
 
 def _folders(frame: DataFrame) -> list[Path | None]:
-    """Per source in plan order the local folder it reads, or None."""
+    """For each source, in the order of the plan: the local folder that it reads, or None."""
     found: list[Path | None] = []
     for node in walk(analyzed(frame)):
         kind = class_name(node)

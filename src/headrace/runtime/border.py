@@ -1,7 +1,7 @@
-"""Rows on their way from kernels to Spark.
+"""Converts rows of kernels to the Arrow types and sizes that Spark takes.
 
-Texts and bytes in kernels and runs have offsets of 64 bits, so that a column may hold more than 2 GiB of them. Spark's own have 32 bits, so
-rows go to it in pieces that fit, and in its types.
+In kernels and runs, texts and bytes have 64-bit offsets, so that a column may hold more than 2 GiB of them. Spark's Arrow types have 32-bit
+offsets. So rows are converted to Spark's types, in pieces that are small enough for them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import pyarrow as pa
 
 BATCH_ROWS = 200_000
 BATCH_BYTES = 1 << 26
-"""Rows go to Spark in pieces of at most this; but a row is never cut."""
+"""The size of a piece. A single row may be larger; it is never divided."""
 
 
 def spark_batches(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in order, as Spark takes them."""
+    """The same rows in the same order, in Spark's types and in pieces that Spark takes."""
     schema = spark_schema(rows.schema)
     for piece in _pieces(rows):
         yield piece if schema is rows.schema else _narrow(piece, schema)
 
 
 def spark_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with Spark's types; the same object where nothing changes."""
+    """The schema with Spark's types. Returns the same object if nothing changes."""
     types = [spark_type(field.type) for field in schema]
     if all(mine is field.type for mine, field in zip(types, schema, strict=True)):
         return schema
@@ -32,7 +32,7 @@ def spark_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def spark_type(kind: pa.DataType) -> pa.DataType:
-    """With offsets of 32 bits.
+    """The type with 32-bit offsets.
 
     >>> spark_type(pa.list_(pa.large_string()))
     ListType(list<item: string>)
@@ -66,5 +66,5 @@ def _narrow(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     try:
         return rows.cast(schema)
     except pa.ArrowInvalid:
-        # A few rows of a large column lie far behind its beginning: copied, they have one of their own.
+        # A slice of a large column may have offsets beyond 32 bits. A copy of it begins at 0.
         return rows.take(pa.array(np.arange(rows.num_rows))).cast(schema)

@@ -23,13 +23,13 @@ _log = logger(__name__)
 
 @dataclass
 class Caretaker:
-    """One for each query that runs on executors."""
+    """Watches the executors for one query, in a thread of its own."""
 
     query: str
     elastic: LiveRouting
     placement: Placement
     ready: int
-    """Executors to have beyond those that instances need; below 0 executors are not to be asked for or given back."""
+    """Spare executors to keep beyond those that instances need. Below 0, executors are neither requested nor released."""
     seen: tuple[Executor, ...] = ()
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -51,13 +51,14 @@ class Caretaker:
                 self.look()
                 logged = ""
             except (PySparkException, *GONE, HeadraceError) as failed:
-                # Spark may be shutting down; then the query itself reports why.
+                # Spark may be shutting down. In that case the query itself reports why.
                 text = f"{type(failed).__name__}: {failed}"
                 if text != logged:
                     _log.warning("executors cannot be watched; trying again: %s", text, exc_info=True, query=self.query)
                 logged = text
 
     def look(self) -> None:
+        """Choose homes again if executors have come or gone, and tell the pool what the query needs."""
         live = self.placement.executors.live()
         if live != self.seen:
             _log.info("live executors: %s", ", ".join(each.id for each in live) or "none", query=self.query)
@@ -67,7 +68,7 @@ class Caretaker:
             Pool.of(self.placement.executors).tend(self.query, self.need(live))
 
     def need(self, live: tuple[Executor, ...]) -> Need:
-        """Operators of a chain take turns on the cores, so the one with the most instances says how many executors there should be."""
+        """What this query needs of the pool. Operators of a chain take turns on the cores, so the one with the most instances counts."""
         instances = max(routing.instances for routing in self.elastic.routing.values())
         homes = frozenset(home.id for homes in self.placement.homes.values() for home in homes)
         return Need(math.ceil(instances / max(1, live[0].cores if live else 1)), self.ready, homes)

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError, StorageError
+from headrace.ids import NO_TOKEN, OperatorId, StoreId, Version
 from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
 from headrace.runtime.leases import leased_versions, take_lease
@@ -24,14 +25,14 @@ from headrace.state.routing import Routing
 
 FOLDER = "headrace"
 IDENTITY_FORMAT = 3
-"""Of query.json. 3: it says which operator is which, and has a checksum."""
+"""The format of query.json. 3: it identifies operators by name and fingerprint, and has a checksum."""
 ROUTING = "routing.json"
 _log = logger(__name__)
 _PARTS = {"identities": dict, "sources": list, "retired": list}
 
 
 def local_path(location: str) -> Path:
-    """The checkpoint location as a path of this machine."""
+    """The checkpoint location as a local path. Refuses URIs of other schemes than ``file:``."""
     if not location.strip():
         raise CheckpointError(where="checkpointLocation", wanted="a path", found="an empty string", hint="name a folder")
     url = urlparse(location)
@@ -60,12 +61,12 @@ class Checkpoint:
         self.fence = Fence(self.directory)
         self.spark_log = SparkLog(self.location)
         self.noted = NotedRouting(self.directory / ROUTING)
-        self._files: dict[int, set[tuple[str, str]]] = {}
+        self._files: dict[Version, set[tuple[str, str]]] = {}
         self._swept = False
 
     @classmethod
     def existing(cls, location: str) -> Checkpoint:
-        """For readers: the checkpoint must be there."""
+        """Open a checkpoint for reading. Raises an error if there is none."""
         found = cls(location)
         if not found.is_there:
             raise CheckpointError(
@@ -75,11 +76,11 @@ class Checkpoint:
 
     @property
     def is_there(self) -> bool:
-        """Whether a query has begun here."""
+        """True if a query has been started on this checkpoint."""
         with disk_errors(self.location, "a folder for the query's checkpoint"):
             return (self.directory / "query.json").exists()
 
-    def open(self, stores: dict[str, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
+    def open(self, stores: dict[StoreId, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
         """Create the folder, or check that it belongs to this query, by the layout and description of every store.
 
         ``about`` says which operators and sources these are; see ``runtime/identity.py``.
@@ -88,8 +89,8 @@ class Checkpoint:
             "format": IDENTITY_FORMAT,
             **about,
             "operators": {
-                name: {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
-                for name, (layout, about) in stores.items()
+                str(store): {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
+                for store, (layout, about) in stores.items()
             },
         }
         if self.is_there:
@@ -112,10 +113,10 @@ class Checkpoint:
             self._write_identity(wanted)
 
     def keep_identity(self) -> None:
-        """Note what has changed since the query last ran: names, operators that came or went. Only the owner may.
+        """Write to query.json what has changed since the last start: names, and operators that were added or removed.
 
-        Where state is dropped, that is done with the first version that the query commits: until then the state is still there, and a
-        program that has the operator must find it, whatever became of this start.
+        Only the owner of the checkpoint may call this. If the change drops state, it is called with the first commit. Until then the state
+        is still there, and a program that has the operator must find it, even if this start fails.
         """
         self._kept = True
         if json.loads(json.dumps(self._wanted, default=str)) != self.identity():
@@ -124,7 +125,7 @@ class Checkpoint:
                 self._write_identity(self._wanted)
 
     def drops_state(self) -> bool:
-        """Whether there is state of an operator that the query no longer has."""
+        """True if the checkpoint has state of an operator that the query no longer has."""
         return bool(self.manifests.versions()) and not set(self._wanted["retired"]) <= set(self.identity()["retired"])
 
     def _write_identity(self, identity: dict[str, Any]) -> None:
@@ -138,21 +139,21 @@ class Checkpoint:
         sync_file(self.directory)
 
     def lock(self) -> None:
-        """Raise an error if a query is running on this checkpoint, as far as the disk tells; a query that runs goes on."""
+        """Raise an error if the lock file says that a query runs on this checkpoint. That query is not disturbed."""
         self.fence.lock()
 
     def claim(self) -> None:
-        """Be the only query on this checkpoint, until released or until another one takes over."""
+        """Become the only writer of this checkpoint, until `release`, or until another query takes over."""
         self.fence.claim()
         _log.info("this query has fencing token %s", self.fence.token, query=self.location)
 
     def release(self) -> None:
-        """Let another query have the checkpoint; any thread may call it, any number of times."""
+        """Free the checkpoint for another query. Any thread may call this, any number of times."""
         self.fence.release()
         OPEN.close_all(self.runs)
 
     def check_logs(self) -> None:
-        """Raise an error unless the versions that are kept follow one another and belong to Spark's log."""
+        """Raise an error unless the kept versions form a chain and match Spark's log."""
         before: Manifest | None = None
         for version in self.manifests.versions():
             manifest = self.manifests.read(version)
@@ -161,18 +162,18 @@ class Checkpoint:
             before = manifest
         check_together(self.spark_log, before)
 
-    def origin(self, version: int, before: Manifest | None) -> dict[str, Any]:
-        """What a manifest says of where it comes from: Spark's log of the batch, the writer, the version before."""
+    def origin(self, version: Version, before: Manifest | None) -> dict[str, Any]:
+        """The fields of a manifest that say where it comes from: Spark's log of the batch, the writer, the version before."""
         return {
             "offsets": self.spark_log.needed_offsets(version),
             "source_entries": self.spark_log.entries_since(before),
             "query_id": self.spark_log.query_id(),
-            "token": self.fence.token or 0,
+            "token": self.fence.token or NO_TOKEN,
             "previous_crc": before.crc if before else None,
         }
 
     def commit(self, manifest: Manifest, *, sync: bool) -> Manifest:
-        """Make a version exist, if this query may still write."""
+        """Write a version's manifest, which makes the version exist. Raises an error if this query is no longer the writer."""
         if sync:
             self.spark_log.sync(manifest.version, manifest.source_entries)
         self.fence.check(f"committing version {manifest.version}")
@@ -183,6 +184,7 @@ class Checkpoint:
         return committed
 
     def identity(self) -> dict[str, Any]:
+        """Read query.json. Raises an error if it is damaged or of another format."""
         path = self.directory / "query.json"
         try:
             with disk_errors(path, "to read what query the checkpoint belongs to"):
@@ -202,7 +204,7 @@ class Checkpoint:
         return data
 
     def _check_identity(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-        """Stores that both have are of one shape; which there are was checked before."""
+        """Raise an error if a store has another layout than in the checkpoint. `runtime/identity.py` has matched the stores."""
         for name, mine in wanted["operators"].items():
             theirs = found["operators"].get(name)
             same = ("fingerprint", "window", "keys", "calls")
@@ -221,7 +223,7 @@ class Checkpoint:
         """Remove versions that are neither among the newest nor leased, and the files that only they needed."""
         self.fence.check("removing old versions")
         if not self._swept:
-            # What attempts at the version before this moment left: now that it is committed, nobody can commit theirs any more.
+            # Remove what earlier attempts at this version left. It is committed now, so those attempts can no longer commit.
             self.sweep()
             self._swept = True
         versions = self.manifests.versions()
@@ -232,8 +234,8 @@ class Checkpoint:
             return
         files = {v: self.files_of(v) for v in versions}
         with disk_errors(self.directory, "to remove versions that nobody needs"):
-            # Manifests go first: a version without its files must never be seen. A reader takes its lease before it reads the manifest,
-            # so one that came in between finds no manifest, or its lease is seen now.
+            # Manifests are removed first, so that no reader sees a version without its files. A reader takes its lease before it reads the
+            # manifest. So a reader that came meanwhile finds no manifest, or its lease is seen now and the version is restored.
             for version in stale:
                 self.manifests.retire(version)
             wanted = self.leased().intersection(stale)
@@ -248,24 +250,24 @@ class Checkpoint:
                 self.manifests.forget(version)
                 del self._files[version]
 
-    def files_of(self, version: int) -> set[tuple[str, str]]:
-        """What a version needs; manifests do not change, so each is read once."""
+    def files_of(self, version: Version) -> set[tuple[str, str]]:
+        """The (folder, file) pairs that a version needs. Manifests do not change, so each is read once."""
         if version not in self._files:
             self._files[version] = self.manifests.read(version).files()
         return self._files[version]
 
     def remember(self, manifest: Manifest) -> None:
-        """Spare garbage collection from reading a manifest that was just written."""
+        """Keep a manifest's file names, so that garbage collection need not read it from disk."""
         self._files[manifest.version] = manifest.files()
 
     def sweep(self) -> int:
-        """Remove files that no manifest names: what crashed attempts and zombies left. Only while no batch runs.
+        """Remove files that no manifest names, such as those of crashed attempts. Returns how many. Call it only while no batch runs.
 
-        What was written for a version that is not committed stays: whoever writes it may be about to commit it. So does what a query
-        wrote that took over from this one.
+        Files of versions that are not committed stay, because their writer may be about to commit. So do files of a query that has taken
+        over from this one.
         """
         self.fence.check("removing files that no version names")
-        versions, mine = self.manifests.versions(), self.fence.token or 0
+        versions, mine = self.manifests.versions(), self.fence.token or NO_TOKEN
         needed: set[tuple[str, str]] = set().union(*(self.files_of(v) for v in versions), set())
         removed = 0
         with disk_errors(self.directory, "to remove files that no version names"):
@@ -282,31 +284,34 @@ class Checkpoint:
             _log.info("removed %d files that no version names", removed, query=self.location)
         return removed
 
-    def lease(self, version: int) -> Path:
+    def lease(self, version: Version) -> Path:
         """Pin a version: garbage collection leaves it alone until the lease is released, its process ends or an hour has passed."""
         return take_lease(self.leases, version)
 
-    def leased(self) -> set[int]:
+    def leased(self) -> set[Version]:
+        """The versions that readers still need."""
         return leased_versions(self.leases)
 
     def latest(self) -> Manifest | None:
+        """The manifest of the newest version; None if there is none."""
         versions = self.manifests.versions()
         return self.manifests.read(versions[-1]) if versions else None
 
-    def routing(self) -> dict[str, Routing]:
-        """Who owns which slots, per operator: by the newest version, or by a change made since."""
+    def routing(self) -> dict[OperatorId, Routing]:
+        """The routing of each operator: that of the newest version, or a change that was made after it."""
         latest = self.latest()
         found = dict(latest.routing) if latest else {}
         noted = self.noted.read()
         return found | {name: routing for name, routing in noted.items() if name not in found or routing.epoch > found[name].epoch}
 
-    def note_routing(self, routing: dict[str, Routing]) -> None:
-        """Keep a change that no version has yet."""
+    def note_routing(self, routing: dict[OperatorId, Routing]) -> None:
+        """Write a changed routing to disk, so that a restart keeps it. The next version will contain it."""
         self.fence.check("changing the routing")
         self.noted.write(routing)
 
 
 def describe_layout(layout: Layout) -> list[str]:
+    """A layout as text, one line per column."""
     return [f"{f.name}: {f.type}" for f in layout.schema]
 
 
@@ -316,7 +321,7 @@ def _differences(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tupl
 
 
 def _identity_crc(identity: dict[str, Any]) -> int:
-    # As it will be read: what JSON has no word for is written as text.
+    # The checksum is of the identity as it will be read back: values that JSON lacks become text.
     return body_crc(json.loads(json.dumps(identity, default=str)))
 
 
@@ -331,7 +336,7 @@ def _corrupt_identity(path: Path, found: str) -> CorruptStateError:
 
 @contextlib.contextmanager
 def _own_folder(location: Path) -> Iterator[None]:
-    """Errors that say what is wrong with a checkpointLocation that cannot be made."""
+    """Inside, an error of the disk becomes one that says what is wrong with the checkpointLocation."""
     wanted = "a checkpointLocation: a folder that can be made, or that the query may write to"
     try:
         with disk_errors(location, wanted):

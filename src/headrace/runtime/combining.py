@@ -1,4 +1,4 @@
-"""Whether to combine rows before the shuffle, learned for each operator from its last batch."""
+"""Decides whether to combine rows before the shuffle, for each operator from its last batch."""
 
 from __future__ import annotations
 
@@ -7,36 +7,39 @@ from dataclasses import dataclass, field
 
 from headrace.compile.dataflow import Op
 from headrace.config import Config
+from headrace.ids import OperatorId, Slot
 from headrace.runtime.reports import InstanceReport
 
 SKEWED = 1.5
-"""A slot with more than so many times an instance's share of the rows is worth combining for, whatever that does to the other rows."""
+"""Rows are always combined if one slot has more than this many times an instance's even share of the rows."""
 COMBINE_BELOW = 0.7
-"""Combine before the shuffle while it leaves less than this share of the rows."""
+"""Rows are combined as long as less than this share of them is left to shuffle."""
 LEARN_ROWS_MIN = 1000
 
 
 @dataclass
 class Combining:
-    """What was learned so far."""
+    """What the batches so far have shown."""
 
     config: Config
-    pays: dict[str, bool] = field(default_factory=dict)
-    """By operator."""
+    pays: dict[OperatorId, bool] = field(default_factory=dict)
+    """By operator: True if combining leaves few enough rows."""
 
     def wanted(self, op: Op) -> bool:
+        """True if an operator's rows shall be combined before the next shuffle."""
         choice = {"always": True, "never": False}.get(self.config.combine, self.pays.get(op.id, True))
         return choice and op.plan.many is not None
 
     def learn(self, op: Op, reports: list[InstanceReport]) -> None:
+        """Find out from the reports of a batch whether combining pays for an operator."""
         rows = sum(r.rows for r in reports)
         if rows < LEARN_ROWS_MIN:
             return
-        by_slot: Counter[int] = Counter()
+        by_slot: Counter[Slot] = Counter()
         for report in reports:
             by_slot.update(dict(report.rows_per_slot))
         if len(reports) > 1 and max(by_slot.values()) > SKEWED * rows / len(reports):
-            # A hot key: combined where its rows are read, on all cores, its owner gets one row from each.
+            # A hot key. All cores combine its rows where they are read, and its owner gets one row from each map task.
             self.pays[op.id] = True
         elif self.wanted(op):
             self.pays[op.id] = sum(r.rows_shuffled for r in reports) < COMBINE_BELOW * rows

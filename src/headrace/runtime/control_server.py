@@ -1,12 +1,12 @@
-"""A small HTTP server for the control endpoint, which strangers on this machine cannot wear out.
+"""A small HTTP server for the control endpoint. Other users of this machine cannot exhaust it.
 
-One thread reads all connections, so a slow one costs a descriptor for a few seconds, and nothing else:
+One thread reads all connections, so a slow client only uses a descriptor for a few seconds:
 
-- at most ``CONNECTIONS_MAX`` connections are open; one more is answered 503 and closed at once;
-- a request, headers and body together, must arrive within ``READ_SECONDS_MAX`` seconds, however its bytes are spaced;
-- headers are checked before a byte of the body is read: the token, and that no web page sent the request (``Host`` and ``Origin``, so
-  that a name which a page points at 127.0.0.1 gets nowhere);
-- at most ``ANSWERS_MAX`` requests are answered at the same time, each in a thread of its own, as a change waits for the batch that runs.
+- At most ``CONNECTIONS_MAX`` connections are open. A further one is answered with 503 and closed.
+- A whole request, headers and body, must arrive within ``READ_SECONDS_MAX`` seconds.
+- Headers are checked before the body is read. The token must be right. ``Host`` and ``Origin`` must show that no web page sent the request,
+  not even one whose host name resolves to 127.0.0.1 (DNS rebinding).
+- At most ``ANSWERS_MAX`` requests are answered at the same time, each in its own thread, because a change waits for the current batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.logs import logger, suppressed
 LOOPBACK = "127.0.0.1"
 CONNECTIONS_MAX = 32
 BACKLOG = 128
-"""Connections that the kernel holds until they are accepted; these have no descriptor yet."""
+"""Connections that the kernel queues until they are accepted. They have no descriptor yet."""
 ANSWERS_MAX = 8
 READ_SECONDS_MAX = 3.0
 ACCEPT_PAUSE_S = 0.1
@@ -43,7 +43,7 @@ _log = logger(__name__)
 
 
 class _Refused(Exception):
-    """A request that is not answered, with the status that says why."""
+    """A request is refused, with this HTTP status."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -51,7 +51,7 @@ class _Refused(Exception):
 
 
 class ControlServer:
-    """Listens on a port of the loopback address from when it is made until it is closed."""
+    """Listens on a port of the loopback address, from its construction until `close`."""
 
     def __init__(self, token: str, answer: Callable[[Answer], Answer]) -> None:
         self._token, self._answer = token, answer
@@ -60,14 +60,14 @@ class ControlServer:
         self._socket.setblocking(False)
         self._open: set[asyncio.Task[None]] = set()
         self._reading: set[asyncio.Task[Any]] = set()
-        """Of these, whose request has not come yet."""
+        """Tasks that wait for the rest of a request."""
         self._answering = 0
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
         threading.Thread(target=self._run, name="headrace-control", daemon=True).start()
 
     def close(self) -> None:
-        """Refuse new connections; requests that have come are still answered. Does not wait."""
+        """Refuse new connections. Requests that have arrived are still answered. Does not wait for them."""
         with contextlib.suppress(RuntimeError):  # The loop has ended.
             self._loop.call_soon_threadsafe(self._ended.set)
 
@@ -95,7 +95,7 @@ class ControlServer:
             try:
                 connection, _ = await self._loop.sock_accept(self._socket)
             except OSError as refused:
-                # No descriptor is left in the whole process; others may give some back.
+                # The process has no descriptor left. Other threads may close some.
                 _log.log(logging.DEBUG if waiting else logging.WARNING, "no connection can be accepted for now: %s", refused)
                 waiting = True
                 await asyncio.sleep(ACCEPT_PAUSE_S)
@@ -158,7 +158,7 @@ class ControlServer:
         return request if isinstance(request, dict) else {}
 
     def _check(self, headers: Message) -> None:
-        """Refuse strangers, and requests that a web page sends without its user's knowledge."""
+        """Refuse requests without the token, and requests that a web page sends."""
         given = headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(errors="replace"), f"Bearer {self._token}".encode()):
             raise _Refused(HTTPStatus.FORBIDDEN, "the token is not this query's")
@@ -166,7 +166,7 @@ class ControlServer:
             raise _Refused(HTTPStatus.FORBIDDEN, f"wanted a request to {LOOPBACK}:{self.port}, not from a web page")
 
     async def _answered(self, request: Answer) -> Answer:
-        """The answer, computed in a thread of its own; nothing waits for the thread when the program ends."""
+        """Compute the answer in a daemon thread, so that the end of the program does not wait for it."""
         done: asyncio.Future[Answer] = self._loop.create_future()
 
         def settle(answer: Answer | None, error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""Delivering a committed version: its staged results, finished by Spark, go to each sink."""
+"""Delivery of a committed version: Spark turns staged partials into results, and each sink gets its rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import BATCH, Dataflow
 from headrace.compile.prepared import Frames, Preparations
+from headrace.ids import OperatorId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failures import mark_place
 from headrace.runtime.sinks import Sink
@@ -18,16 +19,17 @@ from headrace.state.manifest import Manifest, StagedFile
 
 @dataclass(frozen=True)
 class Delivery:
-    """Hands versions to the sinks, in the order of the writers."""
+    """Hands versions to the sinks, in the order in which the writers were given."""
 
     flow: Dataflow
     sinks: tuple[Sink, ...]
     checkpoint: Checkpoint
     preparations: Preparations
     served: Collection[int] = ()
-    """Sinks that get their results inside the jobs, before the commit."""
+    """Numbers of the direct sinks. They got their results inside the jobs, before the commit."""
 
     def deliver(self, batch: DataFrame, manifest: Manifest) -> None:
+        """Hand a committed version to all sinks that are not direct. The fencing token is checked before each."""
         directory = self.checkpoint.directory
         for at, sink in enumerate(self.sinks):
             if at in self.served:
@@ -37,12 +39,12 @@ class Delivery:
             try:
                 sink.deliver(manifest.version, rows)
             except Exception as failure:
-                # A damaged file shows in a Spark task, as a failure of Spark; say what it really is.
+                # A damaged file makes a Spark task fail. Look for one, to report that instead of Spark's failure.
                 check_staged(directory, manifest.staged)
                 raise mark_place(failure, sink.place) from failure.__cause__
 
     def _rows(self, outlet: int, batch: DataFrame, staged: tuple[StagedFile, ...]) -> DataFrame | None:
-        """What a sink gets of a version; None if there is nothing."""
+        """The rows of a version for one sink; None if there are none."""
         port = self.flow.outlets[outlet]
         every = {name: self._frame(name, batch, staged) for name in self.flow.frames_of([port])}
         frames = {name: frame for name, frame in every.items() if frame is not None}
@@ -60,4 +62,4 @@ class Delivery:
         if name == BATCH:
             return batch
         own = tuple(s for s in staged if s.operator == name)
-        return staged_frame(batch.sparkSession, self.checkpoint.directory, own, self.flow.by_id[name].plan.kernel_schema)
+        return staged_frame(batch.sparkSession, self.checkpoint.directory, own, self.flow.by_id[OperatorId(name)].plan.kernel_schema)

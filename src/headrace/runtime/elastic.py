@@ -1,10 +1,10 @@
 """Changing the parallelism of a running query: rescale, move, rebalance.
 
-State lies in runs sorted by slot, so an instance that gets slots opens the runs that hold them, and one that loses slots does not look at
-them any more (StreamCloud's state recreation, without shipping). What changes is the routing, between two batches, under the loop's
-lock: a row is routed either by the old one or by the new one. A version that fails is run again, by the routing that holds then.
+State is in runs sorted by slot. An instance that gets slots opens the runs that contain them, and one that loses slots ignores them from
+then on (StreamCloud's state recreation, without shipping). Only the routing changes, between two batches, under the batch lock. So each
+batch is routed by one table. A batch that fails runs again, with the routing of that moment.
 
-Where instances have homes on executors, what they will need there is fetched before that, while batches go on by the old routing.
+If instances have homes on executors, state is brought to the new homes before the change, while batches go on with the old routing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose
 from headrace.control.hot import levelled
 from headrace.errors import QueryError
-from headrace.ids import SLOTS, snapped
+from headrace.ids import SLOTS, InstanceId, KeyHash, OperatorId, RoutingEpoch, Slot, snapped
 from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.decision_log import DecisionLog
@@ -29,23 +29,22 @@ from headrace.runtime.reports import InstanceReport
 from headrace.state.levelling import Weights
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
-from headrace.state.run import RunRef
 from headrace.state.slots import SlotRange
 
 if TYPE_CHECKING:
-    # What only looks at checkpoints, or asks a running query, must work without Spark.
+    # Reading checkpoints and asking a running query must work without Spark.
     from headrace.runtime.placement import Homes, Placement
 
 MEMORY = 0.8
-"""What the work seen so far still counts for after another batch: about the last five batches decide."""
+"""The weight of earlier work falls by this factor with every batch, so about the last five batches count."""
 
 KEYS_MAX = 256
-"""Heavy keys kept in mind, for each operator."""
+"""The number of heavy keys that are tracked per operator."""
 
 INSTANCES_MAX = 4096
 
 LEARN_BYTES_MIN = 1_000_000
-"""Less than this says more of how long a job takes to start than of how quickly state is fetched."""
+"""Fetches smaller than this do not show the speed of fetching: most of their time goes into starting the job."""
 
 _log = logger(__name__)
 
@@ -54,7 +53,7 @@ Slots = int | range | SlotRange | list[int | range | SlotRange]
 
 @dataclass(frozen=True)
 class Brought:
-    """State that was brought to where it will be needed."""
+    """How much state was brought to new homes, and how long it took."""
 
     fetched_bytes: int = 0
     lent_bytes: int = 0
@@ -65,20 +64,20 @@ class Brought:
 class Change:
     """A change of one operator's routing."""
 
-    operator: str
-    epoch: int
+    operator: OperatorId
+    epoch: RoutingEpoch
     instances_before: int
     instances: int
     slots_moved: int
     protocol: str
     why: str
     waited_ms: float
-    """From the request until the batch that ran then was over."""
+    """Time from the request until the current batch had ended."""
     homes_moved: int = 0
     fetched_bytes: int = 0
-    """State that was brought to new homes ahead of the change."""
+    """State that was brought to new homes before the change."""
     lent_bytes: int = 0
-    """... of which this much came from other executors."""
+    """The part of ``fetched_bytes`` that came from other executors."""
     fetch_ms: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -100,36 +99,36 @@ class Change:
 
 @dataclass
 class LiveRouting:
-    """The routing of a query's operators, and the work seen in each slot."""
+    """The current routing of a query's operators, and the recent work of each slot."""
 
     checkpoint: Checkpoint
-    routing: dict[str, Routing]
-    """Read by the loop at the start of a batch; changed under its lock only."""
+    routing: dict[OperatorId, Routing]
+    """By operator. The loop reads it when a batch begins; it changes only under the batch lock."""
     lock: threading.Lock
     placement: Placement | None = None
-    """Where instances live; None where the driver does all the work."""
-    facts: Mapping[str, Facts] = field(default_factory=dict)
-    """By operator."""
+    """The homes of instances; None if the driver does all the work."""
+    facts: Mapping[OperatorId, Facts] = field(default_factory=dict)
+    """By operator: what the choice of a hand-over protocol depends on."""
     handover: str = AUTO
-    """The protocol, where a request names none."""
+    """The protocol for requests that name none."""
     bytes_per_s: float = 50e6
-    """How quickly state is fetched; learned from what was."""
-    work: dict[str, Weights] = field(default_factory=dict)
-    """By slot."""
-    keys: dict[str, dict[int, float]] = field(default_factory=dict)
-    """Work by hash, of the heaviest keys only."""
+    """The speed of fetching state, measured at the last large fetch."""
+    work: dict[OperatorId, Weights] = field(default_factory=dict)
+    """By operator: recent rows of each slot."""
+    keys: dict[OperatorId, dict[KeyHash, float]] = field(default_factory=dict)
+    """By operator: recent rows by key hash, for the heaviest keys."""
     news: deque[Change] = field(default_factory=deque)
-    """Changes that no batch has reported yet; several threads add to it."""
+    """Changes that no progress has reported yet. Several threads add to it."""
     decisions: DecisionLog | None = None
-    """Of the query's policy, which leaves alone what is changed by hand; None if the query has no policy."""
+    """The log of the query's policy, which leaves alone what is changed by hand; None if the query has no policy."""
 
     def settle(self) -> None:
-        """Before a batch, under the lock: every instance has a home that lives."""
+        """Give every instance a home on a living executor. Called before a batch, under the lock."""
         if self.placement is not None:
             self.placement.settle(self.routing)
 
-    def observe(self, reports: Mapping[str, list[InstanceReport]]) -> None:
-        """Learn which slots have the work."""
+    def observe(self, reports: Mapping[OperatorId, list[InstanceReport]]) -> None:
+        """Add the rows of a batch to the recent work of slots and keys."""
         for op, each in reports.items():
             seen = self.work.setdefault(op, np.zeros(SLOTS))
             seen *= MEMORY
@@ -139,8 +138,8 @@ class LiveRouting:
                     seen[slots] += rows
             self.keys[op] = _heaviest(self.keys.get(op, {}), each)
 
-    def homes(self) -> dict[str, tuple[str, ...]]:
-        """The executors that instances live on, by operator; nothing where there are none."""
+    def homes(self) -> dict[OperatorId, tuple[str, ...]]:
+        """By operator: the executor of each instance. Empty if instances have no homes."""
         known = {} if self.placement is None else self.placement.homes
         return {op: tuple(home.id for home in homes) for op, homes in known.items()}
 
@@ -155,6 +154,7 @@ class LiveRouting:
         self.news.append(change)
 
     def rescale(self, operator: str | None, instances: int, protocol: str | None = None) -> None:
+        """Give one operator, or all, another number of instances."""
         if isinstance(instances, bool) or not isinstance(instances, int) or not 1 <= instances <= INSTANCES_MAX:
             raise QueryError(where="rescale", wanted=f"a number of instances from 1 to {INSTANCES_MAX}", found=repr(instances))
         names = self.named("rescale", operator)
@@ -162,12 +162,13 @@ class LiveRouting:
         self._change(names, why, lambda op, before: self.levelled(op, before, instances), protocol)
 
     def rebalance(self, operator: str | None, protocol: str | None = None) -> None:
+        """Share the recent work of one operator, or of all, evenly between its instances."""
         names = self.named("rebalance", operator)
         why = "rebalance was asked for"
         self._change(names, why, lambda op, before: self.levelled(op, before, before.instances), protocol)
 
     def spread(self, slots: Slots, operator: str | None) -> None:
-        """Deal the rows of these slots, and of no others, out over all instances."""
+        """Spread the rows of these slots, and of no others, over all instances."""
         ranges = _ranges(slots, "spread") if slots != [] else []
         names = self.named("spread", operator)
         wrong = [name for name in names if ranges and not self.facts.get(name, Facts()).mergeable]
@@ -176,38 +177,40 @@ class LiveRouting:
             raise QueryError(where="spread", wanted=wanted, found=", ".join(wrong), hint="name the operator")
         if any(edge != int(edge) for each in ranges for edge in each):
             raise QueryError(where="spread", wanted="whole slots", found=repr(slots), hint="all keys of a slot are spread alike")
-        each = {slot for lo, hi in ranges for slot in range(int(lo), int(hi))}
+        each = {Slot(slot) for lo, hi in ranges for slot in range(int(lo), int(hi))}
         self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
 
-    def levelled(self, op: str, before: Routing, instances: int) -> Routing:
-        """So many instances, with as even a part of the work seen lately as can be."""
+    def levelled(self, op: OperatorId, before: Routing, instances: int) -> Routing:
+        """A routing with this many instances that shares the recent work as evenly as possible."""
         spreads = self.facts.get(op, Facts()).mergeable
-        # Without homes all instances read the same files, and what changes hands is brought nowhere.
+        # Without homes all instances read the same files, so moving a slot costs nothing.
         moves_freely = self.placement is None
         return levelled(before, instances, self.work.get(op), spreads=spreads, keys=self.keys.get(op), moves_freely=moves_freely)
 
     def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
+        """Give slots of an operator to one of its instances."""
         ranges = _ranges(slots, "move")
         names = self.named("move", operator)
         if operator is None and len(names) > 1:
             raise QueryError(where="move", wanted=f"the operator whose slots are meant: {', '.join(names)}", found="none")
 
-        def moved(name: str, before: Routing) -> Routing:
-            # Asked again under the lock: another thread may have rescaled meanwhile.
+        def moved(name: OperatorId, before: Routing) -> Routing:
+            # This is called again under the lock, because another thread may have rescaled meanwhile.
             if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < before.instances:
                 wanted = f"an instance of {name}, 0 to {before.instances - 1}"
                 raise QueryError(where="move", wanted=wanted, found=repr(to), hint="rescale first")
-            return before.moved(ranges, to)
+            return before.moved(ranges, InstanceId(to))
 
         self._change(names, "move was asked for", moved, protocol)
 
-    def named(self, where: str, operator: str | None) -> list[str]:
+    def named(self, where: str, operator: str | None) -> list[OperatorId]:
+        """The operator of this name, or all if it is None. ``where`` names the call in the error for an unknown one."""
         if operator is not None and (not isinstance(operator, str) or operator not in self.routing):
             raise QueryError(where=where, wanted=f"an operator of the query: {', '.join(self.routing)}", found=repr(operator))
-        return list(self.routing) if operator is None else [operator]
+        return list(self.routing) if operator is None else [OperatorId(operator)]
 
     def rehome(self) -> None:
-        """Executors have come or gone: let instances live on as many as there are."""
+        """Choose homes again after executors have come or gone, so that all of them are used."""
         placement = self.placement
         if placement is None:
             return
@@ -218,7 +221,7 @@ class LiveRouting:
             for name, after in homes.items():
                 before, routing = placement.homes.get(name, ()), self.routing[name]
                 if len(after) != len(routing.parts) or after == before:
-                    # Rescaled meanwhile: the change has brought homes of its own.
+                    # The operator was rescaled meanwhile, which chose homes of its own.
                     continue
                 placement.homes[name] = after
                 moved = sum(a != b for a, b in zip(before, after, strict=False))
@@ -226,35 +229,38 @@ class LiveRouting:
                     n, why = routing.instances, "executors came or went"
                     self._report(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
 
-    def perform(self, operator: str, why: str, change: Callable[[Routing], Routing]) -> bool:
-        """Do what a policy has decided; says whether anything changed. ``change`` is asked again if somebody else was quicker."""
+    def perform(self, operator: OperatorId, why: str, change: Callable[[Routing], Routing]) -> bool:
+        """Change an operator's routing as a policy decided; True if it changed.
+
+        ``change`` is called again if somebody else has changed the routing meanwhile.
+        """
         return bool(self._change([operator], why, lambda _, routing: change(routing), None, manual=False))
 
     def _change(
-        self, names: list[str], why: str, change: Callable[[str, Routing], Routing], protocol: str | None, manual: bool = True
-    ) -> list[str]:
-        """Change routings between two batches; returns the operators whose routing is another now."""
+        self, names: list[OperatorId], why: str, change: Callable[[OperatorId, Routing], Routing], protocol: str | None, manual: bool = True
+    ) -> list[OperatorId]:
+        """Change routings between two batches. Returns the operators whose routing changed."""
         asked = time.monotonic()
         wanted = protocol or self.handover
         check_name("protocol", wanted)
         seen = {name: self.routing[name] for name in names}
         planned = {name: change(name, seen[name]) for name in names}
         if manual and self.decisions is not None:
-            # Before it waits for the batch that runs: what a policy decides meanwhile must not undo it.
+            # Before the wait for the current batch, so that the policy does not undo the change meanwhile.
             self.decisions.override(names, why, self.routing)
         moving = [name for name in names if planned[name] is not seen[name]]
         latest = self.checkpoint.latest()
         ways = {name: self._way(wanted, name, seen[name], planned[name], latest) for name in moving}
         early = {name: planned[name] for name in moving if ways[name].protocol is Protocol.STATE_RECREATION}
         homes, brought = self._ahead(early)
-        changed: list[str] = []
+        changed: list[OperatorId] = []
         with self.lock:
             waited_ms = (time.monotonic() - asked) * 1000 - brought.fetch_ms
             held = {name: planned[name] for name in moving if ways[name].protocol is Protocol.BUFFERING}
             held_homes, held_brought = self._ahead(held)
             for name in moving:
                 before = self.routing[name]
-                # Another thread may have changed it meanwhile; then what was fetched is at least near.
+                # If another thread has changed it meanwhile, the change is computed again. Most of what was fetched is still useful.
                 after = planned[name] if before is seen[name] else change(name, before)
                 if after is before:
                     continue
@@ -275,12 +281,12 @@ class LiveRouting:
             threading.Thread(target=self._bring, args=(later,), name="headrace-merge", daemon=True).start()
         return changed
 
-    def _bring(self, routing: dict[str, Routing]) -> None:
-        """Have the old state where new owners work already, and say so."""
+    def _bring(self, routing: dict[OperatorId, Routing]) -> None:
+        """After a merge: bring the old state to the new owners, which work already, and report it."""
         try:
             _, brought = self._ahead(routing)
         except Exception:
-            # Spark may be shutting down. State that is not there yet is fetched when a batch needs it.
+            # Spark may be shutting down. A batch fetches missing state when it needs it.
             names = ", ".join(routing)
             _log.warning("old state was not fetched ahead after a merge", exc_info=True, query=self.checkpoint.location, operator=names)
             return
@@ -288,11 +294,11 @@ class LiveRouting:
             counts, why = (each.instances, each.instances, 0), "the old state has arrived"
             self._report(Change(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, **asdict(brought)))
 
-    def _way(self, wanted: str, name: str, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
-        """How an operator's state is to change hands."""
+    def _way(self, wanted: str, name: OperatorId, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
+        """Choose the protocol by which an operator's state goes to its new owners."""
         size = 0
         if latest is not None and self.placement is not None and self.placement.working is not None:
-            size = sum(bytes_ for _, bytes_ in {(r.file, r.bytes) for r in _runs(latest, name)}) * after.moved_from(before) // SLOTS
+            size = sum(bytes_ for _, bytes_ in {(r.file, r.bytes) for r in latest.runs_of(name)}) * after.moved_from(before) // SLOTS
         facts = self.facts.get(name, Facts())
         spread = bool(before.spread or after.spread)
         if spread and wanted == AUTO:
@@ -302,16 +308,16 @@ class LiveRouting:
             return Choice(Protocol.STATE_RECREATION, "rows of spread slots lie with all instances, so their windows have no old owner")
         return choice
 
-    def _recreating(self, name: str, before: Routing, after: Routing) -> Routing:
-        """The routing in which new owners begin new windows. Nothing to close, nothing to recreate."""
+    def _recreating(self, name: OperatorId, before: Routing, after: Routing) -> Routing:
+        """The routing with window recreations; ``after`` itself if no window is open, as there is nothing to recreate."""
         window, latest = self.facts[name].window, self.checkpoint.latest()
-        newest = [ref.sub_max for ref in _runs(latest, name) if ref.sub_max is not None] if latest else []
+        newest = [ref.sub_max for ref in latest.runs_of(name) if ref.sub_max is not None] if latest else []
         if latest is None or window is None or not newest or before.spread or after.spread:
             return after
         return after.recreating(before, max(*newest, latest.watermark_ms * 1000), window)
 
-    def end_recreations(self, watermarks_us: Mapping[str, int]) -> None:
-        """Before a batch, under the lock: recreations whose last old window has closed are over."""
+    def end_recreations(self, watermarks_us: Mapping[OperatorId, int]) -> None:
+        """End the recreations whose last old window has closed. Called before a batch, under the lock."""
         for name, routing in self.routing.items():
             over = [each for each in routing.recreations if each.end_us <= watermarks_us[name]]
             if over:
@@ -321,8 +327,8 @@ class LiveRouting:
                 self._report(Change(name, after.epoch, *counts, str(Protocol.WINDOW_RECREATION), why, 0.0))
                 self.checkpoint.note_routing(self.routing)
 
-    def _ahead(self, routing: dict[str, Routing]) -> tuple[dict[str, Homes], Brought]:
-        """Have the state where it will be needed, while batches go on: new homes, and what that took."""
+    def _ahead(self, routing: dict[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Brought]:
+        """Bring state to its new homes while batches go on. Returns the new homes, and how much was brought."""
         if self.placement is None or not routing:
             return {}, Brought()
         began = time.monotonic()
@@ -332,16 +338,16 @@ class LiveRouting:
             self.bytes_per_s = fetched.bytes / took_s
         return homes, Brought(fetched.bytes, fetched.lent, took_s * 1000)
 
-    def _move_in(self, name: str, homes: Homes) -> int:
-        """Give an operator's instances their homes; returns how many have another than before, or have one for the first time."""
+    def _move_in(self, name: OperatorId, homes: Homes) -> int:
+        """Set the homes of an operator's instances. Returns how many instances have a new home."""
         assert self.placement is not None
         before = self.placement.homes.get(name, ())
         self.placement.homes[name] = homes
         return sum(at >= len(before) or before[at] != home for at, home in enumerate(homes))
 
 
-def _heaviest(seen: Mapping[int, float], reports: list[InstanceReport]) -> dict[int, float]:
-    """The keys that have the most work, after another batch."""
+def _heaviest(seen: Mapping[KeyHash, float], reports: list[InstanceReport]) -> dict[KeyHash, float]:
+    """The heaviest keys, with the rows of another batch added."""
     found = {h: MEMORY * rows for h, rows in seen.items()}
     for report in reports:
         for h, rows in report.rows_per_hash:
@@ -349,12 +355,8 @@ def _heaviest(seen: Mapping[int, float], reports: list[InstanceReport]) -> dict[
     return dict(sorted(found.items(), key=lambda item: -item[1])[:KEYS_MAX])
 
 
-def _runs(manifest: Manifest, op: str) -> list[RunRef]:
-    return [ref for store, state in manifest.operators.items() if store.split(".")[0] == op for ref in state.runs]
-
-
 def _ranges(slots: Slots, where: str = "") -> list[SlotRange]:
-    """Slots in any form that a user may give them in.
+    """Ranges of slots, from any form in which a user may give slots.
 
     >>> _ranges(7), _ranges(range(3, 9)), _ranges([(0, 2), 5])
     ([(7, 8)], [(3, 9)], [(0, 2), (5, 6)])

@@ -1,8 +1,8 @@
 """The control endpoint: change a running query from another terminal.
 
-HTTP on loopback (``runtime/control_server.py``), on a port that the kernel picks. Port and token lie in a file of the checkpoint that only
-its owner can read; whoever can read it could change the checkpoint itself. One request is one JSON object,
-``{"do": "rescale", "instances": 4}``; the answer has ``routing``, or ``error`` with the message that the same call would raise in the
+It is HTTP on the loopback address (``runtime/control_server.py``), on a port that the kernel picks. Port and token are in a file of the
+checkpoint that only its owner can read. Whoever can read it could change the checkpoint anyway. A request is one JSON object, such as
+``{"do": "rescale", "instances": 4}``. The answer has ``routing``, or ``error`` with the message that the same call would raise in the
 program.
 """
 
@@ -28,15 +28,15 @@ from headrace.runtime.elastic import LiveRouting
 
 FILE = "control.json"
 ANSWER_SECONDS_MAX = 600
-"""A change waits for the batch that runs, and a batch may be long."""
+"""How long to wait for an answer. A change waits for the current batch, which may be long."""
 BUSY_SECONDS_MAX = 15
-"""How long a request is sent again while the endpoint has all the connections that it takes."""
+"""How long to send a request again while the endpoint is busy with other connections."""
 BUSY_PAUSE_S = 0.1
 _log = logger(__name__)
 
 
 class Endpoint:
-    """Listens while its query runs."""
+    """Answers requests while its query runs."""
 
     def __init__(
         self,
@@ -52,26 +52,27 @@ class Endpoint:
         self._closing = threading.Lock()
 
     def open(self) -> None:
+        """Start to listen, and write port and token to the file."""
         self._server = server = ControlServer(self.token, self.answer)
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
-        # Made with its rights, not given them afterwards: between the two anybody could read it.
+        # The file is created with its permissions. If they were set afterwards, others could read it in between.
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
             json.dump({"port": server.port, "token": self.token, "process": os.getpid()}, file)
         temporary.replace(self.path)
 
     def close(self) -> None:
-        """Any thread may call it, any number of times, as long as the checkpoint is this query's: the next one has a file there too."""
+        """Stop listening, and remove the file. Call it before the checkpoint is released, as the next query writes a file there too."""
         with self._closing:
             server, self._server = self._server, None
             if server is None:
                 return
-            # A file that cannot be removed stays; the next query on this checkpoint replaces it.
+            # If the file cannot be removed, the next query on this checkpoint replaces it.
             with suppressed(_log, f"{self.path} cannot be removed", OSError, query=self.query):
                 self.path.unlink(missing_ok=True)
         server.close()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what is asked, as the method of the query's handle would."""
+        """Do what a request asks for, like the method of that name of the query's handle."""
         operator, protocol = request.get("operator"), request.get("protocol")
         match request:
             case {"do": "rescale", "instances": int() as instances}:
@@ -117,7 +118,7 @@ def ask(checkpoint: Checkpoint, request: dict[str, Any]) -> dict[str, Any]:
         try:
             status, answer = _sent(port, token, request)
         except (ConnectionResetError, BrokenPipeError, http.client.RemoteDisconnected) as gone:
-            # A connection too many may end like this. If the process has died, the next attempt is refused.
+            # The endpoint may have had too many connections. If its process has died, the next attempt is refused.
             if time.monotonic() > deadline:
                 raise _gone(where, process, gone) from None
         except (OSError, http.client.HTTPException, ValueError) as gone:

@@ -21,6 +21,7 @@ from headrace.compile.dataflow import Dataflow, inputs_of
 from headrace.compile.prepared import Preparations
 from headrace.config import Config
 from headrace.control.elastic import Elastic
+from headrace.ids import OperatorId
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
@@ -46,7 +47,7 @@ from headrace.state.routing import Routing
 
 @dataclass(frozen=True)
 class Engine:
-    """A query that runs, or is about to."""
+    """The parts of a query that runs, or is about to run."""
 
     flow: Dataflow
     sinks: tuple[Sink, ...]
@@ -61,10 +62,10 @@ class Engine:
     caretaker: Caretaker | None
     autoscaler: Autoscaler | None
     closing: contextlib.ExitStack
-    """Closes what was opened, the last one first; whatever fails on the way, the checkpoint is free afterwards."""
+    """Closes the parts in reverse order. Even if some of that fails, the checkpoint is released."""
 
     def attach(self, query: StreamingQuery) -> None:
-        """Spark has started its query: start what works beside the batches."""
+        """Take Spark's query, which has started, and start the parts that work beside the batches."""
         self.spark.attach(query)
         self.lifetime.begin()
         if self.caretaker is not None:
@@ -82,11 +83,11 @@ def assemble(
     sinks: tuple[Sink, ...],
     checkpoint: Checkpoint,
     config: Config,
-    routing: dict[str, Routing],
+    routing: dict[OperatorId, Routing],
     elastic: Elastic | None,
     trigger_s: float,
 ) -> Engine:
-    """Put the parts of a query together. Nothing runs yet, and the checkpoint is the caller's until Spark's query is attached."""
+    """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
     session = flow.session
     spark = SparkQuery(session)
     placement = _placement(flow, checkpoint, config, session)
@@ -135,15 +136,15 @@ def assemble(
 
 
 def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession) -> Placement | None:
-    """Homes, where there are executors to live on."""
+    """The homes of instances on executors; None if the driver does all the work."""
     executors = Executors.of(session.sparkContext)
     if executors is None:
         return None
-    # Runs are named once and for all, so queries that follow one another on a checkpoint may share copies, and no others may.
+    # Names of runs are unique within a checkpoint. So later starts of the query may use the same copies, but no other checkpoint may.
     mark = hashlib.sha256(str(checkpoint.location).encode()).hexdigest()[:12]
     working = None if config.workingDirectory == "none" else f"{config.workingDirectory}/{mark}"
 
-    def shares(op: str, routing: Routing) -> list[tuple[Share, ...]]:
+    def shares(op: OperatorId, routing: Routing) -> list[tuple[Share, ...]]:
         return shares_of(checkpoint.latest(), flow.by_id[op], routing)
 
     return Placement(executors, session, checkpoint.runs, shares, config.fetchFrom == "executors", working, config.logLevel)

@@ -1,21 +1,20 @@
-"""Named points at which a test can make a process die, to prove that every order of crash and restart is survived.
+"""Fail points: named points at which a test can kill a process, to test recovery from a crash at each of them.
 
-Off unless the environment variable ``HEADRACE_FAILPOINT`` holds a list of ``NAME@VERSION``, with commas between; it costs one dictionary
-look-up otherwise. At such a point the process is ended by ``kill -9``:
+They are off unless the environment variable ``HEADRACE_FAILPOINT`` holds a list of ``NAME@VERSION``, separated by commas. When off, a point
+costs one dictionary look-up. At a point that is on, the process is killed by ``kill -9``:
 
-- in the driver, Spark's JVM goes first, so that it cannot do anything more on behalf of a driver that is gone; the Python workers see
-  their JVM go and end by themselves;
-- in a task only the worker dies, and Spark tries the task again. The new attempt has the same environment and would die too, so
-  ``HEADRACE_FAILPOINT_ONCE`` names a directory in which each point leaves a mark the first time, and does nothing once the mark is there.
+- In the driver, Spark's JVM is killed first, so that it does nothing more for a dead driver. The Python workers end with their JVM.
+- In a task, only the worker dies, and Spark runs the task again. The new attempt has the same environment and would die too. So
+  ``HEADRACE_FAILPOINT_ONCE`` names a directory in which each point creates a marker file. A point whose marker exists does nothing.
 
-With ``NAME@VERSION=raise`` the batch breaks off there and the process lives: nothing of the query does anything after that point, so
-its files are those that a kill would leave, and a restart in the same process takes a second. The driver sends such points along with
-its tasks, because a worker keeps the environment that it was started with.
+With ``NAME@VERSION=raise`` the batch is aborted by an exception, and the process lives. The query does nothing after that point, so its
+files are the same as after a kill, and a restart in the same process takes a second. The driver sends such points along with its tasks,
+because a worker keeps the environment that it was started with.
 
-A bare ``NAME`` is a condition that holds all the time, such as a disk without locks.
+With ``NAME@VERSION=wait`` the process waits there until its marker is removed. It is then a zombie: it sleeps while the query crashes and
+recovers, and afterwards goes on with work that is out of date.
 
-With ``NAME@VERSION=wait`` the process is not killed but waits there until its mark is removed: a zombie, which sleeps through the crash
-and the recovery of the query, and does its work when nobody wants it any more.
+A bare ``NAME`` is a condition that always holds, such as a disk without locks.
 """
 
 from __future__ import annotations
@@ -26,6 +25,8 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from headrace.ids import Version
 
 VARIABLE = "HEADRACE_FAILPOINT"
 ONCE = "HEADRACE_FAILPOINT_ONCE"
@@ -48,12 +49,12 @@ _sent = ""
 
 
 class Crash(Exception):
-    """The batch broke off at a point, because a test asked for it."""
+    """A test has aborted the batch at a fail point."""
 
 
 @contextlib.contextmanager
-def break_off(name: str, version: int) -> Iterator[None]:
-    """Meanwhile, a batch of this process that comes to this point breaks off there."""
+def break_off(name: str, version: Version) -> Iterator[None]:
+    """Inside the block, a batch of this process is aborted when it reaches this point."""
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = ",".join(filter(None, (before, f"{name}@{version}{_RAISE}")))
     try:
@@ -66,18 +67,18 @@ def break_off(name: str, version: int) -> Iterator[None]:
 
 
 def points_for_tasks() -> str:
-    """In the driver: the points at which tasks are to break off."""
+    """In the driver: the points at which tasks shall be aborted."""
     return ",".join(point for point in os.environ.get(VARIABLE, "").split(",") if point.endswith(_RAISE))
 
 
 def receive_points(points: str) -> None:
-    """In a worker, at the begin of a task: take over what the driver sent along."""
+    """In a worker, when a task begins: set the points that the driver sent along."""
     global _sent
     _sent = points
 
 
-def fail_point(name: str, version: int) -> None:
-    """Die here if a test asked for it."""
+def fail_point(name: str, version: Version) -> None:
+    """A point at which a test can kill the process, abort the batch, or let the process wait."""
     wanted = os.environ.get(VARIABLE) or _sent
     if not wanted:
         return
@@ -93,7 +94,7 @@ def fail_point(name: str, version: int) -> None:
 
 
 def is_set(name: str) -> bool:
-    """True if a test asked for this condition."""
+    """True if a test has set this condition."""
     wanted = os.environ.get(VARIABLE)
     return bool(wanted) and name in str(wanted).split(",")
 
@@ -103,7 +104,7 @@ def _first_time(point: str) -> bool:
     if not directory:
         return True
     try:
-        # Exclusive: of several tasks that come here at the same time, one dies. The mark names it.
+        # Exclusive creation: if several tasks reach the point at the same time, only one dies. The marker names it.
         with open(Path(directory) / point, "x") as mark:
             mark.write(str(os.getpid()))
     except FileExistsError:

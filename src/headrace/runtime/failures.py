@@ -1,7 +1,8 @@
-"""What a failed batch tells its user: the first cause in one line, with the user's own line; the whole text is kept for those who want it.
+"""Turns the failure of a batch into one error for the user: one line with the first cause and the user's own line of code.
 
-Spark reports a failure in foreachBatch as one of a "user provided function", followed by pages of Java and Python. That function is
-Headrace, so Headrace says what really failed: a UDF, the user's own foreachBatch function, a file, a row.
+Spark reports a failure in foreachBatch as one of a "user provided function", followed by pages of Java and Python. To Spark, Headrace is
+that function. So Headrace finds out what really failed: a UDF, the user's own foreachBatch function, a file, a row. The error's ``details``
+have Spark's whole text.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from headrace.errors import BatchFailedError, HeadraceError, QueryError, SessionError
+from headrace.ids import Version
 from headrace.spark.gateway import SPARK_ERRORS, SPARK_PATHS, description, first_line, java_exception, messages
 from headrace.spark.streaming import STOP_TEXT
 from headrace.state.disk import storage_error_in
 
 DATA_EXCEPTIONS = "22"
-"""SQL's class of states for values out of range, division by zero, casts that fail, and the like."""
+"""SQLSTATE class of data exceptions: values out of range, division by zero, failed casts and the like."""
 CAUSES_MAX = 20
 LINE_CHARACTERS_MAX = 300
 _AT = "headrace_at"
@@ -33,7 +35,7 @@ _LIBRARIES = ("site-packages", *SPARK_PATHS, sysconfig.get_paths()["stdlib"])
 
 
 class Stopping(Exception):
-    """A batch was cancelled, or never begun, because the query is being stopped. A restart runs it again.
+    """A batch was cancelled, or did not begin, because the query is being stopped. A restart runs it again.
 
     Its text makes Spark end the query without a failure: see ``STOP_TEXT``. Nothing may be chained to it.
     """
@@ -43,13 +45,13 @@ class Stopping(Exception):
 
 
 def mark_place(failure: Exception, place: str) -> Exception:
-    """Note on an exception which part of the query it came from; the innermost place counts."""
+    """Note on an exception which part of the query raised it. If called several times, the first place counts."""
     if not hasattr(failure, _AT):
         setattr(failure, _AT, place)
     return failure
 
 
-def of_batch(failure: Exception, version: int, location: Path) -> HeadraceError:
+def of_batch(failure: Exception, version: Version, location: Path) -> HeadraceError:
     """The error that the user sees when a batch has failed."""
     if isinstance(failure, HeadraceError):
         return failure
@@ -64,13 +66,13 @@ def of_batch(failure: Exception, version: int, location: Path) -> HeadraceError:
     hint = f"nothing of batch {version} is lost: a restart runs it again"
     error = BatchFailedError(summary(failure), where=where, hint=hint, details=full_text(failure))
     if not isinstance(failure, SPARK_ERRORS):
-        # The user's own exception, with the user's lines; Spark's are pages long, and would be printed before ours.
+        # Only the user's own exception is shown as the cause. Spark's would print pages before our error.
         error.__cause__ = failure
     return error
 
 
 def of_query(java: Any, location: Path) -> HeadraceError:
-    """The same where Spark failed outside of batches: a source could not be listed, a plan could not be made."""
+    """The error that the user sees when Spark has failed outside of a batch, for example while it listed a source or made a plan."""
     if (full := storage_error_in(str(java.toString()), location)) is not None:
         return full
     where = "the query, outside of its batches (in Spark's source, planning or log)"
@@ -79,7 +81,7 @@ def of_query(java: Any, location: Path) -> HeadraceError:
 
 
 def of_gone(refused: Exception) -> HeadraceError:
-    """The same where there is no JVM any more that could say why."""
+    """The error that the user sees when Spark's JVM has ended, so that nobody can say why."""
     return SessionError(
         "Spark has ended under the query",
         where="the query",
@@ -94,7 +96,7 @@ def full_text(failure: BaseException) -> str:
 
 
 def summary(failure: BaseException) -> str:
-    """One line: type and message of the first cause, and the user's line."""
+    """One line with type and message of the first cause, and the user's line of code."""
     frames = [(frame.filename, frame.lineno or 0, frame.name) for frame in traceback.extract_tb(failure.__traceback__)]
     if not isinstance(failure, SPARK_ERRORS):
         return _with_line(_cut(f"{type(failure).__name__}: {failure}".strip().split("\n")[0].rstrip(": ")), frames)
@@ -106,7 +108,7 @@ def summary(failure: BaseException) -> str:
 
 
 def _of_java(java: Any) -> str:
-    """The first cause that Spark has words for, and the innermost one where it adds something."""
+    """The first cause that has one of Spark's error classes, and the innermost cause if it says something else."""
     texts: list[str] = []
     for text in islice(messages(java), CAUSES_MAX):
         if _TRACEBACK in text:
@@ -117,7 +119,7 @@ def _of_java(java: Any) -> str:
 
 
 def _of_traceback(text: str) -> str:
-    """From a Python worker's traceback: the last one in the text that is whole."""
+    """Summarise the last complete traceback of a Python worker in a text."""
     lines = text[text.rindex(_TRACEBACK) :].split("\n")[1:]
     frames = [(found["file"], int(found["line"]), found["name"]) for line in lines if (found := _FRAME.match(line))]
     said = next((line for line in lines if line and not line[0].isspace()), "an exception in a Python worker")
@@ -125,7 +127,7 @@ def _of_traceback(text: str) -> str:
 
 
 def _with_line(said: str, frames: list[tuple[str, int, str]]) -> str:
-    """With the innermost line that is the user's own, if there is one."""
+    """The text with the innermost line of the user's own code added, if there is one."""
     for file, line, name in reversed(frames):
         if not _is_library(file):
             return f"{said} (in {name}, {file}, line {line})"

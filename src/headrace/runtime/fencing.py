@@ -1,12 +1,12 @@
-"""One writer: who may commit, deliver and remove files of a checkpoint.
+"""Fencing: only one query may commit, deliver, or remove files of a checkpoint.
 
     headrace/owner              locked by the query that runs, where the disk has locks: a second one is refused at once
     headrace/tokens/000000000007   created exclusively at every start; the highest number is the only writer
 
-The lock is a quick check and no proof: some disks have none, and a file can be removed. The token is the proof. Whoever starts takes the
-next number, once all that could refuse the start has been looked at; whoever finds that its own is no longer the highest has been
-replaced, however long it slept, and must not touch anything.
-Files carry the number of their writer in their names, so that a query that is late removes nothing of one that came after it.
+The lock is a quick check but no proof: some disks have no locks, and a file can be removed. The token is the proof. A query takes the next
+number when it starts, after all checks that could refuse the start. A query whose number is no longer the highest has been replaced. It
+must not write or remove anything, however long it slept.
+File names carry the token of their writer, so that a query that was replaced removes no file of its successor.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import uuid
 from pathlib import Path
 
 from headrace.errors import CheckpointError, FencedError, require
+from headrace.ids import NO_TOKEN, NO_VERSION, FencingToken, Version, WriterId
 from headrace.logs import logger
 from headrace.runtime.failpoints import is_set
 from headrace.state.disk import disk_errors, sync_file
 
 NO_LOCKS = "no-locks"
-"""A fail point: the disk refuses locks, as some network disks do."""
+"""A fail point: the disk has no locks, like some network disks."""
 
 _log = logger(__name__)
-_EPOCH = re.compile(r"-e(\d+)x[0-9a-f]{8}(?=[-.])")
+_WRITER = re.compile(r"-e(\d+)x[0-9a-f]{8}(?=[-.])")
 
 
 class Fence:
@@ -36,20 +37,20 @@ class Fence:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.tokens = directory / "tokens"
-        self.token: int | None = None
-        self.epoch = ""
-        """Of the run of the query that has the token: no other run has the same. Files and manifests carry it."""
+        self.token: FencingToken | None = None
+        self.writer = WriterId("")
+        """Names this start of the query in files and manifests; set when the token is taken. No other start has the same."""
         self._handle: int | None = None
         self._asked = False
-        """Whether the lock was asked for since the last release."""
+        """True if the lock was tried since the last release."""
         self._releasing = threading.Lock()
 
     def lock(self) -> None:
-        """Raise an error if a query is running on the checkpoint, as far as the disk tells; fence nobody off yet."""
+        """Raise an error if the lock file says that a query runs on the checkpoint. That query is not fenced off."""
         self._handle, self._asked = self._lock(), True
 
     def claim(self) -> None:
-        """Be the only writer from now on, or raise an error if a query is running on the checkpoint."""
+        """Become the only writer. Raises an error if the lock file says that a query runs on the checkpoint."""
         if not self._asked:
             self.lock()
         try:
@@ -57,28 +58,28 @@ class Fence:
         except BaseException:
             self.release()
             raise
-        self.epoch = f"{self.token}x{uuid.uuid4().hex[:8]}"
+        self.writer = WriterId(f"{self.token}x{uuid.uuid4().hex[:8]}")
 
     def release(self) -> None:
-        """Let another query have the checkpoint; any thread may call it, any number of times."""
+        """Free the checkpoint for another query. Any thread may call this, any number of times."""
         with self._releasing:
             handle, self._handle, self._asked = self._handle, None, False
         if handle is not None:
             os.close(handle)
 
     def check(self, doing: str) -> None:
-        """Raise an error unless this query is the writer still; ``doing`` is what it is about to do."""
+        """Raise an error unless this query is still the writer. ``doing`` says in the error what it was about to do."""
         require(self.token is not None, f"a query takes a token before it is {doing}")
         lost = self.lost(doing)
         if lost is not None:
             raise lost
 
     def lost(self, doing: str) -> FencedError | None:
-        """The error that says so, if another query is the writer now."""
-        newest = max(self._numbers(), default=0)
+        """The error to raise if another query is the writer now; None if this query still is."""
+        newest = max(self._numbers(), default=NO_TOKEN)
         if newest == self.token:
             return None
-        if newest < (self.token or 0):
+        if newest < (self.token or NO_TOKEN):
             found = f"that its own token {self.token} is gone"
             hint = "somebody has removed files of the checkpoint; start the query again, and it takes a new token"
         else:
@@ -89,7 +90,7 @@ class Fence:
         )
 
     def _lock(self) -> int | None:
-        """Lock the checkpoint on this machine. The lock of a process that died is freed by its kernel."""
+        """Lock the checkpoint. The kernel frees the lock when the process dies. Returns None if the disk has no locks."""
         path = self.directory / "owner"
         with disk_errors(path, "to note who owns the checkpoint"):
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -114,17 +115,17 @@ class Fence:
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, _myself().encode(), 0)
             except OSError:
-                # With the file the lock is freed: nobody would do so later.
+                # Closing the file also frees the lock. Nobody else would do it.
                 os.close(handle)
                 raise
         return handle
 
-    def _take(self) -> int:
-        """Create the next token; of several that try, each gets a number of its own, and the highest wins."""
+    def _take(self) -> FencingToken:
+        """Create the next token. If several queries try, each gets its own number, and the highest wins."""
         with disk_errors(self.tokens, "to take a fencing token"):
             self.tokens.mkdir(exist_ok=True)
             while True:
-                mine = max(self._numbers(), default=0) + 1
+                mine = FencingToken(max(self._numbers(), default=NO_TOKEN) + 1)
                 try:
                     handle = os.open(self._path(mine), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
                 except FileExistsError:
@@ -133,7 +134,7 @@ class Fence:
                     os.write(handle, _myself().encode())
                     os.fsync(handle)
                 except OSError:
-                    # Who cannot write must not fence off who can.
+                    # A query that cannot write must not fence off one that can.
                     self._path(mine).unlink(missing_ok=True)
                     raise
                 finally:
@@ -147,41 +148,41 @@ class Fence:
                     self._path(number).unlink(missing_ok=True)
         return mine
 
-    def _numbers(self) -> list[int]:
+    def _numbers(self) -> list[FencingToken]:
         try:
             with disk_errors(self.tokens, "to look for the newest fencing token"):
-                return [int(name) for name in os.listdir(self.tokens) if name.isdigit()]
+                return [FencingToken(int(name)) for name in os.listdir(self.tokens) if name.isdigit()]
         except FileNotFoundError:
             return []
 
-    def _path(self, number: int) -> Path:
+    def _path(self, number: FencingToken) -> Path:
         return self.tokens / f"{number:012d}"
 
-    def _owner(self, number: int) -> str:
+    def _owner(self, number: FencingToken) -> str:
         try:
             return self._path(number).read_text(errors="replace")[:200]
         except OSError:
             return "unknown"
 
 
-def token_of(file: str) -> int:
-    """The fencing token of whoever wrote a file, by its name; 0 where it has none.
+def token_of(file: str) -> FencingToken:
+    """The fencing token of the writer of a file, from the file's name; 0 if the name has none.
 
     >>> token_of("v000000000003-op-i0-e12x1a2b3c4d-a7-run.arrow"), token_of("initial-op-e3x1a2b3c4d-0-5.arrow"), token_of("x.arrow")
     (12, 3, 0)
     """
-    found = _EPOCH.findall(file)
-    return int(found[-1]) if found else 0
+    found = _WRITER.findall(file)
+    return FencingToken(int(found[-1])) if found else NO_TOKEN
 
 
-def version_of(file: str) -> int:
-    """The version that a file was written for, by its name; -1 where it has none, as the state that a query starts with.
+def version_of(file: str) -> Version:
+    """The version that a file was written for, from its name; -1 if the name has none, like the files of an initial state.
 
     >>> version_of("v000000000003-op-i0-e12x1a2b3c4d-a7-run.arrow"), version_of("initial-op-e3x1a2b3c4d-0-5.arrow")
     (3, -1)
     """
     head = file.partition("-")[0]
-    return int(head[1:]) if head[:1] == "v" and head[1:].isdigit() else -1
+    return Version(int(head[1:])) if head[:1] == "v" and head[1:].isdigit() else NO_VERSION
 
 
 def _myself() -> str:

@@ -1,21 +1,22 @@
-"""Small flushes are done in the driver: a Spark job would take longer to start than the work takes."""
+"""The driver does small flushes itself, because starting a Spark job would take longer than the work."""
 
 from __future__ import annotations
 
+from headrace.ids import InstanceId
 from headrace.runtime.reports import InstanceReport
 from headrace.runtime.task import InstanceTask, TaskSpec
 
 STATE_ROWS_MAX = 2_000_000
-"""Rows of state up to which the driver closes windows itself, ..."""
+"""With more rows of state than this, a Spark job closes windows."""
 RESULT_ROWS_MAX = 1_000_000
 RESULT_BYTES_MAX = 1 << 27
-"""... if they give no more results than this, and results of no more bytes."""
+"""A Spark job also closes windows if there may be more results than this, in rows or in bytes."""
 ATTEMPT = 0
-"""The task attempt under whose number the driver writes files; there can be only one."""
+"""The number of the task attempt in the names of files that the driver writes. It makes only one attempt."""
 
 
 def closes_here(spec: TaskSpec) -> bool:
-    """True if a flush is so little work that the driver does it. The driver never runs users' code, nor holds many results."""
+    """True if the driver does a flush itself. It must be small, give few results, and run no code of the user."""
     operator, until_ms = spec.operator, spec.until_ms
     assert until_ms is not None
     every = [ref for refs in spec.refs.values() for ref in refs]
@@ -33,5 +34,6 @@ def closes_here(spec: TaskSpec) -> bool:
 
 
 def close_here(spec: TaskSpec) -> list[InstanceReport]:
+    """Do a flush in the driver, one instance after the other. Returns their reports."""
     task = InstanceTask(spec)
-    return [task.run_here(at, ATTEMPT) for at in range(len(spec.routing.parts))]
+    return [task.run_here(InstanceId(at), ATTEMPT) for at in range(len(spec.routing.parts))]

@@ -1,7 +1,7 @@
 """The gate between Spark and the batch loop: Spark calls it with every micro-batch.
 
-It lets one batch in at a time, under the lock that changes of the routing wait for. While the query is being stopped it lets none in. What
-goes wrong inside becomes one error of ours. An exception must reach Spark: returning normally would commit the batch in Spark's own log.
+It runs one batch at a time, under the batch lock, for which changes of the routing wait. While the query is being stopped, it begins no
+batch. It turns a failure into one error of Headrace. That error must reach Spark, because Spark commits the batch if the call returns.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from headrace.errors import HeadraceError
+from headrace.ids import Version
 from headrace.logs import log_fields
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failures import Stopping, of_batch
@@ -22,31 +23,33 @@ from headrace.runtime.spark_query import SparkQuery
 from headrace.spark.streaming import callback_connection
 
 HOLD_S = 0.01
-"""How often a batch that may not begin looks whether Spark has stopped."""
+"""While a batch must not begin, how often to check whether Spark has stopped."""
 
 
 @dataclass
 class BatchGate:
-    """``foreachBatch`` of the query."""
+    """The function that the query gives to Spark's ``foreachBatch``."""
 
-    run: Callable[[DataFrame, int], None]
+    run: Callable[[DataFrame, Version], None]
     """Runs one batch."""
     checkpoint: Checkpoint
     spark: SparkQuery
     lock: threading.Lock
     """Held while a batch runs."""
     stopping: threading.Event = field(default_factory=threading.Event)
-    """Set: no further batch begins."""
+    """When set, no further batch begins."""
     running_in: int | None = None
-    """The thread of the batch that runs now."""
+    """The thread of the current batch; None if no batch runs."""
     connection: Any = None
-    """The connection by which Spark's thread of the query calls; nobody else closes it."""
-    finished: int | None = None
-    """The last batch of this run that ended well."""
+    """The connection through which Spark's query thread calls. Nothing else closes it."""
+    finished: Version | None = None
+    """The last batch that ended well since this start of the query."""
     error: HeadraceError | None = None
-    """Why the query failed."""
+    """The error that ended the query; None if it has not failed."""
 
-    def __call__(self, batch: DataFrame, version: int) -> None:
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        # A version has the number of Spark's batch.
+        version = Version(batch_id)
         with self.lock:
             begins = not self.stopping.is_set()
             if begins:
@@ -65,21 +68,21 @@ class BatchGate:
         with self.lock:
             pass
 
-    def _run_or_fail(self, batch: DataFrame, version: int) -> None:
+    def _run_or_fail(self, batch: DataFrame, version: Version) -> None:
         try:
             self.run(batch, version)
         except Exception as failure:
             if not self.spark.is_active():
-                # Spark is stopping the query, or is gone itself: whatever came up is the effect of that.
+                # Spark is stopping the query, or has ended. The exception is only a consequence of that.
                 raise Stopping from None
-            # A query that was replaced misses files that its successor has removed: say why, not what.
+            # If the query was replaced, its successor may have removed files. Report that it was replaced, not the missing file.
             replaced = self.checkpoint.fence.lost(f"going on with batch {version}")
             self.error = replaced or of_batch(failure, version, self.checkpoint.location)
             raise self.error from (failure if replaced else self.error.__cause__)
         self.finished = version
 
     def _hold(self) -> None:
-        """Keep Spark waiting while the query is being stopped: until Spark knows of the stop, it takes an exception for a failure."""
+        """Block while the query is being stopped, until Spark knows of the stop. Before, it would take an exception as a failure."""
         while self.spark.is_active():
             time.sleep(HOLD_S)
         raise Stopping

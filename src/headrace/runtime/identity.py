@@ -1,14 +1,14 @@
 """Which stored state belongs to which operator of a query, and which offsets to which source.
 
-A checkpoint keeps, beside each operator's id, the name that the user gave it and a fingerprint of what feeds it and what it computes
-(``compile/lineage.py``). After a restart every operator looks for its own: by its name, else by its fingerprint, wherever it now stands in
-the program. What is not found is not guessed:
+For each operator, a checkpoint keeps its id, the name that the user gave it, and a fingerprint of its inputs and of what it computes
+(``compile/lineage.py``). After a restart, each operator finds its state by its name, or else by its fingerprint. Its place in the program
+does not matter. Nothing is guessed:
 
-- An operator that the checkpoint does not know, or one that the query no longer has, is an error. With the option
-  ``headrace.operatorChanges=accept`` the first starts with empty state at the next batch, and the state of the second is dropped for good.
-- Operators that cannot be told apart must be named, unless their words say all that their state depends on: then their states are equal,
-  and it does not matter which has which.
-- Spark keeps offsets by the order of sources, so sources are read in the order in which the checkpoint has them. None can come or go.
+- It is an error if the checkpoint does not know an operator, or has state of one that the query no longer has. With the option
+  ``headrace.operatorChanges=accept``, the former starts with empty state at the next batch, and the latter's state is dropped for good.
+- Operators with equal fingerprints must be named. If the fingerprint covers everything that their state depends on, they need not be: then
+  their states are equal, and either may have either.
+- Spark keeps offsets by the order of sources. So sources are read in the order of the checkpoint, and none can be added or removed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from headrace.compile.lineage import Lineage, digest, lineages, says_all
 from headrace.compile.plan_text import lines, sources_in
 from headrace.compile.sharing import anchor
 from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError
+from headrace.ids import OperatorId, StoreId
 from headrace.runtime.checkpoint import Checkpoint, describe_layout
 from headrace.spark.plans import analyzed
 
@@ -32,15 +33,15 @@ _NEW_LOCATION = "start with a new checkpointLocation and read the stream from it
 
 @dataclass(frozen=True)
 class Recognised:
-    """A query under the ids of its checkpoint."""
+    """A query whose operators have the ids that the checkpoint knows."""
 
     flow: Dataflow
     about: dict[str, Any]
-    """What the checkpoint is to keep of it."""
+    """What query.json shall say about the query."""
 
 
 def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognised:
-    """Find every operator's state and every source's offsets; refuse what does not fit."""
+    """Match operators with stored state, and sources with stored offsets. Raises an error if anything does not fit."""
     known = lineages(flow)
     by_name = lineages(flow, by_name=True) if any(op.name for op in flow.ops) else known
     _refuse_doubtful_twins(flow, known)
@@ -49,7 +50,7 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognise
     since = versions[-1] + 1 if versions else 0
     if stored is None or (not versions and checkpoint.spark_log.has_nothing()):
         return Recognised(flow, _about(flow, known, by_name, {}, since, []))
-    before: dict[str, dict[str, Any]] = stored["identities"] if versions else {}
+    before: dict[OperatorId, dict[str, Any]] = stored["identities"] if versions else {}
     ids = _Matching(str(checkpoint.location), flow, (known, by_name), before).ids()
     new, gone = [op for op in flow.ops if op.id not in ids], [name for name in before if name not in ids.values()]
     if before and (new or gone):
@@ -65,11 +66,11 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognise
 
 def _about(
     flow: Dataflow,
-    known: dict[str, Lineage],
-    by_name: dict[str, Lineage],
-    before: dict[str, dict[str, Any]],
+    known: dict[OperatorId, Lineage],
+    by_name: dict[OperatorId, Lineage],
+    before: dict[OperatorId, dict[str, Any]],
     since: int,
-    retired: list[str],
+    retired: list[OperatorId],
 ) -> dict[str, Any]:
     identities = {}
     for op in flow.ops:
@@ -86,8 +87,8 @@ def _about(
     return {"identities": identities, "sources": _sources(flow), "retired": retired}
 
 
-def _refuse_doubtful_twins(flow: Dataflow, known: dict[str, Lineage]) -> None:
-    """Operators with equal fingerprints and no names must have equal states."""
+def _refuse_doubtful_twins(flow: Dataflow, known: dict[OperatorId, Lineage]) -> None:
+    """Raise an error if operators without names have equal fingerprints, but may have different states."""
     first: dict[str, Op] = {}
     for op in flow.ops:
         other = first.setdefault(known[op.id].fingerprint, op) if op.name is None else op
@@ -103,20 +104,21 @@ def _refuse_doubtful_twins(flow: Dataflow, known: dict[str, Lineage]) -> None:
 
 @dataclass
 class _Matching:
-    """Operators of the query, and those of the checkpoint."""
+    """Matches the operators of the query with those of the checkpoint."""
 
     where: str
     flow: Dataflow
-    known: tuple[dict[str, Lineage], dict[str, Lineage]]
-    """By all that feeds them, and with the names of operators before them in place of what feeds those."""
-    before: dict[str, dict[str, Any]]
+    known: tuple[dict[OperatorId, Lineage], dict[OperatorId, Lineage]]
+    """Two fingerprints per operator: one of all its inputs, and one in which the names of operators stand for their inputs."""
+    before: dict[OperatorId, dict[str, Any]]
 
-    def ids(self) -> dict[str, str]:
-        """The stored id of each operator that is found."""
-        found: dict[str, str] = {}
-        # A name that was given comes before an id that reads the same: ids are there for operators that have no name yet.
+    def ids(self) -> dict[OperatorId, OperatorId]:
+        """By operator of the query: its id in the checkpoint, if it was found."""
+        found: dict[OperatorId, OperatorId] = {}
+        # A name that the user gave comes before an equal id, because ids are for operators without a name.
         by_name = {each["name"]: name for name, each in self.before.items() if each["name"] is not None}
-        for named in (by_name, {name: name for name in self.before}):
+        by_id = {str(name): name for name in self.before}
+        for named in (by_name, by_id):
             for op in (op for op in self.flow.ops if op.id not in found and op.name in named):
                 mine = named[str(op.name)]
                 if mine not in found.values():
@@ -132,7 +134,7 @@ class _Matching:
                     found[op.id] = equal[0]
         return found
 
-    def _check_kind(self, op: Op, stored: str) -> None:
+    def _check_kind(self, op: Op, stored: OperatorId) -> None:
         kind = self.before[stored]["kind"]
         if kind != op.plan.operator_id:
             raise CheckpointMismatchError(
@@ -142,7 +144,7 @@ class _Matching:
                 hint="give the operator another name, or " + _NEW_LOCATION,
             )
 
-    def _twins_of_different_age(self, op: Op, equal: list[str]) -> CheckpointMismatchError:
+    def _twins_of_different_age(self, op: Op, equal: list[OperatorId]) -> CheckpointMismatchError:
         ages = ", ".join(f"{name} since version {self.before[name]['since']}" for name in equal)
         return CheckpointMismatchError(
             where=f"{self.where}, {op.where}",
@@ -155,10 +157,10 @@ class _Matching:
 def _accept_or_refuse(
     checkpoint: Checkpoint,
     flow: Dataflow,
-    known: dict[str, Lineage],
+    known: dict[OperatorId, Lineage],
     stored: dict[str, Any],
     new: list[Op],
-    gone: list[str],
+    gone: list[OperatorId],
     changes: str,
 ) -> None:
     location = str(checkpoint.location)
@@ -181,20 +183,20 @@ def _accept_or_refuse(
 
 
 def _changed(
-    location: str, flow: Dataflow, op: Op, now: Lineage, name: str, stored: dict[str, Any]
+    location: str, flow: Dataflow, op: Op, now: Lineage, name: OperatorId, stored: dict[str, Any]
 ) -> CheckpointMismatchError | StateSchemaError:
-    """The operator that took the place of a stored one is another."""
+    """The error for an operator that differs from the stored one in its place."""
     then = stored["identities"][name]
     parts = {part: (then["computes"].get(part), now.computes.get(part)) for part in {**then["computes"], **now.computes}}
     layouts = {
         f"layout of {store}": (stored["operators"].get(store, {}).get("layout"), describe_layout(each.layout))
-        for store, each in ((f"{name}.{key}" if key else name, each) for key, each in op.plan.operator.stores.items())
+        for store, each in ((str(StoreId(name, key)), each) for key, each in op.plan.operator.stores.items())
     }
     differing = {part: pair for part, pair in {**parts, **layouts}.items() if pair[0] != pair[1]}
     if not differing or then["reads"] != [list(each) for each in now.reads]:
         old, new = (_only(a, b) for a, b in ((then["reads"], now.reads), (now.reads, then["reads"])))
         differing = {"input": (old, new), **differing}
-    about: dict[str, Any] = next(iter(each for store, each in stored["operators"].items() if store.split(".")[0] == name), {})
+    about: dict[str, Any] = next(iter(each for store, each in stored["operators"].items() if StoreId.parse(store).operator == name), {})
     same_state = all(about.get(part) == op.plan.description.get(part) for part in ("keys", "window", "calls"))
     same_state = same_state and not any(part.startswith("layout") for part in differing)
     same_sources = sorted(each["reads"] for each in stored["sources"]) == sorted(each["reads"] for each in _sources(flow))
@@ -210,13 +212,13 @@ def _changed(
 
 
 def _only(one: Any, other: Any) -> str:
-    """The lines that only the first of two descriptions has."""
+    """The lines of the first description that the second does not have."""
     theirs = {line.strip() for each in other for line in each}
     own = [line.strip() for each in one for line in each if line.strip() not in theirs]
     return "; ".join(own) or "the same lines in another order"
 
 
-def _more_or_less(location: str, new: list[Op], gone: list[str]) -> CheckpointMismatchError:
+def _more_or_less(location: str, new: list[Op], gone: list[OperatorId]) -> CheckpointMismatchError:
     parts = []
     if new:
         parts.append("new: " + ", ".join(f"{op.id} ({op.where})" for op in new))
@@ -240,7 +242,7 @@ def _sources(flow: Dataflow) -> list[dict[str, Any]]:
 
 
 def _in_order(flow: Dataflow, stored: list[dict[str, Any]], checkpoint: Checkpoint) -> Dataflow:
-    """The sources in the order of the checkpoint, whose offsets are kept by it."""
+    """The query with its sources in the order of the checkpoint. Spark keeps offsets by that order."""
     now = dict(zip(flow.sources, _sources(flow), strict=True))
     place: dict[str, int] = {}
     ways: list[Callable[[dict[str, Any]], Any]] = [

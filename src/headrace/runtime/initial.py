@@ -1,6 +1,6 @@
-"""The state that a query starts with: SEEP's set-processing-state. Its rows become the oldest runs, below that of the first version.
+"""The initial state of a query (SEEP's set-processing-state). Its rows become runs that are older than those of the first version.
 
-Each task sorts and writes the rows of some slots, so that the state may be larger than any one process could hold.
+Each task sorts and writes the rows of some slots, so that the state may be larger than the memory of a process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from pyspark.sql import functions as F
 
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.errors import QueryError
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, StoreId, WriterId
 from headrace.operators.kernel import MAIN
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.layout import HASH, Layout, one_batch
-from headrace.state.run import RunRef, Step, run_seq, write_run
+from headrace.state.run import RunRef, write_run
 from headrace.state.segments import sort_into_segments
+from headrace.state.sequence import BEFORE_ALL
 
 PARTS_BITS = 3
 PARTS = 1 << PARTS_BITS
@@ -29,7 +30,7 @@ PARTS = 1 << PARTS_BITS
 
 @dataclass(frozen=True)
 class InitialRun:
-    """Writes the rows of a task as a run."""
+    """Called in a Spark task: writes the task's rows as one run."""
 
     directory: Path
     name: str
@@ -47,21 +48,21 @@ class InitialRun:
         part = context.partitionId()
         rows, starts = sort_into_segments(one_batch(table, self.layout.schema), self.layout)
         slots = {"lo": part * SLOTS // PARTS, "hi": (part + 1) * SLOTS // PARTS}
-        # A task may run twice, so a file is an attempt's own.
+        # A task may run twice, so each attempt writes its own file.
         file = f"{self.name}-{part}-{context.taskAttemptId()}.arrow"
-        ref = write_run(self.directory, file, rows, self.layout, seq=run_seq(-1, Step.CLOSE), sync=self.sync, **slots)
+        ref = write_run(self.directory, file, rows, self.layout, seq=BEFORE_ALL, sync=self.sync, **slots)
         return {"run": ref.to_json(), "keys": len(starts)}
 
 
-def initial_states(flow: Dataflow, checkpoint: Checkpoint, epoch: str, sync: bool) -> dict[str, tuple[RunRef, ...]]:
-    """Runs by operator, of those that start with a state."""
-    return {op.id: runs for op in flow.ops if (runs := _runs(op, checkpoint, epoch, sync))}
+def initial_states(flow: Dataflow, checkpoint: Checkpoint, writer: WriterId, sync: bool) -> dict[StoreId, tuple[RunRef, ...]]:
+    """By operator: the runs of its initial state. Operators without one are left out."""
+    return {StoreId(op.id, MAIN): runs for op in flow.ops if (runs := _runs(op, checkpoint, writer, sync))}
 
 
-def _runs(op: Op, checkpoint: Checkpoint, epoch: str, sync: bool) -> tuple[RunRef, ...]:
+def _runs(op: Op, checkpoint: Checkpoint, writer: WriterId, sync: bool) -> tuple[RunRef, ...]:
     if op.plan.initial is None:
         return ()
-    task = InitialRun(checkpoint.runs, f"initial-{op.id}-e{epoch}", op.plan.operator.stores[MAIN].layout, sync)
+    task = InitialRun(checkpoint.runs, f"initial-{op.id}-e{writer}", op.plan.operator.stores[MAIN].layout, sync)
     routed = op.plan.initial.repartitionById(PARTS, F.shiftrightunsigned(HASH, 64 - PARTS_BITS).cast("int"))
     told = [json.loads(row[0]) for row in routed.mapInArrow(task, "told string").collect()]
     runs = tuple(RunRef.from_json(each["run"]) for each in told)

@@ -1,4 +1,4 @@
-"""Reading a checkpoint from outside the query that writes it, also while it runs, with no Spark at all."""
+"""Reads a checkpoint from outside its query, also while the query runs. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import CheckpointError, StorageError, VersionNotFoundError
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, StoreId, Version
 from headrace.logs import logger, suppressed
 from headrace.operators.description import store_from
 from headrace.operators.kernel import View
@@ -23,8 +23,8 @@ _log = logger(__name__)
 
 
 @contextlib.contextmanager
-def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manifest]:
-    """The manifest of a version, by default the newest, leased so that the query does not remove its files meanwhile."""
+def pinned(checkpoint: Checkpoint, version: Version | None = None) -> Iterator[Manifest]:
+    """The manifest of a version, by default the newest. It is leased inside the block, so that the query does not remove its files."""
     for attempt in range(_TRIES):
         kept = checkpoint.manifests.versions()
         if not kept:
@@ -36,7 +36,7 @@ def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manif
             try:
                 manifest = checkpoint.manifests.read(chosen)
             except VersionNotFoundError:
-                # A running query may have moved on between the look and the lease.
+                # A running query may have removed the version before it was leased.
                 if version is not None or attempt == _TRIES - 1:
                     raise
                 continue
@@ -45,11 +45,12 @@ def pinned(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Manif
 
 
 @contextlib.contextmanager
-def lease(checkpoint: Checkpoint, version: int) -> Iterator[None]:
+def lease(checkpoint: Checkpoint, version: Version) -> Iterator[None]:
+    """Lease a version inside the block. A read-only checkpoint is read without a lease."""
     try:
         held = checkpoint.lease(version)
     except (OSError, StorageError) as refused:
-        # A read-only copy of a checkpoint. No query can run on it, so nothing removes its files either.
+        # The checkpoint is read-only. No query can run on it, so nothing removes its files.
         _log.info("the version is read without a lease: %s", refused, query=checkpoint.location, version=version)
         yield
         return
@@ -60,20 +61,19 @@ def lease(checkpoint: Checkpoint, version: int) -> Iterator[None]:
             held.unlink(missing_ok=True)
 
 
-def operator_about(checkpoint: Checkpoint, operator_id: str) -> dict[str, Any]:
-    """What query.json says of an operator."""
-    operators = checkpoint.identity().get("operators", {})
-    if operator_id not in operators:
-        raise CheckpointError(
-            where=str(checkpoint.location), wanted=f"the operator {operator_id!r}", found=f"the operators {', '.join(operators) or 'none'}"
-        )
-    about: dict[str, Any] = operators[operator_id]
+def store_about(checkpoint: Checkpoint, store: StoreId) -> dict[str, Any]:
+    """What query.json says about a store."""
+    stores = checkpoint.identity().get("operators", {})
+    if str(store) not in stores:
+        found = f"the operators {', '.join(stores) or 'none'}"
+        raise CheckpointError(where=str(checkpoint.location), wanted=f"the operator '{store}'", found=found)
+    about: dict[str, Any] = stores[str(store)]
     return about
 
 
-def state_rows(checkpoint: Checkpoint, manifest: Manifest, operator_id: str) -> Iterator[pa.RecordBatch]:
-    """The merged state of an operator under the user's names, piece by piece, in the order of the key hash."""
-    about = operator_about(checkpoint, operator_id)
+def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId) -> Iterator[pa.RecordBatch]:
+    """The merged state of a store under the user's names, piece by piece, in the order of the key hash."""
+    about = store_about(checkpoint, wanted)
     if "kernel" not in about:
         raise CheckpointError(
             where=str(checkpoint.location),
@@ -84,10 +84,10 @@ def state_rows(checkpoint: Checkpoint, manifest: Manifest, operator_id: str) -> 
     store = store_from(about["kernel"])
     layout, names = store.layout, about["kernel"]["names"]
     every = ((0, SLOTS),)
-    view = View(RunReader(checkpoint.runs, layout), list(manifest.whole(operator_id)), every)
+    view = View(RunReader(checkpoint.runs, layout), list(manifest.whole(wanted)), every)
     live_from = store.lifetime.live_from(manifest.watermark_ms) if layout.has_sub else None
     for rows in view.scan(store, sub_min=live_from):
-        # An aggregate of the whole stream has a constant as its key, which has no name and is not shown.
+        # An aggregate of the whole stream has a constant key without a name. It is not shown.
         columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=bool(names["keys"])))
         if layout.has_sub and names["sub"]:
             columns[names["sub"]] = rows.column(SUB).cast(pa.timestamp("us", tz="UTC"))

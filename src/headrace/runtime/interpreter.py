@@ -1,8 +1,8 @@
-"""Which Python the workers run, and whether it has Headrace.
+"""Makes sure that Spark's Python workers run an interpreter that has Headrace.
 
-PySpark's workers run ``PYSPARK_PYTHON``, or else whatever ``python3`` comes first on the PATH. That need not be the interpreter of the
-program, and then a query would fail in its first batch, inside a Spark task. So workers on this machine get the program's own
-interpreter unless the user chose one, and whatever is not known to be that one is asked, before a query starts, what it has.
+PySpark's workers run ``PYSPARK_PYTHON``, or else the first ``python3`` on the PATH. If that is not the program's interpreter, a query may
+fail in its first batch, inside a Spark task. So workers on this machine get the program's own interpreter, unless the user chose one. Any
+other interpreter is asked for its version of Headrace before a query starts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from headrace.spark.gateway import REFUSALS, first_line, log_level
 DEFAULT = "python3"
 PROBE_SECONDS_MAX = 120
 ASKED_MAX = 16
-"""Workers that are asked on a cluster."""
+"""On a cluster, at most this many workers are asked."""
 
 _PROBE = "import headrace.runtime.task; print(headrace.__version__)"
 _known: set[tuple[str, str]] = set()
-"""Applications and interpreters that were found good."""
+"""(application, interpreter) pairs that have passed the check."""
 
 
 def use_own_interpreter(context: SparkContext) -> None:
@@ -37,7 +37,7 @@ def use_own_interpreter(context: SparkContext) -> None:
 
 
 def check_workers(context: SparkContext) -> None:
-    """Refuse workers that lack Headrace or have another version of it. Asked once an application."""
+    """Refuse workers that lack Headrace or have another version of it. Each application is checked once."""
     use_own_interpreter(context)
     version = str(sys.modules["headrace"].__version__)
     known = (str(context.applicationId), str(context.pythonExec))
@@ -61,12 +61,12 @@ def check_workers(context: SparkContext) -> None:
 
 
 def _is_here(master: str) -> bool:
-    """Whether all workers run on this machine, with its files."""
+    """True if all workers run on this machine and see its files."""
     return master.startswith(("local", "spark://127.", "spark://localhost:"))
 
 
 def _asked_here(context: SparkContext) -> str:
-    """The version of Headrace that an interpreter of this machine has, or why it has none."""
+    """The version of Headrace in the workers' interpreter on this machine, or why it has none."""
     command = [context.pythonExec, "-c", _PROBE]
     try:
         done = subprocess.run(
@@ -78,7 +78,7 @@ def _asked_here(context: SparkContext) -> str:
 
 
 def _asked_there(context: SparkContext) -> dict[str, str]:
-    """The same from workers on other machines, by interpreter and machine."""
+    """The version of Headrace in workers on other machines, by interpreter and machine."""
     workers = min(max(1, context.defaultParallelism), ASKED_MAX)
     try:
         return dict(_quietly(context, lambda: context.parallelize(range(workers), workers).map(_question()).collect()))
@@ -89,7 +89,7 @@ def _asked_there(context: SparkContext) -> dict[str, str]:
 
 
 def _question() -> Callable[[int], tuple[str, str]]:
-    """A function made here, and not in the module, goes to the workers as a whole: they need not have this module to run it."""
+    """The function that workers run. As a nested function it is pickled by value, so workers need not have this module."""
 
     def answer(_: int) -> tuple[str, str]:
         import socket
@@ -107,7 +107,7 @@ def _question() -> Callable[[int], tuple[str, str]]:
 
 
 def _quietly(context: SparkContext, call: Callable[[], Any]) -> Any:
-    """Run a job whose failure is told in one sentence, without Spark's account of it."""
+    """Run a Spark job without Spark's log messages, because a failure is reported in one sentence."""
     level = log_level(context)
     context.setLogLevel("OFF")
     try:

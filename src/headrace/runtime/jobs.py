@@ -1,7 +1,8 @@
-"""Running the jobs of a step as Spark jobs.
+"""Runs the jobs of a step as Spark jobs.
 
-A job's chain of operators becomes one plan: input, shuffle, instance tasks, shuffle, instance tasks and so on. It returns the reports of
-the last operator's tasks; tasks whose results go on leave their reports in files. `runtime/schedule.py` says which jobs there are.
+A job's chain of operators becomes one plan: input, shuffle, instance tasks, shuffle, instance tasks and so on. The plan returns the reports
+of the last operator's tasks. Tasks of earlier operators return results for the next one, so they write their reports to files.
+`runtime/schedule.py` decides which jobs there are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from headrace.compile.homes import INSTANCE, at_home
 from headrace.compile.prepared import Frames, Preparations
 from headrace.compile.routing import route, route_by_column
 from headrace.errors import require
+from headrace.ids import OperatorId
 from headrace.runtime.combining import Combining
 from headrace.runtime.failures import mark_place
 from headrace.runtime.flush_here import close_here, closes_here
@@ -36,13 +38,13 @@ from headrace.spark.plans import empty_frame
 
 JOBS_AT_ONCE = 4
 
-Reports = dict[str, list[InstanceReport]]
-"""By operator."""
+Reports = dict[OperatorId, list[InstanceReport]]
+"""The reports of all tasks, by operator."""
 
 
 @dataclass(frozen=True)
 class JobRunner:
-    """What the jobs of all versions share."""
+    """Runs the jobs of one version after the other. It holds what they have in common."""
 
     flow: Dataflow
     sinks: tuple[Sink, ...]
@@ -50,22 +52,22 @@ class JobRunner:
     preparations: Preparations
     combining: Combining
     placement: Placement | None
-    """Where instances live; None where the driver does all the work."""
+    """The homes of instances; None if the driver does all the work."""
     beside: Executor
-    """Runs jobs that need not wait for each other."""
+    """Runs independent jobs at the same time."""
     always_shuffles: bool = False
-    """Rows are shuffled also to a single instance, which could read them itself. Then it does the same work as one of many does, and a
-    policy that decides by how busy it is compares like with like."""
+    """If True, rows are shuffled even to a single instance, which could read them without a shuffle. Then one instance does the same kind
+    of work as many do, so that a policy can compare their utilisation."""
 
     def run(
         self,
         jobs: Sequence[Job],
-        specs: Mapping[str, TaskSpec],
+        specs: Mapping[OperatorId, TaskSpec],
         session: SparkSession,
         batch: DataFrame | None,
         phases: dict[str, float],
     ) -> Reports:
-        """Run a step's jobs: over a batch's rows, or without any in a flush. `specs` is what each operator's tasks are told."""
+        """Run a step's jobs on the rows of a batch, or without rows in a flush. `specs` has what the tasks of each operator need."""
         step = _StepRun(self, jobs, specs, session, batch, phases)
         step.run_in_order()
         for op in self.flow.ops:
@@ -78,11 +80,11 @@ class JobRunner:
 
 @dataclass
 class _StepRun:
-    """One step of one version."""
+    """One step of one version while it runs."""
 
     shared: JobRunner
     jobs: Sequence[Job]
-    specs: Mapping[str, TaskSpec]
+    specs: Mapping[OperatorId, TaskSpec]
     session: SparkSession
     batch: DataFrame | None
     phases: dict[str, float]
@@ -91,10 +93,10 @@ class _StepRun:
     def __post_init__(self) -> None:
         self.flow = self.shared.flow
         self.inside = {stage.operator for job in self.jobs for stage in job.stages[:-1]}
-        """Operators whose results go on inside their job."""
+        """Operators whose results go to the next operator inside the same job."""
 
     def run_in_order(self) -> None:
-        """Each job after those whose results it reads; jobs that need not wait for each other run at the same time."""
+        """Run each job after those whose results it reads. Independent jobs run at the same time."""
         waiting = list(self.jobs)
         running: dict[Future[list[InstanceReport]], Job] = {}
         try:
@@ -115,11 +117,11 @@ class _StepRun:
                 for future in done:
                     self.reports[running.pop(future).last.operator] = future.result()
         finally:
-            # A batch is over when all its jobs are.
+            # Even after a failure, the batch has not ended before all its jobs have.
             wait(running)
 
     def _planned(self, job: Job) -> Callable[[], list[InstanceReport]] | None:
-        """The job, planned and still to be run by Spark; None if it is so little work that the driver does it."""
+        """Plan a job, and return the call that lets Spark run it. None if it is so small that the driver does it."""
         op, spec = self.flow.by_id[job.last.operator], self.specs[job.last.operator]
         sink = job.last.destination.sink if isinstance(job.last.destination, ToSink) else None
         with Phase(self.phases, "plan"):
@@ -140,7 +142,7 @@ class _StepRun:
         return _checked(op, spec, reports_left(spec))
 
     def _input(self, op: Op) -> DataFrame | None:
-        """The operator's rows in this step, combined or projected, before they are routed; None if there are none."""
+        """The operator's input rows in this step, combined or projected, but not yet routed; None if there are none."""
         combine = self.shared.combining.wanted(op)
         if self.batch is not None and self.flow.only_reader is op:
             return self._input_of_batch(op, self.batch, combine)
@@ -157,30 +159,30 @@ class _StepRun:
         return op.plan.combined(rows) if combine else rows
 
     def _input_of_batch(self, op: Op, batch: DataFrame, combine: bool) -> DataFrame:
-        """The same if the operator alone reads the batch."""
+        """The input rows of an operator that is the only reader of the batch."""
         boundary = self.flow.boundary
         if boundary is None:
             return op.plan.combined(batch) if combine else op.plan.projected(batch)
-        # The claim is on the batch itself: whatever lies between would keep it from being compiled together with the combining.
+        # The claim must be directly on the batch. A node in between would keep Spark from compiling the two together.
         leaf = claim_one_partition(batch) if combine else batch
         prepared = self.shared.preparations
         rows = prepared.frame((op.id, combine), lambda frames: boundary.above(frames[BATCH]), {BATCH: leaf}, self.session)
         return op.plan.grouped(rows) if combine else op.plan.projected(rows)
 
     def _frame(self, name: str) -> DataFrame | None:
-        """The batch, or the kernel's rows of an operator in this step; None if there are none."""
+        """The batch's rows, or those that an operator's kernel gave in this step; None if there are none."""
         if name == BATCH:
             return self.batch
         if name not in self.specs:
             return None
-        op = self.flow.by_id[name]
-        if name in self.reports:
-            staged = tuple(s for report in self.reports[name] for s in report.staged)
+        op = self.flow.by_id[OperatorId(name)]
+        if op.id in self.reports:
+            staged = tuple(s for report in self.reports[op.id] for s in report.staged)
             return staged_frame(self.session, self.shared.directory, staged, op.plan.kernel_schema)
-        return self._work(op, self._input(op), op.plan.kernel_schema) if name in self.inside else None
+        return self._work(op, self._input(op), op.plan.kernel_schema) if op.id in self.inside else None
 
     def _work(self, op: Op, rows: DataFrame | None, schema: StructType | str) -> DataFrame:
-        """What the operator's instances make of their rows: results, or reports."""
+        """The output of the operator's tasks for these rows: results, or reports."""
         spec, placement = self.specs[op.id], self.shared.placement
         task, routing, tasks = InstanceTask(spec), spec.routing, len(spec.routing.parts)
         anchor = placement.anchor(self.session, op.id) if placement is not None else None
@@ -194,7 +196,7 @@ class _StepRun:
 
 def _checked(op: Op, spec: TaskSpec, texts: list[str]) -> list[InstanceReport]:
     reports = sorted((from_text(text) for text in texts), key=lambda r: r.instance)
-    # A task that ran twice may report twice; either attempt's files are complete, and one of them is enough.
+    # A task that ran twice may report twice. The files of each attempt are complete, so one report is enough.
     one_each = {report.instance: report for report in reports}
     expected = list(range(len(spec.routing.parts)))
     require(sorted(one_each) == expected, f"every instance of {op.id} reports; these did: {sorted(one_each)}")

@@ -1,4 +1,4 @@
-"""Leases: versions that a reader still needs, one small file each. A lease that cannot be understood protects nothing and harms nobody."""
+"""Leases: one small file for each version that a reader still needs. A file that is not a valid lease is ignored."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.ids import Version
 from headrace.logs import logger
 from headrace.state.disk import disk_errors
 
@@ -19,9 +20,9 @@ _log = logger(__name__)
 
 @dataclass(frozen=True)
 class Lease:
-    """Who needs which version, and since when."""
+    """Which process needs which version, and since when."""
 
-    version: int
+    version: Version
     pid: int
     host: str
     since: float
@@ -31,11 +32,11 @@ class Lease:
         body = json.loads(path.read_bytes())
         if int(body["pid"]) <= 0:
             raise ValueError(f"process {body['pid']}")
-        return cls(int(body["version"]), int(body["pid"]), str(body["host"]), float(body["since"]))
+        return cls(Version(int(body["version"])), int(body["pid"]), str(body["host"]), float(body["since"]))
 
     @property
     def is_dead(self) -> bool:
-        """True when its process has ended, or too much time has passed."""
+        """True if its process has ended, or if it is older than an hour."""
         if not 0 <= time.time() - self.since + LEASE_SECONDS_MAX <= 2 * LEASE_SECONDS_MAX:
             return True
         if self.host != os.uname().nodename:
@@ -49,7 +50,7 @@ class Lease:
         return False
 
 
-def take_lease(folder: Path, version: int) -> Path:
+def take_lease(folder: Path, version: Version) -> Path:
     """Pin a version: garbage collection leaves it alone until the lease is released, its process ends or an hour has passed."""
     path = folder / f"{uuid.uuid4().hex}.json"
     body = {"version": version, "pid": os.getpid(), "host": os.uname().nodename, "since": time.time()}
@@ -61,7 +62,7 @@ def take_lease(folder: Path, version: int) -> Path:
 
 
 def is_lease(path: Path) -> bool:
-    """False for a file that cannot be understood."""
+    """False if the file is not a valid lease."""
     try:
         Lease.read(path)
     except OSError:
@@ -71,8 +72,8 @@ def is_lease(path: Path) -> bool:
     return True
 
 
-def leased_versions(folder: Path) -> set[int]:
-    """The versions that readers need; leases of readers that are gone are removed."""
+def leased_versions(folder: Path) -> set[Version]:
+    """The versions that readers need. Removes the leases of readers that have ended."""
     versions = set()
     for path in folder.glob("*.json"):
         try:

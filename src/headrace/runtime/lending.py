@@ -1,10 +1,10 @@
-"""State from one executor's disk to another's: who had it lends it to who will have it.
+"""Lending: sends blocks of state from the disk of one executor to that of another, through a Spark shuffle.
 
-    old homes     each lends the blocks that hold the slots that leave      | to | file | first block | data |
-    shuffle       Spark's own, by the borrower
-    new homes     each checks the blocks, and puts them into its copies; what did not come is fetched from the durable tier
+    old homes     each reads the blocks that contain the moving slots      | to | file | first block | data |
+    shuffle       Spark sends them to the borrowers
+    new homes     each checks the blocks and adds them to its working copies; missing blocks are fetched from the durable tier
 
-The durable tier is read by nobody but those whose lender is gone. There is no server of ours: Spark moves the blocks.
+So the durable tier is read only for blocks whose lender is gone. Headrace needs no server for this.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace.state.slots import SlotRanges, clip
 from headrace.state.working import Working
 
 ROUND_BYTES = 64_000_000
-"""About what a borrower is lent in one job: a task has it in memory all at once."""
+"""About the most that a borrower gets in one job, because a task holds all of it in memory."""
 
 _log = logger(__name__)
 
@@ -42,7 +42,7 @@ _FETCHED_SPARK = "fetched long, lent long"
 
 @dataclass(frozen=True)
 class Share:
-    """An instance's part of one store: the layout of its runs, and those of them that hold its slots."""
+    """An instance's part of one store: the layout, and the references to runs that contain its slots."""
 
     layout: Layout
     refs: tuple[RunRef, ...]
@@ -50,7 +50,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Loan:
-    """A part of a run that one executor has and another, the one at this place of a list, will need."""
+    """A part of a run that one executor has and another needs. ``to`` is the borrower's position in the list of those that want state."""
 
     layout: Layout
     ref: RunRef
@@ -59,7 +59,7 @@ class Loan:
 
 @dataclass(frozen=True)
 class Fetched:
-    """Bytes of state that an executor did not have."""
+    """Bytes of state that executors did not have: from the durable tier, and lent by other executors."""
 
     durable: int = 0
     lent: int = 0
@@ -71,13 +71,14 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Files:
-    """Where runs lie, and where an executor keeps its copies of them."""
+    """The folder of runs, and the folder of an executor's working copies."""
 
     runs: str
     working: str
     log_level: str = ""
 
     def here(self) -> Working:
+        """The working copies of the executor on which this is called."""
         set_level(self.log_level)
         return Working(working_folder(self.working))
 
@@ -85,7 +86,7 @@ class Files:
 def loans(
     wanted: Iterable[tuple[Executor, Iterable[Share]]], holders: Iterable[tuple[Executor, SlotRanges]]
 ) -> dict[Executor, list[Loan]]:
-    """Who lends what to whom, when the first of these hold the state that the others will need."""
+    """By lender: what it lends to the executors that want state. ``holders`` have the state of these slots now."""
     found: dict[Executor, list[Loan]] = {}
     holders = list(holders)
     for to, (borrower, shares) in enumerate(wanted):
@@ -97,7 +98,7 @@ def loans(
 
 
 def rounds(of: Mapping[Executor, list[Loan]]) -> Iterator[dict[Executor, tuple[Loan, ...]]]:
-    """Loans in portions that borrowers can take at once."""
+    """Divide loans into rounds, each small enough for the memory of the borrowers."""
     now: dict[Executor, list[Loan]] = {}
     taken: dict[int, float] = {}
     for lender, each in of.items():
@@ -112,14 +113,14 @@ def rounds(of: Mapping[Executor, list[Loan]]) -> Iterator[dict[Executor, tuple[L
 
 
 def _bytes(ref: RunRef) -> float:
-    """What a reference stands for, if a file's rows are evenly spread over the slots."""
+    """The bytes of a reference's slots, if the rows of its file are spread evenly over the slots."""
     return ref.bytes * (ref.hi - ref.lo) / SLOTS
 
 
 def have_ready(
     session: SparkSession, files: Files, wanted: list[tuple[Executor, tuple[Share, ...]]], lent: Mapping[Executor, list[Loan]]
 ) -> Fetched:
-    """Bring shares to the executors that want them."""
+    """Bring shares of state to the executors that want them. Returns how much was brought."""
     there = anchor(session, [executor.location for executor, _ in wanted])
     shares = tuple(each for _, each in wanted)
     if not lent:
@@ -143,7 +144,7 @@ def _sum(frame: DataFrame) -> Fetched:
 
 @dataclass(frozen=True)
 class Lend:
-    """In a task on an executor that has state: the blocks of its copies that others will need."""
+    """Runs in a task on an executor that has state: reads the blocks that others need from its working copies."""
 
     files: Files
     loans: tuple[tuple[Loan, ...], ...]
@@ -154,7 +155,7 @@ class Lend:
             for at in batch.column(0).to_pylist():
                 for loan in self.loans[at] if at < len(self.loans) else ():
                     reader = RunReader(Path(self.files.runs), loan.layout, self.files.here())
-                    # What cannot be lent, because the file is gone or damaged, is the borrower's to look for.
+                    # If the file is gone or damaged, the borrower fetches the blocks from the durable tier.
                     with suppressed(_log, f"{loan.ref.file} cannot be lent", CorruptStateError):
                         for first, data in reader.lend(loan.ref):
                             columns = [[loan.to], [loan.ref.file], [loan.ref.bytes], [loan.ref.crc], [first], [data]]
@@ -165,7 +166,7 @@ class Lend:
 
 @dataclass(frozen=True)
 class Errand:
-    """In a task on the executor that is to have them: fetches the runs of the instances it is given from the durable tier."""
+    """Runs in a task on an executor that needs state: fetches the runs of its instances from the durable tier."""
 
     files: Files
     shares: tuple[tuple[Share, ...], ...]
@@ -178,17 +179,18 @@ class Errand:
         yield pa.RecordBatch.from_pylist([{"fetched": working.fetched_bytes, "lent": 0}], schema=_FETCHED)
 
     def open(self, at: int, working: Working) -> None:
+        """Open the runs of one instance, which fetches the blocks that are missing."""
         for share in self.shares[at] if at < len(self.shares) else ():
             reader = RunReader(Path(self.files.runs), share.layout, working)
             for ref in share.refs:
-                # A file that is gone was merged away meanwhile; one that is damaged will be named by whoever needs it.
+                # A missing file was merged away meanwhile. A damaged one is reported by the batch that needs it.
                 with suppressed(_log, f"{ref.file} was not fetched ahead", CorruptStateError):
                     reader.open(ref)
 
 
 @dataclass(frozen=True)
 class Borrow:
-    """In a task on the executor that is to have them: takes the blocks that were lent, and fetches what is missing then."""
+    """Runs in a task on an executor that needs state: stores the blocks that were lent, and fetches those that are missing."""
 
     files: Files
     shares: tuple[tuple[Share, ...], ...]
@@ -198,7 +200,7 @@ class Borrow:
         for batch in rows.to_batches():
             plain = [batch.column(name).to_pylist() for name in ("file", "bytes", "crc", "first")]
             for file, length, crc, first, data in zip(*plain, batch.column("data"), strict=True):
-                # Blocks of a file that is gone, or that were damaged on the way, do not count; those that matter are fetched below.
+                # Blocks of a missing file, or with a wrong checksum, are ignored. Those that are needed are fetched below.
                 with suppressed(_log, f"lent blocks of {file} were refused", CorruptStateError):
                     lent += working.accept(Path(self.files.runs) / file, length, crc, first, data.as_buffer())
         Errand(self.files, self.shares).open(instance, working)

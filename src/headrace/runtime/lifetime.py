@@ -1,8 +1,8 @@
-"""How a query ends: stopped, failed, interrupted, or left behind by its session. However it does, its checkpoint is free afterwards.
+"""The end of a query: it is stopped, fails, is interrupted, or its session is stopped. In each case its checkpoint is released.
 
-    stop()        no batch begins -> the batch that runs ends -> Spark notes it as done -> Spark stops -> the checkpoint is released
+    stop()        no batch begins -> the current batch ends -> Spark commits it -> Spark stops -> the checkpoint is released
 
-Waiting is done in Python, on an event, not in a call into the JVM: an interrupted call would leave its answer behind for the next one.
+Waiting is done in Python, on an event, and not in a call into the JVM. If such a call were interrupted, the next one would get its answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.spark.gateway import GONE, is_spark_interrupt_handler
 from headrace.spark.streaming import hang_up
 
 LOOK_S = 1.0
-"""How often to look whether the session of a query is still there."""
+"""How often to check whether the query's session still runs."""
 COMMIT_LOOK_S = 0.005
 END_SECONDS_MAX = 60
 _running: set[Lifetime] = set()
@@ -37,17 +37,17 @@ class Lifetime:
     def __init__(self, gate: BatchGate, spark: SparkQuery, release: Callable[[], None]) -> None:
         self.gate, self.spark = gate, spark
         self.ended = threading.Event()
-        """Set when Spark's query has ended and the checkpoint is free."""
+        """Set when Spark's query has ended and the checkpoint is released."""
         self._release = release
         self._finishing = threading.Lock()
 
     def begin(self) -> None:
-        """Spark's query has started."""
+        """Begin to watch Spark's query, which has started."""
         _running.add(self)
         threading.Thread(target=self._watch, name="headrace-end-of-query", daemon=True).start()
 
     def is_over(self) -> bool:
-        """Whether Spark's query is to end and no batch of it runs any more; then the checkpoint is free."""
+        """True if Spark's query is no longer active and no batch runs. In that case this releases the checkpoint."""
         if self.spark.is_active() or self.gate.running_in is not None:
             return False
         if not self.ended.is_set():
@@ -56,10 +56,10 @@ class Lifetime:
         return True
 
     def stop(self) -> None:
-        """Let the batch that runs come to its end, then stop."""
+        """Stop the query after the current batch."""
         self.gate.stopping.set()
         if self.gate.running_in == threading.get_ident():
-            # The user's own function stops the query from inside a batch, which has to end first.
+            # The user's own function calls stop() from inside the batch, which must end first.
             threading.Thread(target=self.stop, name="headrace-stop", daemon=True).start()
             return
         self.gate.wait_for_batch()
@@ -67,12 +67,12 @@ class Lifetime:
         self.stop_now()
 
     def stop_now(self) -> None:
-        """Stop, and break off the batch that runs: a restart runs it again."""
+        """Stop the query, and cancel the current batch. A restart runs it again."""
         self.gate.stopping.set()
         try:
             self.spark.handle.stop()
         except GONE:
-            # A session that is gone cannot cancel jobs, and a JVM that is gone has stopped everything.
+            # A stopped session cannot cancel jobs, and a JVM that has ended runs none.
             if self.spark.is_active():
                 raise
             self._await_end()
@@ -80,8 +80,11 @@ class Lifetime:
         self.finish()
 
     def _await_commit(self) -> None:
-        """Until Spark has noted the last batch as done. It does so after the batch has come to its end; stopped before, it would run the
-        batch once more after a restart, and a sink that is not idempotent would have its rows twice."""
+        """Wait until Spark has committed the last batch in its own log.
+
+        Spark does so after the batch has ended. If it were stopped before, a restart would run the batch again, and a sink that is not
+        idempotent would get its rows twice.
+        """
         if self.gate.finished is None:
             return
         commit = self.gate.checkpoint.location / "commits" / str(self.gate.finished)
@@ -89,9 +92,9 @@ class Lifetime:
             time.sleep(COMMIT_LOOK_S)
 
     def wait(self, call: Callable[[], Any] | None = None, timeout: float | None = None) -> bool:
-        """Until the query has ended, or a call into the JVM has returned; False after the timeout.
+        """Wait until the query has ended, or until a call into the JVM has returned. Returns False after the timeout.
 
-        Interrupted from the keyboard, the query is stopped as by ``stop``; interrupted once more, at once.
+        The first Ctrl-C stops the query like ``stop``, and a second one like ``stop_now``.
         """
         done, thrown = self.ended, list[BaseException]()
         if call is not None:
@@ -115,21 +118,21 @@ class Lifetime:
             raise
 
     def _watch(self) -> None:
-        # Why it ended is for those who ask; here also a JVM that is gone is just an end.
+        # ``exception()`` reports why it ended. Here it is only logged, also if the JVM has ended.
         with self._end_logged():
             while not self.spark.ends_within(LOOK_S):
                 if self.spark.session_is_gone():
-                    # Spark's query would look for new data for ever, and fail when there is some.
+                    # The session was stopped, but Spark's query would go on looking for data, and fail when there is some.
                     self.stop_now()
         self.gate.wait_for_batch()
         self.finish()
-        # A query that is being stopped counts as ended before its thread has ended. Until then the thread may wait for an answer here.
+        # Spark reports a query as ended before its thread has ended. Until then the thread may wait for an answer from Python.
         with self._end_logged():
             self.spark.await_end()
         hang_up(self.gate.connection)
 
     def _await_end(self) -> None:
-        """Until Spark's own thread of the query has ended; it has been told to."""
+        """Wait until Spark's thread of the query, which is stopping, has ended."""
         with self._end_logged():
             self.spark.ends_within(END_SECONDS_MAX)
 
@@ -139,7 +142,7 @@ class Lifetime:
         return suppressed(_log, "the query has ended", StreamingQueryException, *GONE, level=logging.INFO, query=query)
 
     def finish(self) -> None:
-        """Free the checkpoint. Any thread may call it, any number of times, when no batch runs."""
+        """Release the checkpoint. Any thread may call this, any number of times, while no batch runs."""
         self.gate.stopping.set()
         with self._finishing:
             if not self.ended.is_set():
@@ -149,7 +152,7 @@ class Lifetime:
 
 
 def end_orphans() -> None:
-    """End the queries of this process whose session was stopped under them: one may be in the way of a query that starts now."""
+    """End the queries of this process whose session was stopped. One of them may hold the checkpoint of a query that starts now."""
     for each in [life for life in list(_running) if life.spark.session_is_gone()]:
         each.stop_now()
 
@@ -157,14 +160,14 @@ def end_orphans() -> None:
 def _note(call: Callable[[], Any], done: threading.Event, thrown: list[BaseException]) -> None:
     try:
         call()
-    except BaseException as error:  # it is raised in the thread that waits
+    except BaseException as error:  # It is raised again in the thread that waits.
         thrown.append(error)
     finally:
         done.set()
 
 
 def _in_thread(call: Callable[[], None]) -> None:
-    """An interrupt ends the waiting, and not the call."""
+    """Run a call in a thread and wait for it. An interrupt ends only the wait, not the call."""
     thread = threading.Thread(target=call, name="headrace-stop", daemon=True)
     thread.start()
     thread.join()
@@ -172,7 +175,7 @@ def _in_thread(call: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """PySpark answers an interrupt from the keyboard by cancelling all jobs, so the batch that runs would fail. Here it is to end."""
+    """Inside, Ctrl-C raises KeyboardInterrupt only. PySpark's handler would cancel all jobs, and the current batch would fail."""
     handler = signal.getsignal(signal.SIGINT)
     if not is_spark_interrupt_handler(handler) or threading.current_thread() is not threading.main_thread():
         yield

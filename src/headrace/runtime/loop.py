@@ -2,7 +2,8 @@
 
     already done? -> make the version -> deliver -> collect garbage -> report
 
-A crash before the version's commit leaves nothing that counts, and Spark replays the batch; a crash after it only delivers again.
+After a crash before the commit, no manifest names the new files, and Spark replays the batch. After a crash behind it, the version is only
+delivered again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import Dataflow
 from headrace.config import Config
+from headrace.ids import Version
 from headrace.logs import logger
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
@@ -35,7 +37,7 @@ _log = logger(__name__)
 
 @dataclass
 class BatchLoop:
-    """Runs batches, one after the other; `BatchGate` lets them in."""
+    """Runs batches, one after the other. `BatchGate` calls it."""
 
     flow: Dataflow
     config: Config
@@ -48,7 +50,8 @@ class BatchLoop:
     progress: ProgressLog
     last_begin_s: float = field(default_factory=time.time)
 
-    def run(self, batch: DataFrame, version: int) -> None:
+    def run(self, batch: DataFrame, version: Version) -> None:
+        """Run one batch: make its version unless it exists, deliver it, collect garbage, and report."""
         begin_s = time.time()
         fail_point("batch-begin", version)
         phases: dict[str, float] = {}
@@ -58,14 +61,14 @@ class BatchLoop:
         self.versions.configure(batch.sparkSession)
         kept = self.flow.source_readers > 1
         if kept:
-            # Its source is read once.
+            # Several operators read the batch, but its source is read only once.
             batch = batch.persist()
         try:
             if manifest is None:
                 manifest, reports = self.versions.make(batch, version, phases)
             with Phase(phases, "deliver"):
                 if not self.spark.is_active():
-                    # Spark would not note that the batch is done, and it would be delivered again.
+                    # Spark is stopping and would not commit the batch, so a restart would deliver it again.
                     raise Stopping
                 self.delivery.deliver(batch, manifest)
                 fail_point("deliver-after", version)
@@ -79,27 +82,27 @@ class BatchLoop:
         self._report(manifest, reports, replayed, phases, begin_s)
         self.last_begin_s = begin_s
 
-    def _already_made(self, version: int) -> Manifest | None:
-        """The manifest of a batch that Spark replays, if its version was committed before.
+    def _already_made(self, version: Version) -> Manifest | None:
+        """The manifest of this version if it was committed before, because Spark replays the batch; else None.
 
-        What Spark hands over must be what the version was made of, or its rows would be taken for done. It must begin where that began,
-        for a sink that takes the batch's own rows gets them now.
+        Checks that the replayed batch has the same offsets as the one that made the version, at its end and at its beginning. Otherwise
+        rows would be skipped, and a sink that takes the batch's own rows would get others.
         """
         manifest = self.checkpoint.manifests.read_if_exists(version)
         if manifest is not None:
             self.checkpoint.spark_log.check(manifest)
-            if version and (earlier := self.checkpoint.manifests.read_if_exists(version - 1)) is not None:
+            if version and (earlier := self.checkpoint.manifests.read_if_exists(Version(version - 1))) is not None:
                 self.checkpoint.spark_log.check(earlier)
         return manifest
 
     def _collect_garbage(self, manifest: Manifest, reports: Reports) -> None:
-        version, epoch = manifest.version, self.checkpoint.fence.epoch
+        version, writer = manifest.version, self.checkpoint.fence.writer
         self.checkpoint.remember(manifest)
-        # A version may have written runs that it does not need: all their windows are closed.
+        # A version may have written runs that its manifest does not name, because all their windows are closed.
         runs = [ref.file for each in reports.values() for report in each for ref in report.refs]
-        remove_unnamed(self.checkpoint, version, epoch, [("runs", file) for file in runs])
+        remove_unnamed(self.checkpoint, version, writer, [("runs", file) for file in runs])
         if version % EVERY == EVERY - 1:
-            sweep_committed(self.checkpoint, version, epoch)
+            sweep_committed(self.checkpoint, version, writer)
         self.checkpoint.collect_garbage(self.config.versionsToKeep)
         fail_point("collect-garbage", version)
 
@@ -112,7 +115,6 @@ class BatchLoop:
             phases_ms=phases,
             reports=reports,
             manifest=manifest,
-            backlog={},
             readers=tuple(op.id for op in self.flow.ops if any(b.source in self.flow.sources for b in op.branches)),
             changes=self.routing.drain_changes(),
             homes=self.routing.homes(),

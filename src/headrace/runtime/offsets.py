@@ -1,11 +1,11 @@
-"""How many rows sources have that a batch left behind, from Spark's offsets.
+"""How many rows a batch left behind in its sources, from Spark's offsets.
 
-For each batch Spark knows three offsets of a source: where the batch begins, where it ends, and the newest there was when it was cut. They
-are read while the batch runs, as Spark's own progress of it comes only after ours, too late for the policy.
+For each batch Spark knows three offsets of a source: where the batch begins, where it ends, and the newest when the batch was planned. They
+are read while the batch runs. Spark's own progress of the batch has them too, but comes after ours, too late for the policy.
 
-Where a batch ends at the newest offset nothing is left; so it is with sources that have no limit. Otherwise what lies between is counted.
-Kafka's offsets count rows, by topic and partition. Of other sources it is not known what their numbers count; rows per unit are learned
-from the batches so far, in queries with one source.
+If a batch ends at the newest offset, it left nothing; so it is with all sources that have no limit. Otherwise the difference is counted.
+Kafka's offsets count rows, by topic and partition. What the numbers of other sources count is not known. If a query has a single source,
+the rows per unit are estimated from the batches so far.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Leaves = dict[tuple[str, ...], int]
 
 @dataclass
 class OffsetBacklog:
-    """Rows left behind by the batches of one query."""
+    """Counts the rows that the batches of one query leave behind."""
 
     rows: int = 0
     units: int = 0
-    """What the numbers in the offsets have advanced by, while so many rows were taken."""
+    """The sum by which the numbers in the offsets advanced while ``rows`` rows were read."""
 
     def left(self, sources: Sequence[SourceOffsets], rows_taken: int) -> int | None:
-        """Rows that had come before the batch was cut, and that it did not take; None where nobody can tell."""
+        """Rows that were there when the batch was planned, and that it did not read; None if that is not known."""
         if len(sources) == 1 and sources[0].kind not in KAFKA:
             self._learn(sources[0], rows_taken)
         known = [rows for rows in (self._left(source, alone=len(sources) == 1) for source in sources) if rows is not None]
@@ -55,10 +55,10 @@ class OffsetBacklog:
 
 
 def _between(first: Any, second: Any, appearing: bool) -> int | None:
-    """How far numbers have advanced from one offset to another; None if these are not numbers in the same places.
+    """The sum by which the numbers advanced from one offset to another; None if the two do not have numbers in the same places.
 
-    ``appearing``: partitions may be new or gone. Where a new one begins is not known, so it does not count yet; nor does one whose offset
-    went back, as its topic was made anew.
+    With ``appearing``, partitions may be added or removed. A new one does not count yet, as it is not known where it begins. Nor does one
+    whose offset went back, because its topic was created again.
     """
     a, b = _leaves(first), _leaves(second)
     if a is None or b is None or (a.keys() != b.keys() and not appearing):

@@ -1,4 +1,4 @@
-"""Options of a writer: the same in upper and lower case, as all of Spark's are. Each keeps the spelling it was last given in."""
+"""Options of a writer. Upper and lower case are equal, as in all of Spark's options. The last spelling of a name is kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHECKPOINT = "checkpointLocation"
 
 
 class Options(MutableMapping[str, str]):
-    """By name, whatever its case.
+    """Options by name, without regard to case.
 
     >>> options = Options({"CheckpointLocation": "/tmp/c", "header": True})
     >>> options["checkpointLocation"], options["HEADER"], sorted(options)
@@ -43,10 +43,10 @@ class Options(MutableMapping[str, str]):
         return len(self._values)
 
     def ours(self) -> dict[str, str]:
-        """Those that begin with ``headrace.``."""
+        """The options that begin with ``headrace.``."""
         return {name: value for name, value in self.items() if name.lower().startswith(PREFIX)}
 
     def spark(self) -> dict[str, str]:
-        """Those that the sink's format is to get: neither ours, nor the checkpoint's."""
+        """The options for the sink's format: all but Headrace's own and the checkpoint's."""
         ours = {name.lower() for name in self.ours()} | {CHECKPOINT.lower()}
         return {name: value for name, value in self.items() if name.lower() not in ours}

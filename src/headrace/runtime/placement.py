@@ -1,8 +1,8 @@
-"""Homes: which executor each instance lives on, and having its state there before it moves.
+"""Homes: on which executor each instance runs, and how its state gets there before it moves.
 
-A home is where an instance's working copies are, so it is kept for as long as its executor lives. What moves is fetched first, by a job
-of its own beside the batches, and then the home changes between two batches (Floe's delayed transition). A home that is lost is not
-waited for: Spark runs the task elsewhere, and the next batch gives the instance a new one.
+A home has the instance's working copies, so it is kept as long as its executor lives. Before an instance moves, a Spark job beside the
+batches brings its state to the new home. Then the home changes between two batches (Floe's delayed transition). If an executor is lost,
+Spark runs the task elsewhere, and the next batch gives the instance a new home.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.compile.dataflow import Op
 from headrace.compile.homes import anchor
 from headrace.control.homes import assigned
+from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
-from headrace.operators.kernel import store_id
 from headrace.runtime.lending import Fetched, Files, Loan, Share, have_ready, loans
 from headrace.spark.executors import Executor, Executors
 from headrace.state.manifest import Manifest
@@ -28,10 +28,10 @@ from headrace.state.slots import clip
 _log = logger(__name__)
 
 Homes = tuple[Executor, ...]
-"""Per instance of an operator."""
+"""The executor of each instance of an operator."""
 
-Shares = Callable[[str, Routing], list[tuple[Share, ...]]]
-"""An operator's newest state, per instance of a routing and per store."""
+Shares = Callable[[OperatorId, Routing], list[tuple[Share, ...]]]
+"""Gives the newest state of an operator, by instance of the routing and by store."""
 
 
 @dataclass
@@ -43,38 +43,38 @@ class Placement:
     runs: Path
     shares: Shares
     lends: bool
-    """Whether state comes from executors that have it; from the durable tier only, if not."""
+    """True if state comes from the executors that have it; otherwise it comes from the durable tier only."""
     working: str | None
-    """See ``working_folder``; None: instances read the runs where they are."""
+    """The folder of working copies, see ``working_folder``. None: instances read the runs of the checkpoint itself."""
     log_level: str = ""
-    """Of tasks on executors; see ``Config.logLevel``."""
-    homes: dict[str, Homes] = field(default_factory=dict)
-    """By operator; changed under the loop's lock only."""
-    anchors: dict[str, tuple[Homes, DataFrame]] = field(default_factory=dict)
+    """The log level of tasks on executors; see ``Config.logLevel``."""
+    homes: dict[OperatorId, Homes] = field(default_factory=dict)
+    """By operator. They change only under the batch lock."""
+    anchors: dict[OperatorId, tuple[Homes, DataFrame]] = field(default_factory=dict)
 
-    def settle(self, routing: Mapping[str, Routing]) -> None:
-        """Before a batch: every instance has a home that lives."""
+    def settle(self, routing: Mapping[OperatorId, Routing]) -> None:
+        """Give every instance a home on a living executor. Called before a batch."""
         live = self.executors.live()
         for op, each in routing.items():
             homes = self.homes.get(op, ())
             if len(homes) != len(each.parts) or not set(homes) <= set(live):
                 self.homes[op] = self.planned(op, each, live)
 
-    def planned(self, op: str, routing: Routing, live: tuple[Executor, ...]) -> Homes:
-        """The homes that an operator's instances ought to have; none while there are no executors."""
+    def planned(self, op: OperatorId, routing: Routing, live: tuple[Executor, ...]) -> Homes:
+        """The best homes for an operator's instances; empty while there are no executors."""
         if not live:
             return ()
         by_id = {each.id: each for each in live}
         before = self.homes.get(op, ())
         homes = [by_id[each] for each in assigned([each.id for each in before], routing.instances, list(by_id))]
-        # The sides of a recreation live with its owners: the old one where its state is, the new one where it will be.
+        # The two sides of a recreation run at the homes of their owners: the old side where its state is, the new side at its new home.
         for recreation in routing.recreations:
             old = before[recreation.old] if recreation.old < len(before) and before[recreation.old] in live else homes[recreation.new]
             homes += [old, homes[recreation.new]]
         return tuple(homes)
 
-    def ahead(self, routing: Mapping[str, Routing], before: Mapping[str, Routing]) -> tuple[dict[str, Homes], Fetched]:
-        """Make ready for a routing that is to come: the homes it will have, and the state that was not there yet."""
+    def ahead(self, routing: Mapping[OperatorId, Routing], before: Mapping[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Fetched]:
+        """Bring state to the homes of a future routing. Returns those homes, and how much was brought."""
         live = self.executors.live()
         homes = {op: self.planned(op, each, live) for op, each in routing.items()}
         wanted: list[tuple[Executor, tuple[Share, ...]]] = []
@@ -89,8 +89,8 @@ class Placement:
             wanted += mine
         return homes, self.fetch(wanted, lent)
 
-    def anchor(self, session: SparkSession, op: str) -> DataFrame | None:
-        """What makes an operator's tasks go home; None where it has no homes."""
+    def anchor(self, session: SparkSession, op: OperatorId) -> DataFrame | None:
+        """A DataFrame whose partitions are at the operator's homes, so that Spark runs its tasks there; None if it has no homes."""
         homes = self.homes.get(op, ())
         if not homes:
             return None
@@ -99,8 +99,10 @@ class Placement:
         return self.anchors[op][1]
 
     def fetch(self, wanted: list[tuple[Executor, tuple[Share, ...]]], lent: Mapping[Executor, list[Loan]]) -> Fetched:
-        """Have these parts of the state on these executors; returns what was not there. It is an errand, not a duty: whatever is not there
-        when a batch needs it is fetched then."""
+        """Bring these shares of state to these executors. Returns how much was brought.
+
+        A failure does no harm: a batch fetches missing state when it needs it.
+        """
         if not wanted or self.working is None:
             return Fetched()
         try:
@@ -111,8 +113,8 @@ class Placement:
 
 
 def shares_of(manifest: Manifest | None, op: Op, routing: Routing) -> list[tuple[Share, ...]]:
-    """What each instance of a routing needs of a version."""
+    """By instance: the shares of a version's state that it needs with this routing."""
     if manifest is None:
         return [()] * len(routing.parts)
-    stores = [(store.layout, manifest.operators[store_id(op.id, name)].runs) for name, store in op.plan.operator.stores.items()]
+    stores = [(store.layout, manifest.stores[StoreId(op.id, name)].runs) for name, store in op.plan.operator.stores.items()]
     return [tuple(Share(layout, tuple(clip(part.own(refs), part.slots))) for layout, refs in stores) for part in routing.parts]

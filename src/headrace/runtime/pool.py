@@ -1,8 +1,8 @@
 """The pool: executors that are ready before they are needed (SEEP 5.2).
 
-An executor takes seconds to start. With ``headrace.readyExecutors`` set to p, Headrace asks for as many as the instances need and p more;
-an instance that is added is homed on a ready one at once, and the pool is filled up again meanwhile. What scaling in leaves over is
-given back. Without the option executors are the user's, and Headrace uses those there are.
+An executor takes seconds to start. With ``headrace.readyExecutors=p``, Headrace requests as many executors as the instances need, and p
+more. A new instance gets a ready one as its home at once, and the pool is filled up again. Executors that are no longer needed after
+scaling in are released. Without the option, Headrace uses the executors that the user has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.spark.executors import Executor, Executors
 
 @dataclass(frozen=True)
 class Need:
-    """What one query needs."""
+    """What one query needs: executors for its instances, spare ones, and those that are homes now."""
 
     executors: int
     ready: int
@@ -29,7 +29,7 @@ class Need:
 
 @dataclass
 class Pool:
-    """The executors of one application; its queries share them."""
+    """The executors of one application. All its queries share them."""
 
     executors: Executors
     needs: dict[str, Need] = field(default_factory=dict)
@@ -39,10 +39,11 @@ class Pool:
 
     @classmethod
     def of(cls, executors: Executors) -> Pool:
+        """The pool of an application. All its queries get the same one."""
         return cls._all.setdefault(executors.context, cls(executors))
 
     def tend(self, query: str, need: Need | None) -> None:
-        """Note what a query needs now (None: it is over), and ask for executors, or give some back."""
+        """Note what a query needs now, and request or release executors. None means that the query has ended."""
         with self.lock:
             if need is None:
                 self.needs.pop(query, None)
@@ -71,7 +72,7 @@ def wanted(needs: Collection[Need]) -> int:
 
 
 def surplus(live: tuple[Executor, ...], needs: Collection[Need]) -> list[str]:
-    """Executors to give back: the newest of those that nobody lives on.
+    """Executors to release: the newest of those that are no instance's home.
 
     >>> four = tuple(Executor(str(at), "here", 1) for at in range(4))
     >>> surplus(four, [Need(2, 1, frozenset({"0", "3"}))])

@@ -1,4 +1,4 @@
-"""What a batch did, for people and for policies."""
+"""What a batch did: as JSON for people, and as a `BatchReport` for policies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace.control.batch_report import BatchReport
 from headrace.control.governor import Entry
+from headrace.ids import OperatorId, Version
 from headrace.runtime.elastic import Change
 from headrace.runtime.reports import InstanceReport
 from headrace.state.manifest import Manifest
@@ -15,49 +17,80 @@ from headrace.state.routing import Routing
 
 
 @dataclass(frozen=True)
-class BatchProgress:
-    """One batch, as the loop saw it."""
+class Waiting:
+    """What the sources had to offer when a batch had ended. None stands for what is not known."""
 
-    version: int
+    files: int | None = None
+    """Files that wait in the folders of file sources; None if no source is a folder."""
+    rows: int | None = None
+    rows_left: int | None = None
+    """The rows among them that had arrived before the batch began."""
+    age_ms: float | None = None
+    """The age of the oldest file that waits."""
+
+    def to_json(self) -> dict[str, Any]:
+        files = {} if self.files is None else {"files": self.files}
+        return {**files, "rows": self.rows, "rowsLeft": self.rows_left, "ageMs": self.age_ms}
+
+
+@dataclass(frozen=True)
+class BatchProgress:
+    """Everything that the progress says about one batch."""
+
+    version: Version
     times_s: tuple[float, float, float]
-    """When the batch began and ended, and when the one before it began."""
+    """When the batch began, when it ended, and when the batch before it began."""
     replayed: bool
-    routing: dict[str, Routing]
+    routing: dict[OperatorId, Routing]
     phases_ms: dict[str, float]
-    reports: dict[str, list[InstanceReport]]
-    """By operator."""
+    reports: dict[OperatorId, list[InstanceReport]]
+    """By operator: the reports of its tasks."""
     manifest: Manifest
-    backlog: dict[str, Any]
-    readers: tuple[str, ...]
+    readers: tuple[OperatorId, ...]
     """Operators that read sources."""
     changes: tuple[Change, ...]
-    """Of the routing, since the batch before."""
-    homes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The executors that instances live on, by operator; nothing where there are none."""
+    """Changes of the routing since the batch before."""
+    backlog: Waiting = Waiting()
+    homes: dict[OperatorId, tuple[str, ...]] = field(default_factory=dict)
+    """By operator: the executor of each instance. Empty if instances have no homes."""
     decisions: tuple[Entry, ...] = ()
-    """Of the query's policy, since the batch before."""
-    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Per operator: those that it reads, and a name for all that it reads from sources."""
+    """Decisions of the query's policy since the batch before."""
+    inputs: Mapping[OperatorId, tuple[str, ...]] = field(default_factory=dict)
+    """Per operator: the operators that it reads, and one name for all sources that it reads."""
     trigger_s: float = 0.0
-    """At which interval batches are to begin; 0: one after the other."""
+    """The trigger interval; 0 if batches follow one another."""
 
     @property
     def rows(self) -> int:
-        """Rows that came in from the sources."""
+        """Rows that the batch read from sources."""
         return max((sum(r.rows for r in self.reports.get(op, [])) for op in self.readers), default=0)
 
+    def report(self) -> BatchReport:
+        """What policies need of the batch. Times are rounded as in the progress, so that a replay sees the same."""
+        begin_s, end_s, _ = self.times_s
+        return BatchReport(
+            version=self.version,
+            replayed=self.replayed,
+            begin_s=round(begin_s, 3),
+            end_s=round(end_s, 3),
+            instances=tuple(r.work() for each in self.reports.values() for r in each),
+            routing=dict(self.routing),
+            inputs={name: tuple(map(OperatorId, each)) for name, each in self.inputs.items()},
+            rows_left=self.backlog.rows_left or 0,
+            trigger_s=self.trigger_s,
+        )
+
     def operators(self) -> list[dict[str, Any]]:
-        """In the form of Spark's ``stateOperators``."""
-        names = dict.fromkeys(store.split(".")[0] for store in self.manifest.operators)
+        """The operators' state, in the form of Spark's ``stateOperators``."""
+        names = dict.fromkeys(store.operator for store in self.manifest.stores)
         return [self._operator(name) for name in names]
 
-    def _operator(self, name: str) -> dict[str, Any]:
-        stores = [state for store, state in self.manifest.operators.items() if store.split(".")[0] == name]
-        runs = [ref for state in stores for ref in state.runs]
+    def _operator(self, name: OperatorId) -> dict[str, Any]:
+        runs = self.manifest.runs_of(name)
         reports = self.reports.get(name, [])
         return {
             "operatorName": name,
-            # Where keys are not counted, rows of one key and pane in several runs count several times.
+            # If keys are not counted, rows of one key and pane in several runs count several times.
             "numRowsTotal": self.manifest.counters.get(f"keys.{name}", sum(ref.rows for ref in runs)),
             "numRowsUpdated": sum(r.keys for r in reports),
             "numRowsRemoved": 0,
@@ -69,7 +102,7 @@ class BatchProgress:
         }
 
     def headrace(self) -> dict[str, Any]:
-        """What Spark's progress does not have."""
+        """``progress["headrace"]``: what Spark's own progress does not have."""
         reports = [r for each in self.reports.values() for r in each]
         staged = sum(s.rows for s in self.manifest.staged)
         late = sum(r.rows_late for op in self.readers for r in self.reports.get(op, []))
@@ -83,7 +116,7 @@ class BatchProgress:
             "rows": self.rows,
             "rowsOut": max(staged, sum(r.rows_out for r in reports)),
             "shareDelivered": 1.0 if not self.rows else 1.0 - late / self.rows,
-            "backlog": self.backlog,
+            "backlog": self.backlog.to_json(),
             "watermarkMs": self.manifest.watermark_ms,
             "idleSources": list(self.manifest.watermark_idle),
             "routing": {
@@ -96,26 +129,27 @@ class BatchProgress:
         }
 
     def _observation(self) -> dict[str, Any]:
-        """What else a policy must know, now or when the progress is replayed: see ``control/observing.py``."""
-        begin_s, end_s, _ = self.times_s
+        """What the report has beyond the rest of the progress. `BatchReport.from_json` needs it for a replay."""
+        report = self.report()
         return {
-            "beginS": round(begin_s, 3),
-            "endS": round(end_s, 3),
-            "triggerS": self.trigger_s,
-            "inputs": {name: list(each) for name, each in self.inputs.items()},
-            "routing": {name: routing.to_json() for name, routing in self.routing.items()},
+            "beginS": report.begin_s,
+            "endS": report.end_s,
+            "triggerS": report.trigger_s,
+            "inputs": {name: list(each) for name, each in report.inputs.items()},
+            "routing": {name: routing.to_json() for name, routing in report.routing.items()},
         }
 
     def event_time(self) -> dict[str, str]:
+        """The watermark in the form of Spark's ``eventTime``; empty if the query has none."""
         if not self.manifest.watermark_nodes_ms:
             return {}
         moment = datetime.fromtimestamp(self.manifest.watermark_ms / 1000, UTC)
         return {"watermark": moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"}
 
     def latency(self, event_time: dict[str, str]) -> dict[str, float | None]:
-        """How old rows were when their results were delivered; ``event_time`` is Spark's max, min and avg of the batch.
+        """How old rows were when their results were delivered. ``event_time`` is Spark's max, min and avg of the batch.
 
-        From arrival: a row came after the batch before was cut and before this one was, so its age lies between two bounds.
+        When a row arrived is not known exactly. It came after the batch before began and before this one did, which gives two bounds.
         """
         begin_s, end_s, previous_s = self.times_s
         known = {name: datetime.fromisoformat(text).timestamp() for name, text in event_time.items() if name in ("max", "min", "avg")}
@@ -130,6 +164,7 @@ class BatchProgress:
 
 
 def _instance(report: InstanceReport) -> dict[str, Any]:
+    work = report.work()
     return {
         "operator": report.operator,
         "instance": report.instance,
@@ -139,7 +174,7 @@ def _instance(report: InstanceReport) -> dict[str, Any]:
         "rowsOut": report.rows_out,
         "keysTouched": report.keys,
         "cpuSeconds": round(report.cpu_s, 4),
-        "wallSeconds": round(report.wall_s, 4),
+        "wallSeconds": work.busy_s,
         "phasesMs": {k: round(v, 2) for k, v in report.phases_ms.items()},
         "stateRows": report.state_rows,
         "stateBytes": report.state_bytes,

@@ -1,4 +1,4 @@
-"""The progress of a query's last batches: Headrace's half and Spark's half in one."""
+"""The progress of a query's last batches: that of Headrace and that of Spark, merged."""
 
 from __future__ import annotations
 
@@ -8,40 +8,43 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from headrace.ids import OperatorId
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.spark_query import SparkQuery
 
 RECENT = "spark.sql.streaming.numRecentProgressUpdates"
-"""Spark's setting of how much progress it keeps; as much is kept of ours."""
+"""Spark's setting for the number of batches whose progress it keeps. Headrace keeps as many."""
 
 
 class ProgressLog:
-    """Filled by the batch loop, read by the query's handle and the control endpoint."""
+    """Keeps the progress of the last batches. The batch loop adds to it; the query's handle and the control endpoint read it."""
 
-    def __init__(self, spark: SparkQuery, inputs: Mapping[str, tuple[str, ...]], trigger_s: float, autoscaler: Autoscaler | None) -> None:
+    def __init__(
+        self, spark: SparkQuery, inputs: Mapping[OperatorId, tuple[str, ...]], trigger_s: float, autoscaler: Autoscaler | None
+    ) -> None:
         self._spark, self._inputs, self._trigger_s, self._autoscaler = spark, inputs, trigger_s, autoscaler
         self._batches: deque[BatchProgress] = deque(maxlen=int(spark.session.conf.get(RECENT, "100") or 100))
 
     def add(self, progress: BatchProgress) -> None:
-        """A batch has ended: keep what it did, and let the policy know."""
+        """Keep the progress of a batch that has ended, and hand its report to the autoscaler."""
         scaler = self._autoscaler
         decisions = () if scaler is None else scaler.decisions.drain()
         progress = replace(progress, decisions=decisions, inputs=self._inputs, trigger_s=self._trigger_s)
         self._batches.append(progress)
         if scaler is not None:
-            scaler.offer(progress)
+            scaler.offer(progress.report())
 
     def last(self) -> dict[str, Any] | None:
-        """The newest batch; None before the first one has ended."""
+        """The progress of the newest batch; None before the first one has ended."""
         if not self._batches:
             return None
         ours, spark = self._batches[-1], self._spark.handle.lastProgress
-        # Spark reports a batch a little after it has ended; until then Headrace's own half is all there is.
+        # Spark reports a batch a little after its end. Until then there is only Headrace's part.
         return self._merged(ours, json.loads(spark.json) if spark is not None and spark["batchId"] == ours.version else None)
 
     def recent(self) -> list[dict[str, Any]]:
-        """Spark's progress of the batches that ran, each with Headrace's own."""
+        """The progress of the last batches, oldest first, each with Spark's part if there is one."""
         spark = {int(p["batchId"]): json.loads(p.json) for p in self._spark.handle.recentProgress}
         return [self._merged(ours, spark.get(ours.version)) for ours in list(self._batches)]
 

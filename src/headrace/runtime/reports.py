@@ -1,4 +1,4 @@
-"""What an instance task tells the driver: one small row of JSON per task, never rows of data."""
+"""The report of an instance task to the driver: one small row of JSON per task, never rows of data."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headrace import errors
+from headrace.control.batch_report import InstanceWork
 from headrace.errors import CorruptStateError, HeadraceError
+from headrace.ids import InstanceId, KeyHash, OperatorId, Slot
 from headrace.state.manifest import StagedFile
 from headrace.state.run import RunRef
 
 
 @dataclass(frozen=True)
 class InstanceReport:
-    """One instance's part of a batch."""
+    """What one instance task did in a batch."""
 
-    instance: int
-    operator: str
+    instance: InstanceId
+    operator: OperatorId
     runs: dict[str, tuple[RunRef, ...]]
     """The instance's state after the batch, by store."""
     staged: tuple[StagedFile, ...] = ()
@@ -27,9 +29,9 @@ class InstanceReport:
     rows_out: int = 0
     keys: int = 0
     keys_new: int | None = None
-    rows_per_slot: tuple[tuple[int, int], ...] = ()
-    """(slot, rows) for the slots that had any."""
-    rows_per_hash: tuple[tuple[int, int], ...] = ()
+    rows_per_slot: tuple[tuple[Slot, int], ...] = ()
+    """(slot, rows) for each slot that had rows."""
+    rows_per_hash: tuple[tuple[KeyHash, int], ...] = ()
     """(hash, rows) for the heaviest keys of slots that had a large part of the rows."""
     cpu_s: float = 0.0
     wall_s: float = 0.0
@@ -39,7 +41,7 @@ class InstanceReport:
     host: str = ""
     executor: str = ""
     fetched_bytes: int = 0
-    """State that was not on the executor's disk yet."""
+    """Bytes of state that were not on the executor's disk and had to be fetched."""
 
     @property
     def state_rows(self) -> int:
@@ -47,24 +49,40 @@ class InstanceReport:
 
     @property
     def refs(self) -> list[RunRef]:
+        """The references of all stores."""
         return [ref for refs in self.runs.values() for ref in refs]
 
     @property
     def state_bytes(self) -> int:
-        """Of whole files: a file whose other slots belong to another instance counts here too."""
+        """The size of all files that the instance's state is in. Files that are shared with other instances count in full."""
         return sum({ref.file: ref.bytes for ref in self.refs}.values())
+
+    def work(self) -> InstanceWork:
+        """What policies need of the report. The time is rounded as in the progress, so that a replay sees the same."""
+        return InstanceWork(
+            operator=OperatorId(self.operator),
+            instance=self.instance,
+            rows=self.rows,
+            rows_out=self.rows_out,
+            busy_s=round(self.wall_s, 4),
+            state_bytes=self.state_bytes,
+            rows_per_slot=self.rows_per_slot,
+            host=self.executor or self.host,
+        )
 
 
 def to_text(report: InstanceReport) -> str:
+    """A report as the JSON that the task returns."""
     return json.dumps(asdict(report), separators=(",", ":"))
 
 
 def error_text(error: HeadraceError) -> str:
-    """An error of ours crosses as data, so that the user sees it instead of a Spark task failure."""
+    """An error as JSON in place of a report, so that the user sees it instead of a failed Spark task."""
     return json.dumps({"error": type(error).__name__, "fields": {k: v for k, v in vars(error).items() if isinstance(v, str)}})
 
 
 def from_text(text: str) -> InstanceReport:
+    """Read what a task returned. Raises the error if it is one."""
     data: dict[str, Any] = json.loads(text)
     if "error" in data:
         raise _rebuild(data)
@@ -87,7 +105,7 @@ def _rebuild(data: dict[str, Any]) -> HeadraceError:
 
 
 def merged(first: list[InstanceReport], then: list[InstanceReport]) -> list[InstanceReport]:
-    """Both steps of a version in one report per instance."""
+    """Merge the reports of the two steps of a version into one per instance."""
     later = {r.instance: r for r in then}
     return [_together(r, later[r.instance]) if r.instance in later else r for r in first] if first else then
 

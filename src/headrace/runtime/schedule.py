@@ -1,7 +1,7 @@
 """Which Spark jobs a step of a version needs, and where each operator's results go. Pure: no Spark, no clock, no I/O.
 
-A version has two steps. In the first the batch's rows run through the graph; the second, the flush, closes what has fallen due. Each step
-is a list of jobs. A job is a chain of operators: results go straight from one to the next, with one shuffle in front of each.
+A version has two steps. In the first, the batch's rows run through the graph. The second, the flush, closes windows and timers that are
+due. Each step is a list of jobs. A job is a chain of operators: results go directly from one to the next, with a shuffle before each.
 
     plan_step(shapes)              the batch's rows: operators that read sources, and those behind operators that emit at once
     plan_step(shapes, due=...)     the flush: operators with something due, and all behind them
@@ -12,22 +12,24 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from headrace.ids import OperatorId
+
 
 @dataclass(frozen=True)
 class Next:
     """Results go on to another operator inside the same Spark job."""
 
-    operator: str
+    operator: OperatorId
 
 
 @dataclass(frozen=True)
 class Staged:
-    """Results are written to files: several read them, or a sink that gets them after the commit."""
+    """Results are written to files, because several operators read them, or a sink that gets them after the commit."""
 
 
 @dataclass(frozen=True)
 class ToSink:
-    """Results go straight to a sink that keeps nothing, before the commit."""
+    """Results go directly to a sink that keeps nothing, before the commit."""
 
     sink: int
 
@@ -37,25 +39,25 @@ Destination = Next | Staged | ToSink
 
 @dataclass(frozen=True)
 class OperatorShape:
-    """What the schedule must know of an operator."""
+    """What the schedule must know about an operator."""
 
-    id: str
-    upstream: tuple[str, ...] = ()
+    id: OperatorId
+    upstream: tuple[OperatorId, ...] = ()
     """Operators whose results it reads."""
     reads_source: bool = False
-    only_reader: str | None = None
-    """The operator that alone reads its results, and reads nothing else."""
+    only_reader: OperatorId | None = None
+    """The only reader of its results, if that is an operator that reads nothing else."""
     emits_at_once: bool = False
     """True if a batch's rows give results in the same step, without waiting for the watermark."""
     sink: int | None = None
-    """The sink that alone takes its results and may have them before the commit."""
+    """The only reader of its results, if that is a sink that may get them before the commit."""
 
 
 @dataclass(frozen=True)
 class Stage:
     """One operator's part of a job."""
 
-    operator: str
+    operator: OperatorId
     destination: Destination
 
 
@@ -64,17 +66,17 @@ class Job:
     """One Spark job: a chain of operators, the first one first."""
 
     stages: tuple[Stage, ...]
-    needs: frozenset[str]
-    """Operators whose results it reads from files; their jobs run before."""
+    needs: frozenset[OperatorId]
+    """Operators whose results it reads from files. Their jobs must run first."""
 
     @property
     def last(self) -> Stage:
-        """The operator that the job is run for."""
+        """The last operator of the chain."""
         return self.stages[-1]
 
 
-def plan_step(shapes: Sequence[OperatorShape], due: Collection[str] | None = None) -> tuple[Job, ...]:
-    """The jobs of a step, in an order in which they can run; `shapes` has each operator after those that it reads.
+def plan_step(shapes: Sequence[OperatorShape], due: Collection[OperatorId] | None = None) -> tuple[Job, ...]:
+    """The jobs of a step, in an order in which they can run. In `shapes`, each operator comes after those that it reads.
 
     >>> chain = [OperatorShape("dedup", reads_source=True, only_reader="count", emits_at_once=True), OperatorShape("count", ("dedup",))]
     >>> for job in plan_step(chain):
@@ -99,26 +101,26 @@ def plan_step(shapes: Sequence[OperatorShape], due: Collection[str] | None = Non
     return tuple(jobs)
 
 
-def _fed(shapes: Sequence[OperatorShape]) -> set[str]:
-    """Operators that get rows of the batch: from sources, or from operators that emit at once."""
-    fed: dict[str, OperatorShape] = {}
+def _fed(shapes: Sequence[OperatorShape]) -> set[OperatorId]:
+    """Operators that get rows in the first step: from sources, or from operators that emit at once."""
+    fed: dict[OperatorId, OperatorShape] = {}
     for shape in shapes:
         if shape.reads_source or any(up in fed and fed[up].emits_at_once for up in shape.upstream):
             fed[shape.id] = shape
     return set(fed)
 
 
-def _flushed(shapes: Sequence[OperatorShape], due: Collection[str]) -> set[str]:
-    """Operators of which something falls due, and those behind them."""
-    flushed: set[str] = set()
+def _flushed(shapes: Sequence[OperatorShape], due: Collection[OperatorId]) -> set[OperatorId]:
+    """Operators with something due, and all operators downstream of them."""
+    flushed: set[OperatorId] = set()
     for shape in shapes:
         if shape.id in due or any(up in flushed for up in shape.upstream):
             flushed.add(shape.id)
     return flushed
 
 
-def _destination(shape: OperatorShape, active: set[str], is_flush: bool) -> Destination:
-    # A flush that begins at an operator is mostly small: its results are staged, so that the driver can do it without a job.
+def _destination(shape: OperatorShape, active: set[OperatorId], is_flush: bool) -> Destination:
+    # The flush of the first operator of a chain is mostly small. Its results are staged, so that the driver can do it without a job.
     goes_on = any(up in active for up in shape.upstream) if is_flush else shape.emits_at_once
     if goes_on and shape.only_reader in active:
         assert shape.only_reader is not None

@@ -1,4 +1,4 @@
-"""A Spark session that suits stateful streams, and a check of sessions that were made elsewhere."""
+"""Makes a Spark session with good settings for stateful streams, and checks sessions that were made elsewhere."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ ADAPTIVE = "spark.sql.adaptive.enabled"
 ADAPTIVE_STREAMS = "spark.sql.adaptive.streaming.stateless.enabled"
 
 SETTINGS: dict[str, str] = {
-    # Micro-batches are small and alike: planning them anew in mid-flight costs more than it brings.
+    # Micro-batches are small and alike, so changing their plan while they run costs more than it gains.
     ADAPTIVE: "false",
-    # A task reads its whole share of a batch anyway; many small Arrow batches only cost.
+    # A task reads all its rows before it works on them, so many small Arrow batches only cost time.
     ARROW_ROWS: ARROW_ROWS_WANTED,
-    # Homes are chosen by Headrace; a task that runs twice wastes a core.
+    # Headrace chooses where tasks run. A second copy of a task only wastes a core.
     "spark.speculation": "false",
-    # Spark's default manager sets permissions through FileContext, which costs tens of milliseconds a file on a local disk.
-    # This one renames, which is atomic there; two queries on one checkpoint are kept apart by Headrace's manifest.
+    # Spark's default manager sets permissions through FileContext, which takes tens of milliseconds per file on a local disk.
+    # This one renames files, which is atomic on a local disk. Headrace itself refuses a second query on a checkpoint.
     "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
-    # Over TCP, small answers of a Python worker wait 40 ms for an acknowledgement (Nagle's rule meets delayed ones).
+    # Over TCP, small answers of a Python worker wait up to 40 ms (Nagle's algorithm together with delayed acknowledgements).
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
-    # Shuffle files of an executor that is gone do not come back; ask again soon, then compute them anew.
+    # Shuffle files of a lost executor do not come back. So retry soon, and then compute them again.
     "spark.shuffle.io.retryWait": "1s",
     **{f"spark.executorEnv.{variable}": "1" for variable in THREADS},
 }
 
 LOCAL_SETTINGS: dict[str, str] = {
-    # Shuffle files never leave the machine, and mostly never the page cache: to compress them is work for nothing.
+    # Shuffle files stay on the machine, mostly in the page cache, so compressing them gains nothing.
     "spark.shuffle.compress": "false",
-    # They tell whether a lost map task, run again, gave other rows. There is no other machine to lose.
+    # These checksums show whether a lost map task gave other rows when it ran again. Here no other machine can be lost.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
-"""Where the driver does all the work itself."""
+"""Further settings for masters on which the driver does all the work itself."""
 OWN_SETTINGS: dict[str, str] = {
-    # As Spark does for its own stateful queries.
+    # Spark does the same for its own stateful queries.
     ADAPTIVE: "false",
-    # Combining before the shuffle is one complete aggregate to Spark, to which it would deny its fast hash map.
+    # To Spark, combining before the shuffle is a complete aggregate, for which it would not use its fast hash map.
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
-    # A batch that several operators read is kept for as long as they do; to compress it costs more than all of them.
+    # A batch that several operators read is cached while they run. Compressing it would take longer than the operators do.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
-"""For the session that Spark gives a streaming query of its own: the user's is not touched."""
+"""Settings for the session that Spark makes for each streaming query. The user's session is not changed."""
 FIXED_WIDTH_SETTINGS: dict[str, str] = {
-    # Spark measures an Arrow batch with every row that it adds to it; rows of a known width are bounded by their number.
+    # With a limit in bytes, Spark measures an Arrow batch after every row. If rows have a fixed width, a limit in rows is enough.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
 
@@ -98,7 +98,7 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
 
 
 def _is_loopback(master: str) -> bool:
-    """A standalone master on this machine, such as ``headrace cluster up`` starts: whoever binds elsewhere is not heard there."""
+    """True for a standalone master on the loopback address, as ``headrace cluster up`` starts. The driver must use that address too."""
     return master.startswith(("spark://127.", "spark://localhost:"))
 
 
@@ -107,10 +107,10 @@ _starting = threading.Lock()
 
 @contextmanager
 def starting(spark: SparkSession) -> Iterator[None]:
-    """Inside, streaming queries start without adaptive execution, as all stateful queries of Spark's do.
+    """Inside, streaming queries start without adaptive execution, like all of Spark's own stateful queries.
 
-    To Spark our streaming plan is stateless, and it would run it in stages. Of a stage without results it then drops the plan, with the
-    event times in it. A query takes a copy of the session's settings when it starts, before its first plan; later is too late.
+    To Spark our streaming plan is stateless, so it would run it in stages. It drops the plan of a stage without results, and the event
+    times with it. A query copies the session's settings when it starts, so they cannot be set later.
     """
     with _starting:
         before = spark.conf.getAll.get(ADAPTIVE_STREAMS)
@@ -129,13 +129,14 @@ def configure_query_session(spark: SparkSession, schemas: Iterable[pa.Schema]) -
     if ARROW_ROWS not in spark.conf.getAll:
         spark.conf.set(ARROW_ROWS, ARROW_ROWS_WANTED)
     fixed = all(pa.types.is_primitive(kind) or pa.types.is_decimal(kind) for schema in schemas for kind in schema.types)
-    # A user may have asked for Arrow batches of any number of rows; then their size is all that bounds them.
+    # If the user has removed or raised the limit in rows, the limit in bytes must stay.
     fixed = fixed and 0 < int(spark.conf.get(ARROW_ROWS) or 0) <= ARROW_ROWS_BOUNDED
     for key, value in (OWN_SETTINGS | (FIXED_WIDTH_SETTINGS if fixed else {})).items():
         spark.conf.set(key, value)
 
 
 def check_java() -> None:
+    """Raise an error if no Java is found."""
     home = os.environ.get("JAVA_HOME")
     if (home and (Path(home) / "bin" / "java").exists()) or shutil.which("java"):
         return
@@ -148,7 +149,7 @@ def check_java() -> None:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Refuse Spark Connect, and a Spark whose internals differ. Warn of settings that make queries slow, with the remedy."""
+    """Refuse Spark Connect, and a Spark whose internals differ. Warn about settings that make queries slow, and say what to set."""
     if is_connect(spark):
         raise SessionError(
             where="session", wanted="a classic Spark session", found="Spark Connect", hint="use hr.session() or a session with a master"

@@ -1,31 +1,35 @@
-"""How an instance's rows spread over slots, and over the keys of its heaviest slots; part of every report."""
+"""Counts an instance's rows per slot, and per key in its heaviest slots. The counts are part of every report."""
 
 from __future__ import annotations
+
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.ids import SLOTS, slot_of
+from headrace.ids import SLOTS, KeyHash, Slot, slot_of
 from headrace.operators.kernel import ROWS
 from headrace.state.layout import hashes
 
 HEAVY_SLOT = 1 / 8
-"""The part of an instance's rows that makes a slot worth a closer look ..."""
+"""Keys are counted in slots that have more than this share of the instance's rows."""
 HEAVY_KEYS = 16
-"""... at this many of its keys."""
+"""At most this many keys of a slot are reported."""
 
 
-def rows_per_slot(rows: pa.RecordBatch) -> tuple[tuple[int, int], ...]:
+def rows_per_slot(rows: pa.RecordBatch) -> tuple[tuple[Slot, int], ...]:
+    """(slot, rows) for each slot that has rows. Combined rows count as the rows that they stand for."""
     if not rows.num_rows:
         return ()
     counts = np.bincount(slot_of(hashes(rows)), weights=_weights(rows), minlength=SLOTS).astype(np.int64)
     slots = np.flatnonzero(counts)
-    return tuple(zip(slots.tolist(), counts[slots].tolist(), strict=True))
+    # Most slots of an instance may have rows, so they are not converted one by one.
+    return tuple(zip(cast("list[Slot]", slots.tolist()), counts[slots].tolist(), strict=True))
 
 
-def rows_per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """The heaviest keys of the slots that are much of all: should such a slot have to be cut, it is around these."""
+def rows_per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[Slot, int], ...]) -> tuple[tuple[KeyHash, int], ...]:
+    """(hash, rows) of the heaviest keys in heavy slots. If such a slot must be cut, it is cut around these keys."""
     total, weights = sum(count for _, count in per_slot), _weights(rows)
     heavy = [slot for slot, count in per_slot if count > HEAVY_SLOT * total]
     if not heavy:
@@ -36,10 +40,10 @@ def rows_per_hash(rows: pa.RecordBatch, per_slot: tuple[tuple[int, int], ...]) -
         mine = np.flatnonzero(slots == slot)
         each, which = np.unique(h[mine], return_inverse=True)
         counts = np.bincount(which, weights=None if weights is None else weights[mine])
-        heaviest += [(int(each[at]), int(counts[at])) for at in np.argsort(-counts)[:HEAVY_KEYS]]
+        heaviest += [(KeyHash(int(each[at])), int(counts[at])) for at in np.argsort(-counts)[:HEAVY_KEYS]]
     return tuple(heaviest)
 
 
 def _weights(rows: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
-    """How many of the user's rows each is, where they were combined."""
+    """How many of the user's rows each row stands for; None if rows were not combined."""
     return rows.column(ROWS).to_numpy() if ROWS in rows.schema.names else None

@@ -1,4 +1,4 @@
-"""Spark's own logs of a checkpoint, and whether they and Headrace's manifests tell the same story.
+"""Reads Spark's own logs of a checkpoint, and checks that they and Headrace's manifests belong together.
 
     checkpoint/
       metadata            {"id": "..."}                  Spark's id of the query
@@ -7,9 +7,9 @@
       sources/0/7         for a file source: the files of its log's entry 7; every tenth is 9.compact, with all entries up to it
       headrace/           ours
 
-Spark decides what a batch reads, Headrace what state came of it. If one of the two is replaced, restored or lost, rows would be counted
-twice or never. So a manifest says what Spark's log said of its batch, and both are compared before anything is built on them.
-A batch has its own state only if, for the newest manifest M, the newest offsets O and the newest commit C:  O - 1 <= M <= O  and  C <= M.
+Spark decides what a batch reads, and Headrace computes the state from it. If one of the two logs is replaced, restored or lost, rows would
+be counted twice or never. So a manifest records what Spark's log said about its batch, and the two are compared before a query goes on.
+They belong together if, for the newest manifest M, the newest offsets O and the newest commit C:  O - 1 <= M <= O  and  C <= M.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import zlib
 from pathlib import Path
 
 from headrace.errors import CheckpointMismatchError, CorruptStateError
+from headrace.ids import Version
 from headrace.state.disk import disk_errors, sync_file
 from headrace.state.manifest import Manifest, SourceEntries
 
@@ -40,8 +41,8 @@ class SparkLog:
         self.location = location
         self._synced_start = False
 
-    def offsets(self, version: int) -> Offsets | None:
-        """Where the sources stand at the end of a batch (SEEP's tau); None where Spark has no entry. A source without data has none."""
+    def offsets(self, version: Version) -> Offsets | None:
+        """The offsets of the sources at the end of a batch (SEEP's tau); None if Spark has no entry. A source without data has None."""
         path = self.location / "offsets" / str(version)
         try:
             with disk_errors(path, "to read Spark's offsets"):
@@ -64,8 +65,8 @@ class SparkLog:
             )
         return tuple(None if line == NO_OFFSET else line for line in lines[2:])
 
-    def needed_offsets(self, version: int) -> Offsets:
-        """The same for a batch that Spark must have logged."""
+    def needed_offsets(self, version: Version) -> Offsets:
+        """The offsets of a batch. Raises an error if Spark has no entry."""
         found = self.offsets(version)
         if found is None:
             raise CheckpointMismatchError(
@@ -77,15 +78,15 @@ class SparkLog:
         return found
 
     def newest(self, log: str) -> int | None:
-        """The newest entry of ``offsets`` or ``commits``."""
+        """The number of the newest batch in ``offsets`` or ``commits``; None if there is none."""
         return max(self.numbers(log), default=None)
 
     def numbers(self, log: str) -> set[int]:
-        """The batches in ``offsets`` or ``commits``; Spark removes old ones."""
+        """The numbers of the batches in ``offsets`` or ``commits``. Spark removes old ones."""
         return _numbers(self.location / log)
 
     def has_nothing(self) -> bool:
-        """Whether no batch was ever planned, and no source has noted where it begins."""
+        """True if no batch was ever planned, and no source has an entry in its log."""
         sources = self.location / "sources"
         return not self.numbers("offsets") and not any(_numbers(sources / each) for each in _folders(sources))
 
@@ -103,7 +104,7 @@ class SparkLog:
             ) from broken
 
     def entries_since(self, before: Manifest | None) -> tuple[SourceEntries, ...]:
-        """What the sources' logs have that no earlier version names; a log without news keeps the word of the version before."""
+        """By source: the new entries of its log since the version before. A source without new entries keeps those of that version."""
         known = {each.source: each for each in before.source_entries} if before else {}
         found = []
         for source in sorted(_folders(self.location / "sources")):
@@ -118,7 +119,7 @@ class SparkLog:
         return (*found, *known.values())
 
     def check(self, manifest: Manifest) -> None:
-        """Raise an error unless Spark's log still says of a version what it said when the version was written."""
+        """Raise an error if Spark's log has changed since this version was written."""
         version, logged = manifest.version, self.needed_offsets(manifest.version)
         if logged != manifest.offsets:
             raise CheckpointMismatchError(
@@ -130,14 +131,14 @@ class SparkLog:
         for entries in manifest.source_entries:
             self._check_entries(version, entries)
 
-    def _check_entries(self, version: int, entries: SourceEntries) -> None:
+    def _check_entries(self, version: Version, entries: SourceEntries) -> None:
         folder = self.location / "sources" / entries.source
         numbers = _numbers(folder)
         lost = [n for n in range(entries.first, entries.last + 1) if n not in numbers]
         if lost and (not numbers or max(numbers) < entries.last or lost[-1] > min(numbers)):
             found = f"no entry {lost[0]}"
         elif lost:
-            # Spark removes entries that a later one has taken in, long after they were read.
+            # Spark has removed old entries, which a later compacted entry contains.
             return
         elif _checksum(folder, range(entries.first, entries.last + 1)) != entries.crc:
             found = f"other content in entries {entries.first} to {entries.last}"
@@ -150,8 +151,8 @@ class SparkLog:
             hint=f"the source's log was replaced, so files would be read twice or never: {TOGETHER}",
         )
 
-    def sync(self, version: int, entries: tuple[SourceEntries, ...]) -> None:
-        """Have on disk what a version's offsets are and mean, before the version is."""
+    def sync(self, version: Version, entries: tuple[SourceEntries, ...]) -> None:
+        """Sync Spark's log entries of a version to disk. Called before the version is committed."""
         offsets, sources = self.location / "offsets", self.location / "sources"
         files = [offsets / str(version)]
         for each in entries:
@@ -169,7 +170,7 @@ class SparkLog:
 
 
 def check_together(log: SparkLog, newest: Manifest | None) -> None:
-    """At the start: raise an error unless the newest version is the state of the last batch in Spark's log, or of the one before."""
+    """At a start: raise an error unless the newest version belongs to the last batch in Spark's log, or to the one before it."""
     where = str(log.location)
     offsets, commits = log.newest("offsets"), log.newest("commits")
     spark = f"Spark's log of batches {'none' if offsets is None else f'up to {offsets}'}"
@@ -218,7 +219,7 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _numbers(folder: Path) -> set[int]:
-    """The entries of one of Spark's logs."""
+    """The numbers of the entries of one of Spark's logs."""
     try:
         with disk_errors(folder, "to list Spark's log"):
             names = os.listdir(folder)
@@ -243,7 +244,7 @@ def _checksum(folder: Path, numbers: range | list[int]) -> int:
 
 
 def _own_lines(path: Path, number: int) -> bytes:
-    """The lines of a compacted entry that are its own: the last ones. All those before are as old as the query."""
+    """The lines of a compacted entry that belong to its own batch. They come last; the lines before are those of all earlier entries."""
     size = path.stat().st_size
     take = TAIL_BYTES
     while True:

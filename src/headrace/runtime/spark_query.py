@@ -1,7 +1,7 @@
-"""Spark's streaming query behind ours.
+"""Spark's streaming query, on which a Headrace query runs.
 
-The parts of a query are put together before Spark starts it, and Spark may call with the first batch before it hands its query over. So
-they share this object: whoever needs Spark's query waits here until it is attached.
+The parts of a query are put together before Spark starts it, and Spark may run the first batch before it returns its query. So the parts
+share this object, and a part that needs Spark's query waits here until it is attached.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ATTACH_SECONDS_MAX = 60
 
 
 class SparkQuery:
-    """Known once Spark has started it."""
+    """Spark's query, which is known once Spark has started it."""
 
     def __init__(self, session: SparkSession) -> None:
         self.session = session
@@ -27,48 +27,50 @@ class SparkQuery:
         self._attached = threading.Event()
 
     def attach(self, query: StreamingQuery) -> None:
+        """Set Spark's query, and wake those that wait for it."""
         self._query = query
         self._attached.set()
 
     @property
     def handle(self) -> StreamingQuery:
-        """PySpark's handle."""
+        """PySpark's handle of the query. Waits until it is known."""
         self._attached.wait(ATTACH_SECONDS_MAX)
         assert self._query is not None
         return self._query
 
     def is_active(self) -> bool:
-        """True while Spark reports the query as active and its session runs; Spark does not stop the queries of a stopped session."""
+        """True while Spark reports the query as active and its session runs. Spark does not stop the queries of a stopped session."""
         try:
-            # The first batch may begin before Spark has handed its query over.
+            # The first batch may begin before Spark has returned its query.
             return self._query is None or (bool(self._query.isActive) and not self.session_is_gone())
         except GONE:
-            # There is no JVM any more.
+            # The JVM has ended.
             return False
 
     def session_is_gone(self) -> bool:
+        """True if the session was stopped."""
         return context_is_stopped(self.session)
 
     def is_idle(self) -> bool:
-        """True if the query has nothing to do: neither a batch, nor what Spark does before and after one."""
+        """True if the query has nothing to do: no batch runs, and Spark is not busy before or after one."""
         return self._query is None or not self._query.status["isDataAvailable"]
 
     def execution(self) -> Any:
-        """Spark's ``StreamExecution``: its plans, and with them the event-time statistics of the batch that runs now."""
+        """Spark's ``StreamExecution``. It has the plans of the current batch, and with them the event-time statistics."""
         return execution_of(self.handle)
 
     def source_offsets(self) -> list[SourceOffsets]:
-        """Of the batch that runs now."""
+        """The offsets of the sources in the current batch."""
         return source_offsets(self.execution())
 
     def ends_within(self, seconds: float) -> bool:
-        """Wait for its end. False after so many seconds; raises StreamingQueryException if it failed."""
+        """Wait for the end of the query. Returns False after this many seconds, and raises StreamingQueryException if the query failed."""
         return ends_within(self.handle, seconds)
 
     def await_end(self) -> None:
-        """Wait until Spark's thread of the query has ended; raises StreamingQueryException if the query failed."""
+        """Wait until Spark's thread of the query has ended. Raises StreamingQueryException if the query failed."""
         await_end(self.handle)
 
     def failure(self) -> Any | None:
-        """The Java exception that ended it, or None."""
+        """The Java exception that ended the query; None if there was none."""
         return None if self.session_is_gone() else failure_of(self.handle)

@@ -1,4 +1,4 @@
-"""Staged output: results of a version in files, until it is committed and a sink takes them; written by tasks, read back by Spark."""
+"""Staged output: tasks write the results of a version to files. After the commit, Spark reads them for the sinks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from headrace.state.manifest import StagedFile
 
 LOCAL_ROWS = 20_000
 LOCAL_BYTES = 1 << 23
-"""Up to so many rows, in files of so many bytes, the driver reads itself: starting Python tasks for them would take longer."""
+"""The driver itself reads files with no more rows and bytes than this, because starting Python tasks would take longer."""
 
 STAGED_ROWS = 1 << 18
 STAGED_BYTES = 1 << 26
-"""Results are written when there are so many of them, or so many bytes: few large pieces are read more quickly than many small ones."""
+"""Results are collected up to this many rows or bytes and written as one piece, because few large pieces are quicker to read."""
 
 
 def write_staged(path: Path, schema: pa.Schema, results: Iterable[pa.RecordBatch], *, sync: bool) -> tuple[int, int, int]:
-    """Write results as they are computed; returns how many there were, and the file's length and checksum. No results, no file."""
+    """Write results while they are computed. Returns their number, and the file's length and checksum. No results give no file."""
     rows = 0
 
     def pieces() -> Iterator[pa.RecordBatch]:
@@ -44,7 +44,7 @@ def write_staged(path: Path, schema: pa.Schema, results: Iterable[pa.RecordBatch
 
 
 def _collected(results: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Neighbouring results together."""
+    """Join successive small results into larger pieces."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for part in results:
@@ -72,7 +72,7 @@ class StagedReader:
                 yield from self.read(self.files[at])
 
     def read(self, file: StagedFile) -> Iterator[pa.RecordBatch]:
-        """In Spark's types, in pieces that it takes."""
+        """The rows of a file, in Spark's types and in pieces that Spark takes."""
         for rows in open_batches(Path(self.directory) / file.folder / file.file, file.bytes, file.crc):
             yield from spark_batches(rows.select(list(self.columns)).replace_schema_metadata(None))
 
@@ -84,13 +84,13 @@ def staged_frame(session: SparkSession, directory: Path, files: tuple[StagedFile
         return None
     reader = StagedReader(str(directory), files, tuple(schema.names))
     if sum(f.rows for f in files) <= LOCAL_ROWS and sum(f.bytes for f in files) <= LOCAL_BYTES:
-        # One task, so that a small batch is one small file.
+        # A single partition, so that a small batch gives a file sink one small file.
         read = [piece for file in files for piece in reader.read(file)]
         return session.createDataFrame(pa.Table.from_batches(read), schema).coalesce(1)
     return session.range(0, len(files), 1, len(files)).mapInArrow(reader, schema)
 
 
 def check_staged(directory: Path, files: tuple[StagedFile, ...]) -> None:
-    """Raise an error that names the first file that is damaged or gone; for when a delivery has failed and the reason is wanted."""
+    """Raise an error that names the first damaged or missing file. Called after a delivery has failed, to find the reason."""
     for file in files:
         open_batches(directory / file.folder / file.file, file.bytes, file.crc)

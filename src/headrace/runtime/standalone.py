@@ -1,10 +1,10 @@
 """A real Spark cluster on this machine: a standalone master and workers, on the loopback address.
 
-For trying out what only executors show: homes, pools, executors that die. Each worker is a process of its own, with a folder of its own
-that stands for a machine's disk. ``cluster.json`` in the cluster's folder says what runs; nothing else is kept.
+It is for trying out what needs executors: homes, pools, executors that die. Each worker is a process with a folder of its own, which stands
+for a machine's disk. ``cluster.json`` in the cluster's folder records the processes.
 
-The folder may lie among temporary files that everybody can write to. So it must be a real folder (no link) that belongs to the user and
-that nobody else can write to, and a process is only signalled if it is the user's, began when the file says, and is a part of Spark.
+The folder may be in a directory for temporary files, where everybody can write. So it must be a real folder (no link) that belongs to the
+user and that nobody else can write to. A process is signalled only if it is the user's, began when the file says, and is a part of Spark.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Cluster:
     port: int
     ui_port: int
     pids: tuple[int, ...]
-    """The master's, then the workers'."""
+    """The process ids: the master's, then the workers'."""
     began: tuple[int, ...]
-    """When each process began, in the kernel's ticks: numbers of processes are used again."""
+    """When each process began, in the kernel's ticks. It identifies a process, because the kernel uses ids again."""
     cores: int
-    """Of each worker."""
+    """Cores of each worker."""
     memory: str
 
     @property
@@ -66,11 +66,11 @@ class Cluster:
 
     @property
     def down_command(self) -> str:
-        """What stops it, as it is typed into a shell."""
+        """The shell command that stops the cluster."""
         return _command("down", self.folder)
 
     def workers_ready(self) -> int:
-        """Workers that the master knows."""
+        """The number of workers that the master knows."""
         try:
             with urllib.request.urlopen(f"{self.page}/json/", timeout=5) as answer:
                 return int(json.load(answer)["aliveworkers"])
@@ -83,7 +83,7 @@ def default_folder() -> Path:
 
 
 def up(folder: Path, workers: int, cores: int, memory: str, port: int = 7077, ui_port: int = 8080) -> Iterator[Cluster]:
-    """Start a cluster; yields it again and again while its workers come, the last time when all are there. Port 0: any free one."""
+    """Start a cluster. Yields it repeatedly while its workers start, the last time when all have. Port 0 means any free port."""
     check_java()
     _check(folder, memory)
     port, ui_port = _free_port("--port", port), _free_port("--ui-port", ui_port)
@@ -111,7 +111,7 @@ def up(folder: Path, workers: int, cores: int, memory: str, port: int = 7077, ui
 
 @contextmanager
 def running(folder: Path, workers: int, cores: int = 1, memory: str = "1g") -> Iterator[Cluster]:
-    """A cluster for as long as a block lasts, on any free ports."""
+    """A cluster that runs for as long as the block, on any free ports."""
     *_, cluster = up(folder, workers, cores, memory, port=0, ui_port=0)
     try:
         yield cluster
@@ -120,7 +120,7 @@ def running(folder: Path, workers: int, cores: int = 1, memory: str = "1g") -> I
 
 
 def known(folder: Path) -> Cluster | None:
-    """The cluster that was started in a folder, if any of it still runs."""
+    """The cluster that was started in a folder, if any of its processes still runs; else None."""
     if not os.path.lexists(folder):
         return None
     _check_folder(folder)
@@ -138,7 +138,7 @@ def known(folder: Path) -> Cluster | None:
 
 
 def down(cluster: Cluster) -> None:
-    """End every process of the cluster, and with the workers their executors; then remove its folder."""
+    """End every process of the cluster, executors included, and remove its folder."""
     for sent in (signal.SIGTERM, signal.SIGKILL):
         for pid in cluster.alive():
             os.kill(pid, sent)
@@ -191,7 +191,7 @@ def _command(what: str, folder: Path) -> str:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the folder for the user alone; one that is there already must be."""
+    """Create the folder so that only the user can write to it. An existing folder must be like that already."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
@@ -202,7 +202,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a folder that somebody else may have put there, or may put something into."""
+    """Refuse a folder that another user may have created, or can write to."""
     about = folder.lstat()
     if stat.S_ISLNK(about.st_mode):
         found = "a symbolic link"
@@ -219,7 +219,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _new_file(path: Path) -> int:
-    """Open a file for writing that is the user's own; what was there goes."""
+    """Replace a file by a new one of the user, and open it for writing."""
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
 
@@ -236,24 +236,24 @@ def _free_port(option: str, port: int) -> int:
 
 
 def _is_ours(pid: int, began: int) -> bool:
-    """Whether the process is still the one that was started."""
+    """True if the process is still the one that was started."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         if Path(f"/proc/{pid}").stat().st_uid != os.getuid() or _began(pid) != began or _stat(pid)[0] in "ZX":
             return False
     except (OSError, IndexError):
         return False
-    # While a script becomes the JVM that it starts, the command reads as nothing.
+    # The command is empty for a moment while the start script is replaced by the JVM.
     return not command or _DEPLOYED in command or b"spark-class" in command
 
 
 def _stat(pid: int) -> list[str]:
-    """The kernel's figures about a process, from its state on; the name before them may hold anything."""
+    """The fields of a process's stat file after the command name, which may contain any characters."""
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
 
 
 def _began(pid: int) -> int:
-    """When a process began, in ticks since the machine did; 0 if it has ended."""
+    """When a process began, in ticks since the machine was booted; 0 if it has ended."""
     try:
         return int(_stat(pid)[19])
     except (OSError, IndexError):
@@ -261,7 +261,7 @@ def _began(pid: int) -> int:
 
 
 def _noted(cluster: Cluster, pids: list[int]) -> Cluster:
-    """The cluster with its processes, as its file now says."""
+    """Write the cluster with these processes to its file, and return it."""
     cluster = replace(cluster, pids=tuple(pids), began=tuple(_began(pid) for pid in pids))
     body = {name: getattr(cluster, name) for name in ("port", "ui_port", "pids", "began", "cores", "memory")}
     with open(_new_file(cluster.folder / NOTE), "w") as file:

@@ -1,4 +1,4 @@
-"""Starting a query: plan it, check everything that can be checked, then let Spark start."""
+"""Starts a query: plans it, checks everything that can be checked, and lets Spark start."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from headrace.config import Config
 from headrace.control.elastic import Elastic
 from headrace.errors import CheckpointError, QueryError
 from headrace.graph.nodes import Rows
+from headrace.ids import OperatorId, StoreId
 from headrace.logs import set_level
-from headrace.operators.kernel import OutputMode, store_id
+from headrace.operators.kernel import OutputMode
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.engine import Engine, assemble
 from headrace.runtime.identity import recognise
@@ -34,7 +35,7 @@ from headrace.state.routing import Routing
 
 @dataclass(frozen=True)
 class Output:
-    """One sink's part of a query: the rows it gets, and how it is made."""
+    """One sink of a query: the rows that it gets, and how to make it."""
 
     rows: Rows
     mode: OutputMode
@@ -45,7 +46,7 @@ class Output:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a query is run, whatever it computes."""
+    """How a query runs: its name, trigger and policy. They do not change what it computes."""
 
     name: str | None
     trigger: dict[str, Any]
@@ -55,7 +56,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """A query that is compiled and checked, but neither has a checkpoint nor runs."""
+    """A query that is compiled and checked, but has no checkpoint yet and does not run."""
 
     outputs: tuple[Output, ...]
     options: Options
@@ -69,7 +70,7 @@ class QueryPlan:
 
 
 def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> QueryPlan:
-    """Compile a query, and refuse what cannot run."""
+    """Compile a query. Raises an error if it cannot run."""
     session = outputs[0].rows.session
     check_session(session)
     config = Config.read(_session_options(session), options)
@@ -78,14 +79,14 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
     for output, port in zip(outputs, flow.outlets, strict=True):
         for branch in port:
             if branch.source in flow.by_id:
-                check_mode(flow.by_id[branch.source].plan, output.mode, output.where)
+                check_mode(flow.by_id[OperatorId(branch.source)].plan, output.mode, output.where)
             elif output.mode is OutputMode.COMPLETE:
                 raise QueryError(where=output.where, wanted="append or update, as no aggregate keeps results", found="output mode complete")
     return QueryPlan(tuple(outputs), options, run, config, flow)
 
 
 def start_query(plan: QueryPlan) -> Engine:
-    """Find or make the checkpoint, take it over, and start Spark's query."""
+    """Open or create the checkpoint, become its writer, and start Spark's query."""
     session, run = plan.session, plan.run
     check_workers(session.sparkContext)
     sinks = tuple(output.make_sink() for output in plan.outputs)
@@ -99,7 +100,7 @@ def start_query(plan: QueryPlan) -> Engine:
     checkpoint.open(_stores(flow), found.about)
     checkpoint.lock()
     try:
-        # All that can refuse the start comes before the token: where the disk has no locks, it ends a query that runs.
+        # All checks come before the token is taken. On a disk without locks, taking it ends a query that still runs.
         checkpoint.check_logs()
         first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
         _check_name(session, run.name, run.where)
@@ -110,7 +111,7 @@ def start_query(plan: QueryPlan) -> Engine:
         checkpoint.check_logs()
         if not checkpoint.drops_state():
             checkpoint.keep_identity()
-        # Only the owner may sweep: what no manifest names yet may be the next version of a query that runs.
+        # Only the owner may sweep. Files that no manifest names may belong to the next version of a running query.
         checkpoint.sweep()
         for sink in sinks:
             sink.begin()
@@ -138,7 +139,7 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     try:
         engine.attach(started)
     except BaseException as failure:
-        # Nobody would have a handle to stop it by.
+        # The caller gets no handle, so nobody else could stop the query.
         engine.lifetime.stop_now()
         if isinstance(failure, OSError):
             hint = "free the place or the descriptors that it needs, and start again; the query was stopped"
@@ -149,9 +150,12 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
 
 
 def first_routing(
-    flow: Dataflow, config: Config, session: SparkSession, last: dict[str, Routing], elastic: Elastic | None = None
-) -> dict[str, Routing]:
-    """Per operator: as many instances as the user says, else as it had when the query last ran, else one per core, within bounds."""
+    flow: Dataflow, config: Config, session: SparkSession, last: dict[OperatorId, Routing], elastic: Elastic | None = None
+) -> dict[OperatorId, Routing]:
+    """The routing of each operator at the start of the query.
+
+    The number of instances is the user's, or else that of the last start, or else one per core within the policy's bounds.
+    """
     given = config.instances_by_operator()
     unknown = [name for name in given if name not in flow.by_id]
     if unknown:
@@ -174,17 +178,17 @@ def _check_name(session: SparkSession, name: str | None, where: str) -> None:
         raise QueryError(where=where, wanted="a queryName of its own", found=found, hint=hint)
 
 
-def _stores(flow: Dataflow) -> dict[str, tuple[Layout, dict[str, object]]]:
-    """What the checkpoint must know of every store."""
+def _stores(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
+    """By store: its layout and description, which query.json keeps."""
     return {
-        store_id(op.id, name): (store.layout, {**op.plan.description, "kernel": op.plan.kernels[name]})
+        StoreId(op.id, name): (store.layout, {**op.plan.description, "kernel": op.plan.kernels[name]})
         for op in flow.ops
         for name, store in op.plan.operator.stores.items()
     }
 
 
 def _interval_s(session: SparkSession, run: RunOptions) -> float:
-    """The interval at which the trigger lets batches begin; 0: one after the other."""
+    """The trigger interval in seconds; 0 if batches follow one another."""
     interval = run.trigger.get("processingTime")
     return 0.0 if interval is None else duration_us(session, str(interval), run.where) / 1e6
 

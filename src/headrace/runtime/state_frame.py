@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.dataflow import Dataflow, Op
-from headrace.compile.plan import StoreReader
 from headrace.errors import QueryError
-from headrace.operators.kernel import View, store_id
+from headrace.ids import StoreId, Version
+from headrace.operators.kernel import View
 from headrace.operators.store import Store
 from headrace.operators.windowed import WINDOW
 from headrace.runtime.border import spark_batches
@@ -46,28 +46,27 @@ class StateReader:
                     yield from spark_batches(pa.RecordBatch.from_arrays(columns, names=list(self.columns)))
 
 
-def store_named(flow: Dataflow, operator: str | None) -> tuple[str, Op, str]:
-    """The store that a user means: its id, its operator, and its name there; None is the only one."""
-    stores = {store_id(op.id, name): (op, name) for op in flow.ops for name in op.plan.operator.stores}
-    if operator is None and len(stores) == 1:
-        operator = next(iter(stores))
-    if operator not in stores:
-        raise QueryError(where="state", wanted=f"an operator's state: {', '.join(stores)}", found=repr(operator))
-    return operator, *stores[operator]
+def store_named(flow: Dataflow, wanted: str | None) -> tuple[StoreId, Op]:
+    """The store that a user means, and its operator; None means the only store."""
+    stores = {str(store): (store, op) for op in flow.ops for store in (StoreId(op.id, name) for name in op.plan.operator.stores)}
+    if wanted is None and len(stores) == 1:
+        wanted = next(iter(stores))
+    if wanted not in stores:
+        raise QueryError(where="state", wanted=f"an operator's state: {', '.join(stores)}", found=repr(wanted))
+    return stores[wanted]
 
 
-def state_frame(
-    session: SparkSession, checkpoint: Checkpoint, name: str, store: Store, reader: StoreReader, version: int, hold_ms: int
-) -> DataFrame:
+def state_frame(session: SparkSession, checkpoint: Checkpoint, wanted: StoreId, op: Op, version: Version) -> DataFrame:
     """A store's rows at a version: its keys, its pane or time where it has one, and its values."""
+    store, reader = op.plan.operator.stores[wanted.name], op.plan.readers[wanted.name]
     manifest = checkpoint.manifests.read(version)
     timed = store.layout.has_sub and manifest.watermark_nodes_ms
     task = StateReader(
         str(checkpoint.runs),
         store,
-        manifest.whole(name),
+        manifest.whole(wanted),
         even_ranges(READERS),
-        store.lifetime.live_from(max(0, manifest.watermark_ms - hold_ms)) if timed else None,
+        store.lifetime.live_from(max(0, manifest.watermark_ms - op.hold_ms)) if timed else None,
         tuple(reader.schema.names),
     )
     return reader.finish(session.range(0, READERS, 1, READERS).mapInArrow(task, reader.schema))

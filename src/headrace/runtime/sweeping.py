@@ -1,12 +1,12 @@
-"""Files that no version names, removed while the query runs.
+"""Removes files that no version names, while the query runs.
 
 Tasks remove what they themselves wrote and merged away. What is left: files of attempts that failed, or that ran beside the one that
-counted, and runs that hold nothing but closed windows. A file's name tells which version and which run of the query wrote it:
+counted, and runs that hold nothing but closed windows. A file's name says which version and which start of the query wrote it:
 
     v000000000042-aggregate-i0-e3x1f2a3b4c-a17-run.arrow
 
-Only files of this run of the query, of versions that are committed, are looked at. What they are called can never be named again: the next
-version has another number, and a replay of a committed version only delivers.
+A sweep looks only at files of this start of the query, of committed versions. No later manifest can name such a file: the next version
+has another number, and a replay of a committed version only delivers.
 """
 
 from __future__ import annotations
@@ -17,43 +17,44 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from headrace.ids import Version, WriterId
 from headrace.logs import logger, suppressed
 from headrace.runtime.checkpoint import Checkpoint
 
 _log = logger(__name__)
 
 EVERY = 64
-"""Versions between two looks through the folders: their length is what a look costs."""
-_NAME = re.compile(r"\.?v(?P<version>\d{12})-.+-e(?P<epoch>\d+x[0-9a-f]{8})-a\d+-[^/]+\.(arrow|json|tmp)")
+"""The folders are listed once in this many versions, because listing long folders takes time."""
+_NAME = re.compile(r"\.?v(?P<version>\d{12})-.+-e(?P<writer>\d+x[0-9a-f]{8})-a\d+-[^/]+\.(arrow|json|tmp)")
 
 
-def remove_unnamed(checkpoint: Checkpoint, version: int, epoch: str, files: Iterable[tuple[str, str]]) -> None:
-    """Of the (folder, file) that a version was made of, those that its manifest does not name and that it wrote itself."""
+def remove_unnamed(checkpoint: Checkpoint, version: Version, writer: WriterId, files: Iterable[tuple[str, str]]) -> None:
+    """Remove those of these (folder, file) pairs that this version wrote itself and that its manifest does not name."""
     named = checkpoint.files_of(version)
     for folder, file in files:
-        if (folder, file) not in named and _is_of(file, version, version, epoch):
+        if (folder, file) not in named and _is_of(file, version, version, writer):
             _remove(checkpoint.directory / folder / file)
 
 
-def sweep_committed(checkpoint: Checkpoint, version: int, epoch: str) -> int:
-    """Remove files of this run of the query that no kept version names, up to a version that is committed; returns how many."""
+def sweep_committed(checkpoint: Checkpoint, version: Version, writer: WriterId) -> int:
+    """Remove the files of this start of the query, up to a committed version, that no kept version names. Returns how many."""
     named: set[tuple[str, str]] = set().union(*(checkpoint.files_of(kept) for kept in checkpoint.manifests.versions()))
     removed = 0
     for folder in (checkpoint.runs, checkpoint.staged):
         with os.scandir(folder) as entries:
-            unnamed = [e.name for e in entries if (folder.name, e.name) not in named and _is_of(e.name, 0, version, epoch)]
+            unnamed = [e.name for e in entries if (folder.name, e.name) not in named and _is_of(e.name, 0, version, writer)]
         for file in unnamed:
             removed += _remove(folder / file)
     return removed
 
 
-def _is_of(file: str, first: int, last: int, epoch: str) -> bool:
+def _is_of(file: str, first: int, last: int, writer: WriterId) -> bool:
     found = _NAME.fullmatch(file)
-    return found is not None and found["epoch"] == epoch and first <= int(found["version"]) <= last
+    return found is not None and found["writer"] == writer and first <= int(found["version"]) <= last
 
 
 def _remove(path: Path) -> bool:
-    """A file that cannot be removed now is found again by the next sweep, or by that of the next start."""
+    """Remove a file. If that fails, the next sweep, or that of the next start, tries again."""
     with suppressed(_log, f"{path} cannot be removed yet", OSError, level=logging.INFO):
         path.unlink()
         return True

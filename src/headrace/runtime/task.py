@@ -1,7 +1,7 @@
 """The instance task: what runs in a Spark task for one instance and one batch.
 
-It sorts its rows, asks the kernel, writes one run with what changed, stages the output, does its share of compaction, and reports.
-Nothing it writes counts until the driver's manifest names it.
+It sorts its rows, calls the kernel, writes the changed state as one run per store, stages the results, does its share of compaction, and
+reports. The files that it writes count only when the driver's manifest names them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, InstanceId, OperatorId, Version, WriterId
 from headrace.logs import log_fields, logger, set_level
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.border import spark_batches, spark_schema
@@ -37,7 +37,8 @@ from headrace.state.layout import HASH, one_batch
 from headrace.state.manifest import StagedFile
 from headrace.state.recreation import Part
 from headrace.state.routing import Routing
-from headrace.state.run import RunReader, RunRef, Step, run_seq, write_run
+from headrace.state.run import RunReader, RunRef, write_run
+from headrace.state.sequence import Step, run_seq
 from headrace.state.slots import SlotRanges, clip, join
 from headrace.state.working import Working
 
@@ -45,23 +46,23 @@ _log = logger(__name__)
 
 REPORT = "report"
 REPORTS = f"{REPORT} string"
-"""Spark's schema of reports."""
+"""The schema of reports, as Spark reads it."""
 SWEEP_EVERY = 10
-"""Versions after which an executor looks for copies that it needs no longer."""
+"""An executor looks for working copies to remove once in this many versions."""
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """All that an instance task needs to know; plain data, pickled into the task."""
+    """All that an instance task needs to know. It is plain data, pickled into the task."""
 
     directory: str
     operator: Operator
-    operator_id: str
-    version: int
-    epoch: str
+    operator_id: OperatorId
+    version: Version
+    writer: WriterId
     moment: Moment
     refs: dict[str, tuple[RunRef, ...]]
-    """Per store."""
+    """By store: references to its runs."""
     routing: Routing
     ones: tuple[str, ...]
     counts_rows: str | None
@@ -70,18 +71,18 @@ class TaskSpec:
     compact_rows: int
     compact_factor: float
     passes_on: bool
-    """Results go straight on to the next operator of the job, or to a sink that keeps nothing, instead of being staged."""
+    """True if results are not staged: they go to the next operator of the job, or to a sink that keeps nothing."""
     working: str | None = None
-    """Where an executor keeps its own copies of runs, see ``working_folder``; None where the directory is as near."""
+    """The folder of an executor's working copies, see ``working_folder``. None if tasks read the runs of the checkpoint itself."""
     until_ms: int | None = None
-    """Set for the flush: close what falls due up to this watermark. Rows come only from other operators' flush."""
+    """In a flush: close what is due up to this watermark. Rows come only from the flush of other operators. None in the first step."""
     fail_points: str = ""
-    """Where the task is to break off, for tests."""
+    """The fail points that tests have set in the driver."""
 
     log_level: str = ""
     """What a worker prints to its stderr; see ``Config.logLevel``."""
 
-    def log_fields(self, instance: int) -> AbstractContextManager[None]:
+    def log_fields(self, instance: InstanceId) -> AbstractContextManager[None]:
         """Inside, log messages say which instance of which operator they are about."""
         query = Path(self.directory).parent
         return log_fields(query=query, version=self.version, operator=self.operator_id, instance=instance)
@@ -93,8 +94,11 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class InstanceTask:
-    """Called by Spark (``mapInArrow``) with an instance's rows. Yields its report; or, if results go on directly, those, and leaves the
-    report in a file: any attempt that got as far as that has done all its work, so any attempt's report will do."""
+    """Called by Spark (``mapInArrow``) with an instance's rows. Yields the task's report.
+
+    If results are not staged, it yields those instead, and writes the report to a file at its end. Several attempts may do so. The report
+    of each is complete, so any of them will do.
+    """
 
     spec: TaskSpec
 
@@ -103,20 +107,21 @@ class InstanceTask:
 
         context = TaskContext.get()
         assert context is not None
-        return self.run_instance(context.partitionId(), batches)
+        return self.run_instance(InstanceId(context.partitionId()), batches)
 
-    def at_home(self, instance: int, rows: pa.Table) -> pa.Table:
-        """The same for an instance at its home executor, which is given all its rows at once."""
+    def at_home(self, instance: InstanceId, rows: pa.Table) -> pa.Table:
+        """Run an instance at its home executor, which gets all its rows at once. Returns what the task yields."""
         schema = spark_schema(self.spec.operator.output_schema) if self.spec.passes_on else pa.schema([(REPORT, pa.string())])
         return pa.Table.from_batches(self.run_instance(instance, iter(rows.to_batches())), schema)
 
-    def run_instance(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_instance(self, instance: InstanceId, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the task of one instance. Yields its report or its results; nothing for a number without an instance."""
         if instance < len(self.spec.routing.parts):
             set_level(self.spec.log_level)
             with self.spec.log_fields(instance):
                 yield from self._attempted(instance, batches)
 
-    def _attempted(self, instance: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _attempted(self, instance: InstanceId, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         freeze_modules()
@@ -140,8 +145,8 @@ class InstanceTask:
             path.with_suffix(".tmp").write_text(text)
             path.with_suffix(".tmp").rename(path)
 
-    def run_here(self, instance: int, attempt: int) -> InstanceReport:
-        """A flush whose results are staged, in the driver."""
+    def run_here(self, instance: InstanceId, attempt: int) -> InstanceReport:
+        """Do an instance's flush in the driver. Its results are staged."""
         here = Attempt(self.spec, instance, attempt)
         with self.spec.log_fields(instance):
             here.process(iter(()))
@@ -149,12 +154,12 @@ class InstanceTask:
 
 
 class Attempt:
-    """One attempt at an instance task: ``process``, then go through what is ``going_on``, then ``finish``.
+    """One attempt of an instance task. Call ``process``, then iterate over ``going_on``, then call ``finish``.
 
-    Results are written, or go on, while they are computed, as they may be many times larger than rows and state.
+    Results are written or passed on while they are computed, because they may be much larger than rows and state.
     """
 
-    def __init__(self, spec: TaskSpec, instance: int, number: int, working: Working | None = None) -> None:
+    def __init__(self, spec: TaskSpec, instance: InstanceId, number: int, working: Working | None = None) -> None:
         self.spec, self.instance, self.working = spec, instance, working
         self.names = Names(spec, instance, number)
         self.part = spec.routing.parts[instance]
@@ -164,7 +169,7 @@ class Attempt:
         self.staged: list[StagedFile] = []
 
     def process(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Everything up to the changed state; results that are staged are written too."""
+        """Read the rows, run the kernel, and write the changed state. If results are staged, write them too."""
         spec, part = self.spec, self.part
         fail_point("task-begin", spec.version)
         operator = spec.operator.bounded(part)
@@ -179,7 +184,7 @@ class Attempt:
             fail_point("run-after", spec.version)
         self.results = self.applied.results()
         if spec.until_ms is not None:
-            # Closed on top of what this task has just written; both are its results.
+            # The flush closes windows after this task's own rows were added. Both give results.
             with self._phase("kernel"):
                 closed = operator.close(self.views, spec.moment, spec.until_ms)
             with self._phase("write"):
@@ -190,7 +195,7 @@ class Attempt:
             fail_point("staged-after", spec.version)
 
     def going_on(self) -> Iterator[pa.RecordBatch]:
-        """Results that are not staged."""
+        """The results that go directly to the next operator or sink; none if they were staged."""
         if self.spec.passes_on:
             for rows in self._computed():
                 self.rows_out += rows.num_rows
@@ -198,7 +203,7 @@ class Attempt:
             fail_point("staged-after", self.spec.version)
 
     def finish(self) -> InstanceReport:
-        """Compact, and report."""
+        """Do a share of compaction, and return the report."""
         spec, rows, applied = self.spec, self.rows, self.applied
         compacted = 0
         if spec.until_ms is None:
@@ -235,7 +240,7 @@ class Attempt:
         return report
 
     def _computed(self) -> Iterator[pa.RecordBatch]:
-        """The operator's results; the time they take is the kernel's."""
+        """The operator's results. The time to compute them is counted as the kernel's."""
         spec = self.spec
         if self.applied.emits_changed:
             if MAIN in self.applied.changed:
@@ -252,7 +257,7 @@ class Attempt:
         """All rows of the batch for this instance, in the kernel's types."""
         with self._phase("read"):
             schema = self.spec.operator.input_schema
-            # What a flush without input is fed is only there to start its tasks.
+            # A flush without input gets dummy rows, which only start its tasks.
             parts = [b for b in batches if b.num_rows and HASH in b.schema.names]
             if not parts:
                 return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
@@ -266,7 +271,7 @@ class Attempt:
             return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def _is_stale(self, file: str) -> bool:
-        """Whether a copy of this operator's will not be asked for again: the state no longer names it, and it is too old to be new."""
+        """True if no task needs this working copy again: the operator's state does not name it, and it is not of a recent version."""
         version, _, rest = file.partition("-")
         known = {ref.file for refs in self.spec.refs.values() for ref in refs}
         return rest.startswith(f"{self.spec.operator_id}-i") and int(version[1:]) < self.spec.version - 1 and file not in known
@@ -279,7 +284,7 @@ class Attempt:
         return views
 
     def _write_changed(self, applied: Applied, step: Step) -> list[RunRef]:
-        """Write what changed as one run per store, and put it on top of the store's view; returns the main store's."""
+        """Write the changed rows as one run per store, and add it to the store's view. Returns the references of the main store."""
         spec, part, new = self.spec, self.part, []
         for name, rows in applied.changed.items():
             if not rows.num_rows:
@@ -289,7 +294,7 @@ class Attempt:
             file, seq = self.names.run(name, step), run_seq(spec.version, step)
             ref = write_run(directory, file, rows, layout, seq=seq, lo=0, hi=SLOTS, sync=spec.sync)
             view.reader.keep(ref.file)
-            # The rows all lie in slots that the instance may write; a reference may only claim those.
+            # All rows are in slots that the instance may write, so the reference must name only those slots.
             writes = part.writes
             claimed = clip([ref], writes, view.reader) if len(writes) > 1 else [_claim(ref, writes)]
             claimed = [each for each in claimed if each.rows] if part.spread else claimed
@@ -299,7 +304,7 @@ class Attempt:
         return new
 
     def _stage(self, new: list[RunRef]) -> None:
-        """Write results for the driver to hand on. A run that holds nothing but results is one of them itself."""
+        """Write results to a staged file. If the new run contains exactly the results, it is used as the staged file."""
         spec = self.spec
         if self.applied.emits_changed:
             rows = self.applied.changed[MAIN].num_rows if new else 0
@@ -309,27 +314,34 @@ class Attempt:
             with self._phase("write"):
                 path = Path(spec.directory) / "staged" / file
                 rows, length, crc = write_staged(path, spec.operator.output_schema, self._computed(), sync=spec.sync)
-            # Computing them has been counted.
+            # The time to compute them was counted as the kernel's.
             self.phases_ms["write"] -= self.phases_ms.get("kernel", 0.0) - begin_ms
             self.staged = [StagedFile(file, "staged", length, crc, rows, spec.operator_id)] if rows else []
         self.rows_out = sum(s.rows for s in self.staged)
 
     def _compact(self, name: str, view: View) -> int:
-        """Compact a store in place of its view's references; returns the rows merged."""
+        """Compact a store, and replace its view's references. Returns the number of rows merged."""
         spec, store, moment = self.spec, self.spec.operator.stores[name], self.spec.moment
         live_from = None if moment.mode is OutputMode.COMPLETE else store.lifetime.live_from(moment.watermark_ms)
         changed = self.applied.changed[name].num_rows if name in self.applied.changed else 0
         budget = max(spec.compact_rows, int(spec.compact_factor * changed))
-        directory = view.reader.directory
-        seq = run_seq(spec.version, spec.step)
         unexpired = partial(store.lifetime.unexpired, watermark_ms=moment.watermark_ms, now_ms=moment.now_ms)
-        new_file = self.names.compacted
-        compactor = Compactor(directory, store.layout, store.combine, view.reader, spec.depth_max, spec.sync, new_file, seq, unexpired)
+        compactor = Compactor(
+            view.reader.directory,
+            store.layout,
+            store.combine,
+            view.reader,
+            spec.depth_max,
+            spec.sync,
+            new_file=self.names.compacted,
+            backed_up=spec.version,
+            unexpired=unexpired,
+        )
         view.refs[:], compacted = compactor.compact(view.refs, view.ranges, budget, live_from)
         return compacted
 
     def _remove_superseded(self) -> None:
-        """Runs that this task wrote and then merged away: no report names them, so no manifest will, and nobody would ever remove them."""
+        """Remove runs that this task wrote and then merged away. No report names them, so nothing else would remove them."""
         named = {ref.file for view in self.views.values() for ref in view.refs} | {file.file for file in self.staged}
         for file in set(self.names.runs) - named:
             next(iter(self.views.values())).reader.remove(file)
@@ -363,7 +375,7 @@ def _claim(ref: RunRef, ranges: SlotRanges) -> RunRef:
 
 
 def _private_bytes() -> int:
-    """Memory of this process that is its own: mapped state is shared with the page cache and does not count."""
+    """The private memory of this process. Mapped state does not count, because it is shared with the page cache."""
     try:
         with open("/proc/self/status") as file:
             return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon"))

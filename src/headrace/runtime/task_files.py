@@ -1,6 +1,6 @@
 """The files that instance tasks leave, and their names.
 
-A name carries version, operator, instance, epoch and task attempt, so that no attempt, of this run of the query or of a dead one, can
+A name carries version, operator, instance, writer and task attempt. So no attempt, of this start of the query or of an earlier one, can
 overwrite another's file.
 """
 
@@ -10,23 +10,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from headrace.state.run import Step
+from headrace.ids import InstanceId, OperatorId, Version, WriterId
+from headrace.state.sequence import Step
 
 
 class Work(Protocol):
-    """What of a task's specification its files are named after."""
+    """The fields of a task's specification that are part of its file names."""
 
     @property
     def directory(self) -> str: ...
 
     @property
-    def operator_id(self) -> str: ...
+    def operator_id(self) -> OperatorId: ...
 
     @property
-    def version(self) -> int: ...
+    def version(self) -> Version: ...
 
     @property
-    def epoch(self) -> str: ...
+    def writer(self) -> WriterId: ...
 
     @property
     def until_ms(self) -> int | None: ...
@@ -37,10 +38,10 @@ _STEP_NAMES: dict[Step, tuple[str, ...]] = {Step.PROCESS: (), Step.FLUSH: ("flus
 
 @dataclass
 class Names:
-    """File names that nobody else can give."""
+    """The names of one attempt's files. No other attempt uses them."""
 
     spec: Work
-    instance: int
+    instance: InstanceId
     attempt: int
     compactions: int = 0
     runs: list[str] = field(default_factory=list)
@@ -62,14 +63,14 @@ class Names:
 
     def _name(self, kind: str) -> str:
         s = self.spec
-        return f"v{s.version:012d}-{s.operator_id}-i{self.instance}-e{s.epoch}-a{self.attempt}-{kind}.arrow"
+        return f"v{s.version:012d}-{s.operator_id}-i{self.instance}-e{s.writer}-a{self.attempt}-{kind}.arrow"
 
 
 def reports_left(spec: Work) -> list[str]:
-    """The reports that tasks left in files; they are read once."""
+    """The reports that tasks wrote to files. The files are removed, so they can be read only once."""
     kind = "flush-report" if spec.until_ms is not None else "report"
     left = []
-    for path in (Path(spec.directory) / "staged").glob(f"v{spec.version:012d}-{spec.operator_id}-i*-e{spec.epoch}-a*[0-9]-{kind}.json"):
+    for path in (Path(spec.directory) / "staged").glob(f"v{spec.version:012d}-{spec.operator_id}-i*-e{spec.writer}-a*[0-9]-{kind}.json"):
         left.append(path.read_text())
         path.unlink()
     return left

@@ -1,6 +1,6 @@
-"""Proving a checkpoint: every file that counts, and whether manifests, routing and Spark's logs belong together. Without Spark.
+"""Checks a checkpoint: every file that a version names, and that manifests, routing and Spark's logs belong together. Needs no Spark.
 
-A finding is *broken* if a restart would be refused or could not go on, *notable* if it is harmless and says what it means.
+A finding is *broken* if a restart would be refused or would fail. It is *notable* if it is harmless; its text says what it means.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.errors import HeadraceError, VersionNotFoundError
+from headrace.ids import NO_VERSION, Version
 from headrace.logs import logger
 from headrace.runtime.checkpoint import ROUTING, Checkpoint
 from headrace.runtime.fencing import version_of
@@ -27,24 +28,24 @@ _log = logger(__name__)
 
 @dataclass
 class Checked:
-    """What checking found."""
+    """The findings of a check."""
 
     files: int = 0
     bytes: int = 0
     broken: list[str] = field(default_factory=list)
-    """Each a path, what is wrong with it, and what to do."""
+    """Each finding names a path, what is wrong with it, and what to do."""
     notable: list[str] = field(default_factory=list)
 
     def attempt(self, check: Callable[[], object]) -> None:
-        """Note what a check raises."""
+        """Run a check. If it raises an error, note it as broken."""
         try:
             check()
         except HeadraceError as error:
             self.broken.append(str(error))
 
 
-def verify(checkpoint: Checkpoint, versions: list[int]) -> Checked:
-    """Check these versions byte for byte, and the whole checkpoint for what belongs together. Each file is read once."""
+def verify(checkpoint: Checkpoint, versions: list[Version]) -> Checked:
+    """Check every byte of these versions, and that all parts of the checkpoint belong together. Each file is read once."""
     checked = Checked()
     with contextlib.ExitStack() as leases:
         for version in checkpoint.manifests.versions():
@@ -57,15 +58,15 @@ def verify(checkpoint: Checkpoint, versions: list[int]) -> Checked:
     return checked
 
 
-def _manifests(checkpoint: Checkpoint, checked: Checked) -> dict[int, Manifest]:
-    """All that are kept and can be read."""
+def _manifests(checkpoint: Checkpoint, checked: Checked) -> dict[Version, Manifest]:
+    """By version: the manifests that are kept and can be read."""
     found = {}
     for version in checkpoint.manifests.versions():
         checked.files += 1
         try:
             found[version] = checkpoint.manifests.read(version)
         except VersionNotFoundError:
-            # Removed by the running query before it was leased.
+            # The running query removed it before it was leased.
             checked.files -= 1
         except HeadraceError as error:
             checked.broken.append(str(error))
@@ -75,7 +76,7 @@ def _manifests(checkpoint: Checkpoint, checked: Checked) -> dict[int, Manifest]:
 def _check_files(checkpoint: Checkpoint, manifests: Iterable[Manifest], checked: Checked) -> None:
     wanted: dict[Path, tuple[int, int]] = {}
     for manifest in manifests:
-        for state in manifest.operators.values():
+        for state in manifest.stores.values():
             wanted |= {checkpoint.runs / ref.file: (ref.bytes, ref.crc) for ref in state.runs}
         wanted |= {checkpoint.directory / s.folder / s.file: (s.bytes, s.crc) for s in manifest.staged}
     for path, (length, crc) in sorted(wanted.items()):
@@ -88,16 +89,16 @@ def _check_files(checkpoint: Checkpoint, manifests: Iterable[Manifest], checked:
             checked.broken.append(f"{path}: {error.wanted} wanted, {error.found} found" if path.exists() else f"{path}: missing")
 
 
-def _check_chain(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
+def _check_chain(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
     for version, manifest in kept.items():
-        before = kept.get(version - 1)
+        before = kept.get(Version(version - 1))
         if before is not None:
             path = str(checkpoint.manifests.path(version))
             checked.attempt(partial(check_follows, manifest, before, path))
 
 
-def _check_spark(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
-    """Spark's logs against every version of which Spark still has a word."""
+def _check_spark(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
+    """Compare Spark's logs with every version for which Spark still has an entry."""
     log = checkpoint.spark_log
     _check_newest(checkpoint, checked)
     newest = max(kept, default=None)
@@ -118,14 +119,14 @@ def _check_newest(checkpoint: Checkpoint, checked: Checked) -> None:
             check_together(checkpoint.spark_log, newest)
         except HeadraceError as error:
             if attempt < TRIES - 1 and checkpoint.manifests.versions() != versions:
-                # The query runs, and has gone on between two looks.
+                # The running query has committed another version meanwhile. Read again.
                 continue
             checked.broken.append(str(error))
         return
 
 
-def _check_rest(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
-    """What no version names, and the files beside the versions."""
+def _check_rest(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
+    """Check the files beside the versions, and look for files that no version names."""
     checked.attempt(checkpoint.identity)
     damaged = checkpoint.noted.damage()
     if damaged:
@@ -136,12 +137,12 @@ def _check_rest(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Chec
         checked.notable.append(f"{checkpoint.leases}: {', '.join(wrong)}: not a lease; ignored, may be removed")
 
 
-def _check_unnamed(checkpoint: Checkpoint, kept: dict[int, Manifest], checked: Checked) -> None:
-    """Files that no version names. Unknown while a manifest cannot be read: they may be its own."""
+def _check_unnamed(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
+    """Look for files that no version names. Not possible if a manifest cannot be read, because it may name them."""
     if any(version not in kept for version in checkpoint.manifests.versions()):
         return
     needed = {file for manifest in kept.values() for file in manifest.files()}
-    newest = max(kept, default=-1)
+    newest = max(kept, default=NO_VERSION)
     for folder in (checkpoint.runs, checkpoint.staged):
         unnamed = [path for path in folder.glob("*") if (folder.name, path.name) not in needed]
         old = [path for path in unnamed if version_of(path.name) <= newest]

@@ -1,8 +1,8 @@
-"""Making a version: a batch's rows become state, staged results and a committed manifest.
+"""Makes a version: a batch's rows become state, staged results and a committed manifest.
 
-    settle the routing -> run the batch's rows -> advance the watermark -> flush what falls due -> commit the manifest
+    settle the routing -> run the batch's rows -> advance the watermark -> flush what is due -> commit the manifest
 
-A crash before the commit leaves nothing that counts, and Spark replays the batch from the version before.
+After a crash before the commit, no manifest names the new files, and Spark replays the batch on the version before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.config import Config
 from headrace.errors import CheckpointError
-from headrace.operators.kernel import Moment, OutputMode, store_id
+from headrace.ids import StoreId, Version
+from headrace.operators.kernel import Moment, OutputMode
 from headrace.runtime import watermark
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
@@ -30,17 +31,17 @@ from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.task import Phase, TaskSpec
 from headrace.spark.event_times import EventTimes
-from headrace.state.manifest import Manifest, OperatorState
+from headrace.state.manifest import Manifest, StoreState
 from headrace.state.recreation import carried_over
 from headrace.state.run import RunRef
 from headrace.state.slots import join
 
-States = dict[str, tuple[RunRef, ...]]
-"""Runs by store."""
+States = dict[StoreId, tuple[RunRef, ...]]
+"""By store: references to its runs."""
 
 
 def shapes_of(flow: Dataflow, sinks: Sequence[Sink]) -> tuple[OperatorShape, ...]:
-    """What the schedule must know of each operator."""
+    """What the schedule must know about each operator."""
     shapes = []
     for op in flow.ops:
         alone = flow.next_op(op)
@@ -67,26 +68,26 @@ class VersionMaker:
     checkpoint: Checkpoint
     config: Config
     routing: LiveRouting
-    """Who owns which slots; changed under the batch lock only, so between batches."""
+    """The routing of operators. It changes only under the batch lock, so only between batches."""
     spark: SparkQuery
     runner: JobRunner
     event_times: EventTimes = field(default_factory=EventTimes)
     tracker: watermark.Tracker | None = None
-    """Set with the first batch: Spark keeps the watermark policy of the query's first start, and sets it in the query's own session."""
+    """Set by the first batch, because only the query's own session knows the watermark policy. Spark keeps that of the first start."""
     previous: Manifest | None = None
-    """The last version, if it was made or delivered by this run."""
+    """The last version, if it was made or delivered since this start of the query."""
 
     def configure(self, session: SparkSession) -> None:
-        """Set up the session that Spark has made for the query. It is the same for every batch, so the first one does it."""
+        """Set up the session that Spark made for the query. Only the first batch does it, because all batches have the same session."""
         if self.tracker is None:
             configure_query_session(session, (op.plan.operator.input_schema for op in self.flow.ops))
             self.tracker = watermark.Tracker(str(session.conf.get(watermark.POLICY)), self.config.idleSeconds)
 
-    def make(self, batch: DataFrame, version: int, phases: dict[str, float]) -> tuple[Manifest, Reports]:
-        """Compute and commit a version; returns its manifest and what the tasks reported."""
+    def make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> tuple[Manifest, Reports]:
+        """Compute and commit a version. Returns its manifest and the reports of its tasks."""
         before = self._before(version)
         now_ms, begin_s = int(time.time() * 1000), watermark.clock_s()
-        states = {name: state.runs for name, state in before.operators.items()} if before else self._initial_states()
+        states = {name: state.runs for name, state in before.stores.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
         self._settle(before, late_ms, states)
         reports = self._run_rows(batch, version, late_ms, now_ms, states, phases)
@@ -101,8 +102,8 @@ class VersionMaker:
         fail_point("flush-done", version)
         manifest = Manifest(
             version=version,
-            epoch=self.checkpoint.fence.epoch,
-            operators=self._live_states(states, moved.reached_ms),
+            writer=self.checkpoint.fence.writer,
+            stores=self._live_states(states, moved.reached_ms),
             staged=tuple(s for each in reports.values() for report in each for s in report.staged),
             watermark_ms=moved.reached_ms,
             watermark_nodes_ms=moved.nodes_ms,
@@ -118,12 +119,12 @@ class VersionMaker:
             fail_point("manifest-after", version)
         return manifest, reports
 
-    def _before(self, version: int) -> Manifest | None:
+    def _before(self, version: Version) -> Manifest | None:
         """The version that this one builds on."""
         if version == 0:
             return None
         if self.previous is None or self.previous.version != version - 1:
-            self.previous = self.checkpoint.manifests.read_if_exists(version - 1)
+            self.previous = self.checkpoint.manifests.read_if_exists(Version(version - 1))
         if self.previous is None:
             raise CheckpointError(
                 where=str(self.checkpoint.location),
@@ -135,24 +136,26 @@ class VersionMaker:
         return self.previous
 
     def _initial_states(self) -> States:
-        return initial_states(self.flow, self.checkpoint, self.checkpoint.fence.epoch, self.config.durable)
+        return initial_states(self.flow, self.checkpoint, self.checkpoint.fence.writer, self.config.durable)
 
     def _settle(self, before: Manifest | None, late_ms: int, states: States) -> None:
-        """Give instances living homes. Recreations that are over, or were broken off by another change, leave the state as if they had
-        never been."""
+        """End recreations, give instances homes on living executors, and adjust the states of stores for recreations.
+
+        After a recreation, whether it has ended or another change has cut it short, the state is as if there had been none.
+        """
         watermarks_us = {op.id: _held(late_ms, op) * 1000 for op in self.flow.ops}
         self.routing.end_recreations(watermarks_us)
         self.routing.settle()
         for op in self.flow.ops:
             earlier = before.routing[op.id].recreations if before and op.id in before.routing else ()
             now = self.routing.routing[op.id].recreations
-            for name in (store_id(op.id, store) for store in op.plan.operator.stores):
+            for name in (StoreId(op.id, store) for store in op.plan.operator.stores):
                 states[name] = carried_over(states.get(name, ()), earlier, now, watermarks_us[op.id])
 
     def _run_rows(
-        self, batch: DataFrame, version: int, late_ms: int, now_ms: int, states: States, phases: dict[str, float]
+        self, batch: DataFrame, version: Version, late_ms: int, now_ms: int, states: States, phases: dict[str, float]
     ) -> Reports:
-        """The first step: the batch's rows run through the graph."""
+        """The first step: run the batch's rows through the graph."""
         jobs = plan_step(self.shapes)
         specs = {op.id: self._spec(op, staged, version, late_ms, now_ms, states) for op, staged in self._stages(jobs)}
         return self.runner.run(jobs, specs, batch.sparkSession, batch, phases)
@@ -160,13 +163,13 @@ class VersionMaker:
     def _flush(
         self,
         session: SparkSession,
-        version: int,
+        version: Version,
         watermarks_ms: tuple[int, int],
         now_ms: int,
         states: States,
         phases: dict[str, float],
     ) -> Reports:
-        """The second step: close what has fallen due between two watermarks, and run its results through the rest of the graph."""
+        """The second step: close what became due between two watermarks, and run the results through the rest of the graph."""
         late_ms, reached_ms = watermarks_ms
         due = {op.id for op in self.flow.ops if op.mode in op.plan.flushes and self._is_due(op, late_ms, reached_ms, states)}
         if not due:
@@ -175,13 +178,13 @@ class VersionMaker:
         specs = {}
         for op, staged in self._stages(jobs):
             spec = self._spec(op, staged, version, late_ms, now_ms, states)
-            # Rows of a flush go to the owners of their slots: what another instance kept of them, the owner could not close now.
+            # In a flush, rows are not spread, but go to the owners of their slots. The owner could not close what others keep.
             specs[op.id] = replace(spec, until_ms=_held(reached_ms, op), routing=replace(spec.routing, spread=()))
         with Phase(phases, "flush"):
             return self.runner.run(jobs, specs, session, None, {})
 
     def _stages(self, jobs: Sequence[Job]) -> list[tuple[Op, bool]]:
-        """The operators of a step, in the graph's order, and whether their results are staged."""
+        """The operators of a step in the graph's order, each with True if its results are staged."""
         staged = {stage.operator: isinstance(stage.destination, Staged) for job in jobs for stage in job.stages}
         return [(op, staged[op.id]) for op in self.flow.ops if op.id in staged]
 
@@ -193,19 +196,19 @@ class VersionMaker:
 
     def _is_due(self, op: Op, late_ms: int, reached_ms: int, states: States) -> bool:
         after_ms, until_ms = _held(late_ms, op), _held(reached_ms, op)
-        lifetimes = {store_id(op.id, name): store.lifetime for name, store in op.plan.operator.stores.items()}
+        lifetimes = {StoreId(op.id, name): store.lifetime for name, store in op.plan.operator.stores.items()}
         return any(lifetime.is_due(ref, after_ms, until_ms) for name, lifetime in lifetimes.items() for ref in states.get(name, ()))
 
-    def _spec(self, op: Op, staged: bool, version: int, late_ms: int, now_ms: int, states: States) -> TaskSpec:
+    def _spec(self, op: Op, staged: bool, version: Version, late_ms: int, now_ms: int, states: States) -> TaskSpec:
         plan, config, placement = op.plan, self.config, self.routing.placement
         return TaskSpec(
             directory=str(self.checkpoint.directory),
             operator=plan.operator,
             operator_id=op.id,
             version=version,
-            epoch=self.checkpoint.fence.epoch,
+            writer=self.checkpoint.fence.writer,
             moment=Moment(op.mode, _held(late_ms, op), now_ms),
-            refs={name: states.get(store_id(op.id, name), ()) for name in plan.operator.stores},
+            refs={name: states.get(StoreId(op.id, name), ()) for name in plan.operator.stores},
             routing=self.routing.routing[op.id],
             ones=plan.ones,
             counts_rows=plan.counts_rows,
@@ -219,35 +222,35 @@ class VersionMaker:
             fail_points=points_for_tasks(),
         )
 
-    def _live_states(self, states: States, reached_ms: int) -> dict[str, OperatorState]:
-        """What the manifest says of every store, without runs that hold nothing but closed panes."""
+    def _live_states(self, states: States, reached_ms: int) -> dict[StoreId, StoreState]:
+        """The manifest's entry for every store, without runs that contain only closed panes."""
         found = {}
         for op in self.flow.ops:
             for name, store in op.plan.operator.stores.items():
-                refs = states.get(store_id(op.id, name), ())
+                refs = states.get(StoreId(op.id, name), ())
                 live_from = None if op.mode is OutputMode.COMPLETE else store.lifetime.live_from(_held(reached_ms, op))
                 if live_from is not None:
                     refs = tuple(ref for ref in refs if ref.sub_max is None or ref.sub_max >= live_from)
-                found[store_id(op.id, name)] = OperatorState(refs, reached_ms)
+                found[StoreId(op.id, name)] = StoreState(refs, reached_ms)
         return found
 
 
 def _held(watermark_ms: int, op: Op) -> int:
-    """The watermark as an operator sees it."""
+    """The watermark as an operator sees it: held back by its ``hold_ms``."""
     return max(0, watermark_ms - op.hold_ms)
 
 
 def _stores(reports: Reports) -> States:
-    found: dict[str, list[RunRef]] = {}
+    found: dict[StoreId, list[RunRef]] = {}
     for op, each in reports.items():
         for report in each:
             for store, refs in report.runs.items():
-                found.setdefault(store_id(op, store), []).extend(refs)
+                found.setdefault(StoreId(op, store), []).extend(refs)
     return {name: tuple(join(refs)) for name, refs in found.items()}
 
 
 def _counters(before: Manifest | None, reports: Reports) -> dict[str, int]:
-    """What a version adds up; keys only where the operator looks up every key it touches."""
+    """The counters of a version. Keys are counted only for operators that look up every key they touch."""
     counters = dict(before.counters) if before else {}
     for op, each in reports.items():
         if all(r.keys_new is not None for r in each):

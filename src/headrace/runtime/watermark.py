@@ -1,8 +1,8 @@
 """The watermark, by Spark's rules, from the event times that ``spark/event_times.py`` reads.
 
-After a batch each ``withWatermark`` node stands at its greatest event time minus its delay, and never goes back. The query's watermark is
-the least over the nodes (or the greatest, if the session says so). A node that has seen no rows since the query started counts as 0. One
-that has had no rows for long, while others had, is left out, so that an idle source does not hold the others back for ever.
+After a batch, each ``withWatermark`` node is at its greatest event time minus its delay, and never goes back. The query's watermark is the
+least of the nodes (or the greatest, if the session says so). A node that has seen no rows since the query started counts as 0. A node that
+has had no rows for long, while others had, is idle and left out, so that it does not hold the others back for ever.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from headrace.spark.event_times import Nodes
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 IDLE_STEPS = 10
-"""A source is idle only after this many batches without it, however far apart they are."""
+"""A node is idle only after this many batches without its rows, however far apart they are."""
 
 
 def clock_s() -> float:
-    """Seconds that only go forward, and only while this machine runs."""
+    """A clock in seconds that never goes back, and stands still while this machine sleeps."""
     return time.monotonic()
 
 
 @dataclass(frozen=True)
 class Watermark:
-    """Where a query stands in event time after a batch."""
+    """The watermark of a query and of its nodes after a batch."""
 
     reached_ms: int = 0
     nodes_ms: Nodes = ()
     idle: tuple[int, ...] = ()
-    """Nodes that have had no row for so long that they hold nobody back."""
+    """Nodes that have had no rows for so long that they are left out."""
 
 
 class Tracker:
-    """The watermark of one run of a query.
+    """Computes the watermark of a query since its start.
 
-    As in Spark, what a single node has reached is forgotten when the query stops; the query's watermark is not. The idle clock too
-    starts anew. It runs from the first batch in which a node has no rows: while the query is down, or no source has rows, nobody waits.
-    That no source has rows shows only in that no batch comes, so the time between two batches counts no more than a part of all.
+    As in Spark, a restart forgets the watermarks of single nodes, but not that of the query. It also resets idle times. The idle time of a
+    node counts from the first batch without its rows. While the query is down, or no source has rows, no idle time passes. If no source
+    has rows, no batch comes, so a long time between two batches counts only in part.
     """
 
     def __init__(self, policy: str = "min", idle_s: float = 0) -> None:
@@ -46,15 +46,15 @@ class Tracker:
         self._idle_s = idle_s
         self._nodes: Nodes = ()
         self._absent_s: tuple[float | None, ...] = ()
-        """For how long others have had rows while a node had none; None for one that had some in the last batch."""
+        """By node: for how long others have had rows while it had none; None if it had rows in the last batch."""
         self._begin_s = 0.0
 
     def advance(self, before_ms: int, now: Nodes, begin_s: float) -> Watermark:
-        """The watermark after a batch that began at ``begin_s``. A node that is idle counts only if all are; 0 seconds: none ever is."""
+        """The watermark after a batch that began at ``begin_s``. Idle nodes count only if all are idle. With 0 idle seconds none is."""
         earlier = self._nodes or (None,) * len(now)
         absent = self._absent_s or (None,) * len(now)
         self._nodes = tuple(max((x for x in pair if x is not None), default=None) for pair in zip(earlier, now, strict=True))
-        # All sources were asked when the batch began. What came while it ran belongs to the next one.
+        # Spark asks all sources when a batch begins. Rows that arrive while it runs belong to the next one.
         passed_s, self._begin_s = min(begin_s - self._begin_s, self._idle_s / IDLE_STEPS), begin_s
         self._absent_s = tuple(
             None if node is not None else 0.0 if waited is None else waited + passed_s for node, waited in zip(now, absent, strict=True)

@@ -1,4 +1,4 @@
-"""Where a task finds itself: on which executor, and with which disk of its own."""
+"""Finds out on which executor a task runs, and where that executor keeps its files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ANCESTORS_MAX = 8
 
 @lru_cache(maxsize=1)
 def executor_id() -> str:
-    """The executor that this Python worker serves.
+    """The id of the executor that this Python worker belongs to.
 
-    PySpark does not tell its workers; but every master starts executors by a command that says it, and that process is an ancestor of
-    ours. On one machine there is none, and the driver does the work itself.
+    PySpark does not tell its workers. But the command line of every executor process contains its id, and that process is an ancestor of
+    this one. With a local master there is no executor process, and the driver does the work.
     """
     pid = os.getpid()
     for _ in range(_ANCESTORS_MAX):
@@ -33,7 +33,10 @@ def executor_id() -> str:
 
 
 def working_folder(name: str) -> Path:
-    """Where an executor keeps its copies: an absolute name is that folder, with one in it for each executor; any other lies in the
-    executor's own directory, which Spark gives it and removes."""
+    """The folder of an executor's working copies.
+
+    An absolute name is a folder in which each executor has its own. A relative one is in the executor's working directory, which Spark
+    creates and removes.
+    """
     path = Path(name)
     return path / f"executor-{executor_id()}" if path.is_absolute() else Path.cwd() / name

@@ -1,11 +1,11 @@
-"""What a policy would have done: the recorded progress of a real query through another policy, or other thresholds.
+"""Replays the recorded progress of a real query, to show what another policy or other thresholds would have decided.
 
-Lines of progress JSON (``query.recentProgress``, each ``json``) become batches, observations and decisions, by the very functions that a
-running query uses. The query is observed after each batch, and once a period while none came.
+Lines of progress JSON (``json.dumps`` of each of ``query.recentProgress``) become batch reports, observations and decisions, by the same
+functions as in a running query. The query is observed after each batch, and once a period while no batch came.
 
-A decision that would have been performed has effects on what is seen afterwards: each slot goes on costing what it was recorded to cost,
-and instances cost what their slots do. That holds as far as utilisation was below 1: what a recorded overload would have cost with more
-instances is not in the record, so that a heavy overload looks smaller than it was.
+A decision that would have been performed changes later observations: each slot costs what was recorded, and an instance costs what its
+slots do. This is right as long as utilisation was below 1. The record does not show what an overload would have cost with more instances,
+so a heavy overload looks smaller than it was.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.control.batch_report import BatchReport
 from headrace.control.decisions import MoveSlots, Rescale, moved
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Governor, Outcome, entry_of, logged
@@ -29,12 +30,12 @@ from headrace.state.routing import Routing
 from headrace.state.slots import ranges_of
 
 IDLE_S_MIN = 0.1
-"""Spark polls its sources more often than that; between two batches with rows there is less."""
+"""Gaps between batches that are shorter than this are not idle time, because Spark polls its sources more often."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What was seen at a moment, as it would have been, and how many instances there would have been after it."""
+    """The observation at a moment, as it would have been, and the number of instances after the decisions."""
 
     at_s: float
     observation: Observation
@@ -43,7 +44,7 @@ class Moment:
 
 @dataclass
 class Replayed:
-    """What would have happened."""
+    """The outcome of a replay: the log of decisions, and what was observed at each moment."""
 
     log: tuple[Entry, ...] = ()
     moments: list[Moment] = field(default_factory=list)
@@ -54,16 +55,19 @@ class Replayed:
 
 
 def read(lines: Iterable[str]) -> list[Batch]:
-    """Batches from lines of JSON: a query's progress, or Headrace's part of it alone. Batches that were replayed did no work."""
+    """Read batches from lines of JSON: the progress of a query, or only ``progress["headrace"]``.
+
+    Batches that a restart only delivered again are left out, because they did no work.
+    """
     found = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             progress: dict[str, Any] = json.loads(line)
-            ours = progress.get("headrace", progress)
-            if not ours["replayed"]:
-                found.append(replace(Batch.read(ours), spark_s=_spark_s(progress)))
+            report = BatchReport.from_json(progress.get("headrace", progress))
+            if not report.replayed:
+                found.append(replace(Batch.of(report), spark_s=_spark_s(progress)))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as wrong:
             hint = "write json.dumps(progress) of each of query.recentProgress to a line of its own"
             wanted = "the progress of a Headrace query, as JSON"
@@ -72,7 +76,7 @@ def read(lines: Iterable[str]) -> list[Batch]:
 
 
 def _spark_s(progress: dict[str, Any]) -> tuple[float, float] | None:
-    """When Spark began with a batch and was done with it, if the record has Spark's part."""
+    """When Spark began and ended its work on a batch; None if the record does not have Spark's part."""
     took_ms = progress.get("durationMs", {}).get("triggerExecution")
     if took_ms is None:
         return None
@@ -81,20 +85,20 @@ def _spark_s(progress: dict[str, Any]) -> tuple[float, float] | None:
 
 
 def moments(batches: Sequence[Batch], period_s: float) -> Iterator[tuple[int, float]]:
-    """When the query is observed: how many batches have ended by then, and the second."""
+    """The moments at which the query is observed: the number of batches that have ended, and the time in seconds."""
     for count, batch in enumerate(batches, 1):
         yield count, batch.end_s
         if count < len(batches):
             following = batches[count]
             done_s = batch.spark_s[1] if batch.spark_s else batch.end_s
             until_s = following.spark_s[0] if following.spark_s else following.begin_s
-            # What Spark does before and after a batch is no idleness.
+            # Spark's work before and after a batch is not idle time.
             ticks = int((until_s - batch.end_s) // period_s) if until_s - done_s > IDLE_S_MIN else 0
             yield from ((count, batch.end_s + period_s * tick) for tick in range(1, ticks + 1))
 
 
 def replay(batches: Sequence[Batch], settings: Elastic) -> Replayed:
-    """The decisions of a policy on recorded batches."""
+    """Let a policy decide on recorded batches."""
     most = max((len(each.busy_s) for batch in batches for each in batch.operators), default=1)
     settings = settings.on(most)
     policy = settings.chosen()
@@ -123,7 +127,7 @@ def replay(batches: Sequence[Batch], settings: Elastic) -> Replayed:
 
 
 def dealt(load: OperatorLoad, decision: Rescale | MoveSlots) -> tuple[Owners, int]:
-    """Owners and instances after a decision; slots are dealt out evenly by load where it does not say how."""
+    """Owners and number of instances after a decision. If it does not say which slots move, they are assigned evenly by load."""
     instances = decision.instances if isinstance(decision, Rescale) else load.instances
     if decision.moves:
         return moved(load.owners, decision.moves), instances
@@ -132,7 +136,7 @@ def dealt(load: OperatorLoad, decision: Rescale | MoveSlots) -> tuple[Owners, in
 
 
 def as_if(load: OperatorLoad, owners: Owners, instances: int) -> OperatorLoad:
-    """What would have been seen with other owners of the slots.
+    """The load as it would have been with other owners of the slots.
 
     >>> load = OperatorLoad(OperatorId("sum"), np.array([0.8]), np.zeros(4096, dtype=np.int64), np.ones(4096))
     >>> as_if(load, np.arange(4096) % 2, 2).cpu.round(3).tolist()

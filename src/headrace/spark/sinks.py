@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.ids import Version
 from headrace.spark.gateway import class_named, first_line, java_array, java_frame, java_session, jvm_of, none, scala_map, seq
 from headrace.spark.plans import analyzed, empty_frame
 
@@ -40,7 +41,7 @@ class MemoryTable:
         """Create the temporary view of this name, or replace it."""
         self._table.createOrReplaceTempView(name)
 
-    def write(self, version: int, rows: DataFrame, replace: bool) -> None:
+    def write(self, version: Version, rows: DataFrame, replace: bool) -> None:
         """Add a batch's rows, or replace all rows by them. A batch that was written before is ignored."""
         self._sink.write(version, replace, java_frame(rows).collect())
 
@@ -64,11 +65,11 @@ class LoggedFiles:
         latest = self._log.getLatestBatchId()
         return int(latest.get()) if latest.isDefined() else None
 
-    def add(self, version: int, rows: DataFrame) -> None:
+    def add(self, version: Version, rows: DataFrame) -> None:
         """Write a batch. One that is in the log is ignored."""
         self._sink.addBatch(version, java_frame(rows))
 
-    def add_empty(self, version: int) -> None:
+    def add_empty(self, version: Version) -> None:
         """Log a batch without rows. The log needs an entry for every batch, and this one takes no Spark job."""
         status = class_named(self._session, FILE_STATUS)
         latest = self.latest_batch()

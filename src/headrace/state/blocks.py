@@ -1,13 +1,13 @@
 """Arrow files that are checked, and fetched, block by block.
 
     | one record batch, as an Arrow file         | checksum of block 0, 1, ... |
-    | block 0 | block 1 | ...                    | (its own checksum is what a manifest says) |
+    | block 0 | block 1 | ...                    | (a manifest has the checksum of this table) |
 
-Who needs some slots of a large run must not read all of it to know that it is intact. The checksums of its blocks lie at its end; the
-reference in the manifest vouches for them, and they for the blocks. A block is checked when rows in it are first needed.
+A task that needs some slots of a large run should not have to read the whole file to verify it. So the file ends with a table of the
+checksums of its blocks. The manifest has the checksum of the table. A block is checked when rows in it are first needed.
 
-A file may also be a *working copy* on an executor's own disk: of the same length, with holes where blocks were not needed yet. Those are
-taken from the origin, the durable tier's file, when they are (``headrace.state.working``).
+A file may also be a *working copy* on an executor's disk: it has the same length, with holes for blocks that were not needed yet. Missing
+blocks are fetched from the original file in the checkpoint when they are needed (``headrace.state.working``).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from headrace.errors import CorruptStateError
 from headrace.state.disk import disk_errors, removed_on_failure, storage_error
 
 BLOCK_BYTES = 1 << 14
-"""Small, because an instance may own many short ranges of slots, and each is cut out of every column in whole blocks."""
+"""The size of a block. It is small, because an instance may own many short slot ranges, and reads whole blocks of every column for each."""
 _CRC = struct.Struct("<I")
 _MAGIC = b"ARROW1"
 _PREFIX = 8
-"""Before the first message of an Arrow file, and before each message's own metadata."""
+"""The number of bytes before the first message of an Arrow file, and before the metadata of each message."""
 
 ADVICE = "restore the file from a backup, or restart from an older version of the checkpoint; nothing was guessed"
 
 
 def blocks_of(length: int) -> int:
-    """How many blocks a file of this length has.
+    """The number of blocks in a file of this length, checksums included.
 
     >>> blocks_of(BLOCK_BYTES + 4), blocks_of(BLOCK_BYTES + 1 + 2 * 4)
     (1, 2)
@@ -48,12 +48,12 @@ def blocks_of(length: int) -> int:
 
 
 def data_bytes(length: int) -> int:
-    """How much of a file of this length comes before the checksums."""
+    """The number of bytes before the table of checksums in a file of this length."""
     return length - _CRC.size * blocks_of(length)
 
 
 def pieces(blocks: Iterable[int], size_max: int) -> Iterator[range]:
-    """Neighbouring blocks together, in pieces of at most this many.
+    """Group ascending block numbers into ranges of at most ``size_max`` neighbours.
 
     >>> list(pieces([1, 2, 3, 7], 256))
     [range(1, 4), range(7, 8)]
@@ -65,12 +65,12 @@ def pieces(blocks: Iterable[int], size_max: int) -> Iterator[range]:
 
 
 def write_arrow(path: Path, rows: pa.RecordBatch, *, sync: bool) -> tuple[int, int]:
-    """Write one record batch as a file that must not exist yet; returns its length, and the checksum of its checksums."""
+    """Write one record batch to a new file; returns its length, and the checksum of its table of checksums."""
     return write_batches(path, rows.schema, (rows,), sync=sync)
 
 
 def write_batches(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, sync: bool) -> tuple[int, int]:
-    """The same for any number of record batches, each written before the next one is asked for."""
+    """Like ``write_arrow`` for any number of record batches. Each one is written before the next one is requested."""
     wanted = "to write a file of state or output"
     try:
         with disk_errors(path, wanted), open(path, "xb", buffering=0) as file, removed_on_failure(path):
@@ -87,7 +87,7 @@ def write_batches(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatc
 
 
 class _Checksummed(io.RawIOBase):
-    """Passes what is written on to a file, without a copy, and keeps the checksums of its blocks."""
+    """A stream that writes to a file, without a copy, and computes the checksums of its blocks."""
 
     def __init__(self, file: io.RawIOBase) -> None:
         self.file = file
@@ -104,6 +104,7 @@ class _Checksummed(io.RawIOBase):
         return len(rest)
 
     def finish(self) -> tuple[int, int]:
+        """Write the table of checksums; returns the file's length and the checksum of the table."""
         table = b"".join(map(_CRC.pack, self.crcs))
         self._pass_on(memoryview(table))
         return self.length + len(table), zlib.crc32(table)
@@ -124,10 +125,10 @@ class _Checksummed(io.RawIOBase):
 
 
 class Blocks:
-    """A file, mapped; its blocks are checked when they are first needed."""
+    """A mapped file. Its blocks are checked when they are first needed."""
 
     def __init__(self, path: Path, length: int, crc: int, origin: str | None = None) -> None:
-        """``origin`` is what errors name, where the file is a copy."""
+        """``length`` and ``crc`` are what the manifest says. ``origin`` is the path that errors name, if the file is a copy."""
         self.path = path
         self.named = origin or str(path)
         self.data_bytes = data_bytes(length)
@@ -137,14 +138,14 @@ class Blocks:
         self.buffer = pa.py_buffer(memoryview(self.mapped)[: self.data_bytes])
 
     def is_whole(self) -> bool:
-        """False once the file was cut short where it lies: touching what is gone would kill the process (SIGBUS).
+        """False if the file has been cut short since it was mapped. Reading the missing part would kill the process (SIGBUS).
 
-        Asked before each use of an open file. One that is cut between the question and the use is beyond what can be caught.
+        Callers ask before each use of an open file. A file that is cut between the question and the use cannot be caught.
         """
         return self.mapped.size() == len(self.mapped)
 
     def need(self, begin: int, end: int) -> None:
-        """Have the bytes [begin, end) been checked, or check them now."""
+        """Make sure that the bytes [begin, end) are present and checked; raise an error if they are damaged."""
         if begin >= end:
             return
         first, last = begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)
@@ -157,7 +158,7 @@ class Blocks:
             at = self.checked.find(0, at + 1, last)
 
     def fetch(self, first: int, last: int) -> None:
-        """Get blocks [first, last) that are not here; here they all are."""
+        """Fetch the missing ones of the blocks [first, last). Does nothing here, since only working copies have missing blocks."""
 
     def _check(self, block: int) -> None:
         begin = block * BLOCK_BYTES
@@ -184,11 +185,12 @@ class Blocks:
         return np.frombuffer(table, dtype="<u4")
 
     def corrupt(self, wanted: str, found: str) -> CorruptStateError:
+        """The error for damage to this file."""
         return CorruptStateError(where=self.named, wanted=wanted, found=found, path=self.named, hint=ADVICE)
 
 
 def open_batch(blocks: Blocks) -> pa.RecordBatch:
-    """The file's record batch; its rows still have to be needed before they are read."""
+    """The file's record batch. Only its metadata is checked: call ``need_rows`` before reading rows."""
     end = blocks.data_bytes
     blocks.need(max(0, end - 2 * _PREFIX), end)
     footer_bytes = int.from_bytes(blocks.mapped[end - len(_MAGIC) - 4 : end - len(_MAGIC)], "little")
@@ -202,14 +204,14 @@ def open_batch(blocks: Blocks) -> pa.RecordBatch:
 
 
 def open_arrow(path: Path, length: int, crc: int) -> pa.RecordBatch:
-    """Map an Arrow file after checking that it is, byte for byte, what was written."""
+    """Map an Arrow file of one record batch, with all its blocks checked."""
     blocks = Blocks(path, length, crc)
     blocks.need(0, blocks.data_bytes)
     return open_batch(blocks)
 
 
 def open_batches(path: Path, length: int, crc: int) -> Iterator[pa.RecordBatch]:
-    """The same for a file of any number of record batches, all of them checked before the first one is given."""
+    """The record batches of an Arrow file. All blocks are checked before the first batch is returned."""
     blocks = Blocks(path, length, crc)
     blocks.need(0, blocks.data_bytes)
     file = pa.ipc.open_file(blocks.buffer)
@@ -217,7 +219,7 @@ def open_batches(path: Path, length: int, crc: int) -> Iterator[pa.RecordBatch]:
 
 
 class Recorded:
-    """Needs what it is asked to, and keeps in mind which blocks that was."""
+    """Forwards ``need`` to a file's blocks, and records which blocks were needed."""
 
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
@@ -230,7 +232,7 @@ class Recorded:
 
 
 def need_rows(blocks: Blocks | Recorded, rows: pa.RecordBatch, begin: int, end: int) -> None:
-    """Need what rows [begin, end) of the file's record batch consist of."""
+    """Make sure that all bytes of the rows [begin, end) of the file's record batch are present and checked."""
     if begin < end:
         base = blocks.buffer.address
         for column in rows.columns:
@@ -238,7 +240,7 @@ def need_rows(blocks: Blocks | Recorded, rows: pa.RecordBatch, begin: int, end: 
 
 
 def _walk(kind: pa.DataType, buffers: Iterator[pa.Buffer | None], begin: int, end: int, need: Callable[[int, int], None]) -> None:
-    """Arrow's layout of a column: what of its buffers, and of its children's, rows [begin, end) lie in."""
+    """Call ``need`` for the bytes of rows [begin, end) in each buffer of a column, by Arrow's layout; children included."""
 
     def of(buffer: pa.Buffer | None, first_bit: int, last_bit: int) -> None:
         if buffer is not None and first_bit < last_bit:

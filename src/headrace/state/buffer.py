@@ -1,7 +1,7 @@
-"""Buffer state: the tuples that an operator has sent and may have to send again (SEEP's beta).
+"""Buffer state: the tuples that an operator has sent and may have to send again (SEEP's beta). Only tests use it.
 
-Tuples come in batches, each under the version that it belongs to (the logical clock of SEEP), and have the key hash in a column. They
-are kept in order until the state that reflects them is backed up (``trim``): in memory, or, once spilled, as Arrow files.
+Tuples are kept in batches, one per version, which is SEEP's logical clock. One column holds the key hash. A batch is kept in memory, or
+as an Arrow file after ``spill``, until the state that reflects it is backed up (``trim``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import require
+from headrace.ids import NO_VERSION, InstanceId, Version
 from headrace.state.blocks import open_arrow, write_arrow
 from headrace.state.layout import hashes
 from headrace.state.routing import Routing
@@ -33,34 +34,36 @@ class Spilled:
 
 @dataclass
 class Buffer:
-    """One operator's output, to all instances of one downstream operator."""
+    """The output of one operator to all instances of one downstream operator."""
 
-    batches: dict[int, pa.RecordBatch | Spilled] = field(default_factory=dict)
-    """By version, in order."""
+    batches: dict[Version, pa.RecordBatch | Spilled] = field(default_factory=dict)
+    """By version, ascending."""
 
-    def append(self, version: int, tuples: pa.RecordBatch) -> None:
-        require(version > max(self.batches, default=-1), f"versions grow: {version} comes after {max(self.batches, default=-1)}")
+    def append(self, version: Version, tuples: pa.RecordBatch) -> None:
+        """Add the tuples of a version, which must be newer than all others."""
+        newest = max(self.batches, default=NO_VERSION)
+        require(version > newest, f"versions grow: {version} comes after {newest}")
         self.batches[version] = tuples
 
-    def trim(self, version: int) -> None:
-        """Forget what a backed-up state reflects: everything up to this version."""
+    def trim(self, version: Version) -> None:
+        """Drop all tuples up to this version, because a backed-up state reflects them."""
         for old in [v for v in self.batches if v <= version]:
             gone = self.batches.pop(old)
             if isinstance(gone, Spilled):
                 gone.path.unlink(missing_ok=True)
 
-    def replay(self, after: int, routing: Routing, instance: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """What an instance that reflects version ``after`` has yet to get, in order."""
+    def replay(self, after: Version, routing: Routing, instance: InstanceId) -> Iterator[tuple[Version, pa.RecordBatch]]:
+        """The tuples of one instance that are newer than version ``after``, by version."""
         for version, kept in self.batches.items():
             if version > after:
                 yield version, part(_rows(kept), routing, instance)
 
-    def partitioned(self, routing: Routing) -> dict[int, list[tuple[int, pa.RecordBatch]]]:
-        """All tuples by the instance that they now belong to, their order kept."""
-        return {i: list(self.replay(-1, routing, i)) for i in range(routing.instances)}
+    def partitioned(self, routing: Routing) -> dict[InstanceId, list[tuple[Version, pa.RecordBatch]]]:
+        """All tuples, by the instance that the routing sends them to, and by version."""
+        return {each: list(self.replay(NO_VERSION, routing, each)) for each in map(InstanceId, range(routing.instances))}
 
     def spill(self, directory: Path) -> int:
-        """Move what is in memory to disk; returns the bytes written."""
+        """Write the tuples that are in memory to disk, and free the memory; returns the bytes written."""
         written = 0
         for version, kept in self.batches.items():
             if isinstance(kept, pa.RecordBatch):
@@ -72,8 +75,8 @@ class Buffer:
         return written
 
 
-def part(tuples: pa.RecordBatch, routing: Routing, instance: int) -> pa.RecordBatch:
-    """The tuples of one instance."""
+def part(tuples: pa.RecordBatch, routing: Routing, instance: InstanceId) -> pa.RecordBatch:
+    """The tuples that the routing sends to one instance."""
     mine = routing.owners[routing.units.of_hashes(hashes(tuples))] == instance
     return tuples if bool(mine.all()) else tuples.take(pa.array(np.flatnonzero(mine)))
 

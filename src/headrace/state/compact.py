@@ -1,15 +1,14 @@
-"""Compaction: fewer, larger runs, a bounded amount of work at a time.
+"""Compaction: merges runs into fewer, larger ones, with a bounded amount of work per batch.
 
-Runs over a slot range form a stack, newest on top. When a stack is deeper than ``depth_max``, neighbours of similar size are merged,
-as in a size-tiered log-structured store: sizes grow geometrically with age, so the depth stays logarithmic and a row is rewritten a
-logarithmic number of times.
+The runs that cover a slot range form a stack, newest first. When a stack has more than ``depth_max`` runs, neighbours of similar size are
+merged, as in size-tiered compaction of an LSM store. Sizes grow geometrically with age. So the depth is logarithmic in the number of
+versions, and so is the number of times that a row is rewritten.
 
-The slots are cut by a grid into regions small enough that merging all of a region's rows stays within the budget; regions are merged
-one by one, the deepest first, and the rest waits for the next batch. So no batch ever waits for a big merge, and since the grid does not
-move, merging does not splinter files.
+A fixed grid divides the slots into regions. A region is so small that all its rows can be merged within the budget of a batch. Regions are
+merged one by one, the deepest first, and the rest waits for the next batch. The grid does not move, so merges do not make files smaller.
 
-Changes of routing do: each cuts the slots at other places, and what lies between two cuts is merged by itself from then on. A region with
-several such splinters is merged as a whole.
+Changes of routing do: each one divides the slots at other positions, and the pieces between them are then merged separately. A region that
+has many such small pieces (splinters) is merged as a whole.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, Version
 from headrace.state.fragments import same_fragment
 from headrace.state.layout import Combine, Layout
 from headrace.state.merge import merge_rows, without_expired
@@ -30,24 +29,25 @@ from headrace.state.slots import SlotRanges, Stack, restrict, stacks
 
 SPLINTERS_MAX = 4
 SPLINTER_SHARE = 1 / 100
-"""A stretch of slots with less than this share of the budget is a splinter; more than ``SPLINTERS_MAX`` in a region are merged."""
+"""A piece with fewer rows than this share of the budget is a splinter. A region with more than ``SPLINTERS_MAX`` splinters is merged."""
 SIMILAR = 1.5
 """A run joins a merge if it is at most this many times larger than all newer ones in it together."""
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Merge the runs ``refs`` (neighbours in age, newest first) over the slots [lo, hi)."""
+    """A merge to perform: of the runs ``refs`` (neighbours in age, newest first) over the slots [lo, hi)."""
 
     lo: float
     hi: float
     refs: tuple[RunRef, ...]
     reaches_oldest: bool
+    """True if no older run covers the slots. Then tombstones are dropped."""
 
 
 @dataclass(frozen=True)
 class Compactor:
-    """Performs merges for one instance."""
+    """Compacts a store of one instance."""
 
     directory: Path
     layout: Layout
@@ -56,13 +56,16 @@ class Compactor:
     depth_max: int
     sync: bool
     new_file: Callable[[], str]
-    backed_up: int
-    """The newest version whose state is backed up: merges keep to one side of it."""
+    backed_up: Version
+    """The newest version whose state is backed up. Runs up to it are never merged with later ones."""
     unexpired: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows
-    """Leaves out rows that have expired by another rule than that of sub-keys."""
+    """Returns the rows without those that have expired by a rule other than the sub-key."""
 
     def compact(self, refs: list[RunRef], ranges: SlotRanges, rows_max: int, expired_below: int | None) -> tuple[list[RunRef], int]:
-        """Merge until no stack is too deep or the budget is spent; returns the references and the rows merged."""
+        """Merge until no stack is too deep or ``rows_max`` rows are merged; returns the new references and the number of rows merged.
+
+        Rows with sub-keys below ``expired_below`` are dropped in the merge.
+        """
         spent = 0
         width = region_width(sum(ref.rows for ref in refs), sum(hi - lo for lo, hi in ranges), rows_max)
         while spent < rows_max and (merge := self._next(self._stacks(refs, ranges, width), rows_max, rows_max - spent, width)) is not None:
@@ -80,7 +83,7 @@ class Compactor:
         return refs, spent
 
     def _next(self, piled: list[Stack], budget: int, left: int, width: int) -> Merge | None:
-        """Deep stacks come first: every look-up goes through them."""
+        """The next merge: of a stack that is too deep, since every look-up reads all its runs; else of a region with splinters."""
         return choose(piled, self.depth_max, left) or mend(piled, width, left, SPLINTER_SHARE * budget)
 
     def _stacks(self, refs: list[RunRef], ranges: SlotRanges, width: int) -> list[Stack]:
@@ -91,7 +94,7 @@ class Compactor:
         return cut
 
     def _outside(self, ref: RunRef, merge: Merge) -> list[RunRef]:
-        """What of a reference a merge leaves as it was."""
+        """The parts of a reference that a merge does not replace."""
         if not any(ref.file == m.file and m.lo <= ref.lo and ref.hi <= m.hi for m in merge.refs):
             return [ref]
         sides = (restrict(ref, ref.lo, merge.lo, self.reader), restrict(ref, merge.hi, ref.hi, self.reader))
@@ -99,7 +102,7 @@ class Compactor:
 
 
 def choose(piled: list[Stack], depth_max: int, rows_max: int) -> Merge | None:
-    """The next merge: the deepest stack, and its neighbours to the right that are made of the same runs, as the budget allows."""
+    """The merge of the deepest stack, and of the next stacks with the same runs, within the budget; None if no stack is too deep."""
     deep = [at for at, stack in enumerate(piled) if len(stack.refs) > depth_max]
     if not deep:
         return None
@@ -117,7 +120,7 @@ def choose(piled: list[Stack], depth_max: int, rows_max: int) -> Merge | None:
 
 
 def mend(piled: list[Stack], width: int, rows_max: int, splinter_rows: float) -> Merge | None:
-    """The merge of a whole region that has many splinters, as the budget allows. Nothing else may lie below it."""
+    """The merge of a whole region with many splinters, if the budget allows it and no older references cover the region."""
     for _, each in itertools.groupby(_by_neighbours(piled), key=lambda pair: (pair[0], pair[1].lo // width)):
         region = [stack for _, stack in each]
         sizes = [sum(_rows_in(ref, stack) for ref in stack.refs) for stack in region]
@@ -130,7 +133,7 @@ def mend(piled: list[Stack], width: int, rows_max: int, splinter_rows: float) ->
 
 
 def _by_neighbours(piled: list[Stack]) -> Iterator[tuple[int, Stack]]:
-    """Stacks with the number of the contiguous range that they lie in."""
+    """Each stack with the number of the contiguous slot range that contains it."""
     number, end = 0, None
     for stack in piled:
         number, end = number + (end is not None and stack.lo != end), stack.hi
@@ -138,7 +141,7 @@ def _by_neighbours(piled: list[Stack]) -> Iterator[tuple[int, Stack]]:
 
 
 def region_width(rows: int, slots: float, rows_max: int) -> int:
-    """Slots per region: the largest power of two for which a region has at most half the budget.
+    """The number of slots per region: the largest power of two for which a region has at most half as many rows as the budget.
 
     >>> region_width(rows=1_000_000, slots=2048, rows_max=200_000)
     128
@@ -156,7 +159,9 @@ def _rows_in(ref: RunRef, stack: Stack) -> float:
 
 
 def similar_neighbours(sizes: list[float], depth_max: int) -> tuple[int, int]:
-    """Which neighbours (newest first) to merge: the first that are alike in size, else just enough of the newest.
+    """Which runs [begin, end) of a stack to merge, given their sizes, newest first.
+
+    They are the first neighbours of similar size. If there are none, the newest runs are merged, as many as are too many.
 
     >>> similar_neighbours([1, 1, 1, 1], 3)
     (0, 4)

@@ -1,6 +1,6 @@
-"""What a disk refuses, as errors of ours: which path, what was refused, what to do about it.
+"""Turns errors of the operating system into `StorageError`, which names the path, the failure and the remedy.
 
-A file that exists, or does not, means something to whoever asked, so those two errors pass through unchanged.
+FileExistsError and FileNotFoundError pass through unchanged, because callers handle them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ADVICE = {
 
 @contextlib.contextmanager
 def disk_errors(path: Path | str, wanted: str) -> Iterator[None]:
-    """Turn what the disk refuses within the block into an error that names the path, and what was ``wanted`` of it."""
+    """Turn an OSError within the block into a StorageError. ``wanted`` says what the block tries to do with the path."""
     try:
         yield
     except (FileExistsError, FileNotFoundError):
@@ -50,6 +50,7 @@ def disk_errors(path: Path | str, wanted: str) -> Iterator[None]:
 
 
 def storage_error(refused: OSError, path: Path | str, wanted: str) -> StorageError:
+    """The StorageError for an OSError; see ``disk_errors``."""
     number = refused.errno or 0
     said = refused.strerror or str(refused) or type(refused).__name__
     hint = _ADVICE.get(number, f"mend the disk; {RESTART}")
@@ -57,7 +58,9 @@ def storage_error(refused: OSError, path: Path | str, wanted: str) -> StorageErr
 
 
 def storage_error_in(text: str, place: Path | str) -> StorageError | None:
-    """The same for a failure of which only the text is known, as Spark's: None if no disk is the cause, or a user's function met it.
+    """The StorageError for a failure of which only the text is known, such as Spark's. ``place`` is the path if the text has none.
+
+    None if no disk caused the failure, or if it happened in a user's function.
 
     >>> str(storage_error_in("java.io.IOException: No space left on device\\n at ...", "/data/q"))[:74]
     '/data/q: wanted that Spark can use the disk; found No space left on device'
@@ -82,7 +85,7 @@ def is_plain_name(name: object) -> bool:
 
 
 def sync_file(path: Path) -> None:
-    """Have a file's content, or a folder's names, on the disk."""
+    """Force a file's content, or a folder's entries, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -92,7 +95,7 @@ def sync_file(path: Path) -> None:
 
 @contextlib.contextmanager
 def removed_on_failure(path: Path) -> Iterator[None]:
-    """Half a file is worth nothing, and on a full disk it is in the way."""
+    """Remove the file if the block fails. A half-written file is useless, and takes up space on a full disk."""
     try:
         yield
     except BaseException:

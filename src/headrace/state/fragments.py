@@ -1,11 +1,11 @@
 """Floe's fragments of a state: master, inactive, active.
 
-Rows written since the last checkpoint are the *active* fragment. A checkpoint freezes it (it becomes *inactive* while new rows form the
-next active one), merges it into one compact delta, in which a key that changed many times is one row, and ships that. Once shipped, the
-delta belongs to the *master* state. With a checkpoint at every batch, the default, a batch's own run is the delta and nothing waits.
+Rows written since the last backup are the *active* fragment. A backup first freezes them: they become the *inactive* fragment, and new rows
+form the next active one. The inactive fragment is merged into one compact delta, with one row for a key that changed many times. When the
+delta has been backed up, it belongs to the *master* fragment. Running queries back up every batch, so all their runs are master.
 
-Fragments are told apart by age alone, so no file moves when one becomes another. The only rule is that compaction keeps to one side of
-the last checkpoint (``same_fragment``), or a delta would carry rows that were shipped before.
+The version that wrote a run decides its fragment, so no file moves when the fragment changes. Compaction must not merge runs across the
+last backup (``same_fragment``). Otherwise a delta would contain rows that were backed up before.
 """
 
 from __future__ import annotations
@@ -14,48 +14,56 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.errors import require
+from headrace.ids import Version
 from headrace.state.layout import Combine, Layout
 from headrace.state.merge import merge_rows
 from headrace.state.run import RunReader, RunRef, write_run
+from headrace.state.sequence import run_version
 from headrace.state.slots import SlotRange, restrict
 
 
 @dataclass(frozen=True)
 class Fragments:
-    """An operator's references by what a recovery would find of them."""
+    """The references of a store, by fragment."""
 
     master: tuple[RunRef, ...] = ()
+    """Backed up: a recovery finds them."""
     inactive: tuple[RunRef, ...] = ()
-    """Frozen, on its way to a backup."""
+    """Frozen, and being backed up."""
     active: tuple[RunRef, ...] = ()
+    """Written since then."""
 
     @property
     def refs(self) -> tuple[RunRef, ...]:
+        """All references, newest fragment first."""
         return (*self.active, *self.inactive, *self.master)
 
 
-def fragments(refs: Iterable[RunRef], backed_up: int, frozen: int | None = None) -> Fragments:
-    """Sort references into fragments: up to version ``backed_up`` master, then up to ``frozen`` inactive, the rest active."""
+def fragments(refs: Iterable[RunRef], backed_up: Version, frozen: Version | None = None) -> Fragments:
+    """Sort references into fragments by the version that wrote them.
+
+    Versions up to ``backed_up`` are master, later ones up to ``frozen`` are inactive, and the rest is active.
+    """
     frozen = backed_up if frozen is None else frozen
     require(frozen >= backed_up, f"what is frozen ({frozen}) is at least what is backed up ({backed_up})")
-    refs = tuple(refs)
+    written = [(run_version(ref.seq), ref) for ref in refs]
     return Fragments(
-        master=tuple(r for r in refs if r.seq <= backed_up),
-        inactive=tuple(r for r in refs if backed_up < r.seq <= frozen),
-        active=tuple(r for r in refs if r.seq > frozen),
+        master=tuple(ref for version, ref in written if version <= backed_up),
+        inactive=tuple(ref for version, ref in written if backed_up < version <= frozen),
+        active=tuple(ref for version, ref in written if version > frozen),
     )
 
 
-def same_fragment(newest_first: list[RunRef], backed_up: int) -> list[list[RunRef]]:
-    """A stack cut where the last checkpoint lies: compaction may merge within a part, never across."""
-    parts = [[r for r in newest_first if r.seq > backed_up], [r for r in newest_first if r.seq <= backed_up]]
-    return [part for part in parts if part]
+def same_fragment(newest_first: list[RunRef], backed_up: Version) -> list[list[RunRef]]:
+    """The references of a stack in at most two lists, divided at the last backup. Compaction merges within a list only."""
+    sorted_ = fragments(newest_first, backed_up)
+    return [list(part) for part in (sorted_.active, sorted_.master) if part]
 
 
 def compact_delta(
     inactive: Iterable[RunRef], slots: SlotRange, reader: RunReader, layout: Layout, combine: Combine, file: str, *, sync: bool
 ) -> RunRef | None:
-    """One run that holds all that the inactive fragment changed in these slots; deletions stay in it. None if nothing changed."""
+    """Write one run with all changes of the inactive fragment in these slots, deletions included; None if nothing changed."""
     lo, hi = slots
     parts = [part for ref in sorted(inactive, key=lambda r: -r.seq) if (part := restrict(ref, lo, hi)) is not None]
     rows = merge_rows([reader.open(part).rows for part in parts], layout, combine, keep_deleted=True)

@@ -1,7 +1,7 @@
-"""Equality of keys, column by column, as Spark groups them.
+"""Comparing keys column by column, by the rules of Spark's groupBy.
 
-Null equals null, NaN equals NaN (there is one NaN: the compiler normalises floating keys in the JVM), and struct keys are compared
-field by field. Fixed-width columns are compared as bits, everything else by Arrow.
+Null equals null, and NaN equals NaN: Spark normalises floating-point keys in the JVM, so there is only one NaN. Structs are compared field
+by field. Columns of fixed width are compared as bits, and all others by Arrow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def leaves(column: pa.Array) -> list[pa.Array]:
-    """The atomic columns of a key column; a struct gives its fields and, where it may be null, its own validity."""
+    """The atomic columns of a key column: for a struct, its fields, and its own validity if it has nulls."""
     if not pa.types.is_struct(column.type):
         return [column]
     found = [column.is_valid()] if column.null_count else []
@@ -27,7 +27,7 @@ def leaves(column: pa.Array) -> list[pa.Array]:
 
 
 def equal(left: list[pa.Array], right: list[pa.Array], rows: int) -> Mask:
-    """Row by row: are the keys in these columns the same?"""
+    """For each row: whether the left and the right key are equal."""
     same = np.ones(rows, dtype=np.bool_)
     for a, b in zip(left, right, strict=True):
         if pa.types.is_struct(a.type):
@@ -39,7 +39,7 @@ def equal(left: list[pa.Array], right: list[pa.Array], rows: int) -> Mask:
 
 
 def ranks(columns: list[pa.Array]) -> list[npt.NDArray[np.int64]]:
-    """Dense ranks of each leaf column: an order of keys that is the same in every file."""
+    """The dense rank of each value, for each atomic column. They order the keys, the same way in every file."""
     found = []
     for leaf in (leaf for column in columns for leaf in leaves(column)):
         bits = as_bits(leaf)
@@ -58,7 +58,7 @@ def ranks(columns: list[pa.Array]) -> list[npt.NDArray[np.int64]]:
 
 
 def as_ranks(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Whole numbers in the order of the values: numbers, moments or texts. Null comes first.
+    """Integers in the same order as the values, which are numbers, times or strings. Null comes first.
 
     >>> as_ranks(pa.array([0.5, None, -2.0])).tolist()
     [2, 0, 1]
@@ -74,7 +74,7 @@ def as_ranks(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def as_bits(column: pa.Array) -> npt.NDArray[np.unsignedinteger] | None:
-    """A fixed-width column as unsigned numbers without a copy; None for any other type."""
+    """A column of fixed width as unsigned integers, without a copy; None for any other type."""
     kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_nested(kind) or not _fixed_width(kind):
         return None

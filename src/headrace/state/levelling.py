@@ -1,10 +1,10 @@
-"""Slots dealt out to instances so that all have about as much work: the arithmetic under a change of routing.
+"""Levelling: assigns slots to instances so that all have about the same work. Changes of routing are computed with it.
 
-A table of owners says which instance has which slot. Whoever has more than its share gives up the end of what it has, in order of slots;
-that, and all slots of instances that go, is dealt out in order of slots too, to the least loaded. So neighbours mostly stay together,
-which keeps the ranges of a routing, and the pieces that state is fetched in, few; and nobody moves what may stay.
+A table of owners has the instance of each slot. An instance with more than its even share gives up its last slots. These, and all slots of
+instances that are removed, are assigned in order of slots to the least loaded instances. So neighbouring slots mostly stay together, a
+routing has few ranges, and state is fetched in few pieces. No slot moves without need.
 
-Slots have a weight, the work they are. Everything is linear in the number of slots but for a sort, whatever the number of instances.
+The weight of a slot is its work. Apart from a sort, the time is linear in the number of slots.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import numpy.typing as npt
 from headrace.state.slots import SlotRange, SlotRanges
 
 Owners = npt.NDArray[np.int64]
-"""Slot to instance."""
+"""The instance that owns each slot."""
 Weights = npt.NDArray[np.float64]
-"""How much work each slot is, in any unit; its sum is all the work."""
+"""The work of each slot, in any unit."""
 
 IDLE_SHARE = 1e-9
-"""What an idle slot counts for, as a share of all work."""
+"""The work that is assumed for an idle slot, as a share of all work."""
 
 
 def with_idle(weights: Weights) -> Weights:
-    """The same work, with a trifle for idle slots, so that they are dealt out evenly too; no work at all is the same for every slot."""
+    """The weights plus a tiny amount, so that idle slots are assigned evenly too. If there is no work, all slots weigh the same."""
     total = weights.sum()
     return weights + total * IDLE_SHARE if total > 0 else np.ones(len(weights))
 
 
 def levelled(owners: Owners, weights: Weights, instances: int) -> Owners:
-    """Owners for another number of instances, all about equally loaded, with few slots moved and neighbours together.
+    """Owners for this number of instances, all with about the same work. Few slots move, and neighbours stay together.
 
-    Nobody ends up above its share by more than one slot.
+    No instance gets more than its even share by more than one slot.
 
     >>> after = levelled(np.arange(12) // 4, np.ones(12), 4)
     >>> after.tolist()
@@ -54,19 +54,19 @@ def levelled(owners: Owners, weights: Weights, instances: int) -> Owners:
 
 
 def _given_up(owners: Owners, weights: Weights, share: float) -> Owners:
-    """The slots that exceed their owners' shares. One that crosses the share stays if more than half of it lies before.
+    """The slots that are beyond the even share of their owners. A slot that crosses the share stays if more than half of it is within.
 
-    The first slot of an owner always stays: elsewhere it would be as much too heavy.
+    The first slot of an owner always stays, since it would be as heavy for any other owner.
     """
     order = np.argsort(owners, kind="stable")
     order = order[np.searchsorted(owners[order], 0) :]
     before = running(owners[order], weights[order])
-    # One part in 10^9 more, or the rounding of sums would decide which of equal slots goes.
+    # The share is raised by one part in 10^9. Otherwise rounding errors would decide which of equal slots is given up.
     return order[(before + weights[order] / 2 > share * (1 + 1e-9)) & (before > 0)]
 
 
 def _dealt_out(slots: Owners, weights: Weights, loads: Weights, share: float) -> Owners:
-    """Who takes each of these slots: neighbours one owner, as long as it has less than its share; then the least loaded."""
+    """The new owner of each of these slots. Neighbours go to one owner until it has its share, and then to the least loaded one."""
     heap = [(load, instance) for instance, load in enumerate(loads.tolist())]
     heapq.heapify(heap)
     follows = (np.diff(slots, prepend=-2) == 1).tolist()
@@ -81,7 +81,7 @@ def _dealt_out(slots: Owners, weights: Weights, loads: Weights, share: float) ->
 
 
 def running(groups: Owners, weights: Weights) -> Weights:
-    """For entries sorted by group: what the earlier entries of their group weigh.
+    """For entries sorted by group: the total weight of the earlier entries of the same group.
 
     >>> running(np.array([0, 0, 0, 2, 2]), np.array([5.0, 3.0, 1.0, 4.0, 4.0])).tolist()
     [0.0, 5.0, 8.0, 0.0, 4.0]
@@ -90,12 +90,12 @@ def running(groups: Owners, weights: Weights) -> Weights:
         return np.zeros(0)
     until = np.cumsum(weights) - weights
     first = np.r_[True, groups[1:] != groups[:-1]]
-    # Sums of floating point numbers lose what is tiny against them; the first of each group must be 0 all the same.
+    # Differences of large sums are not exact, but the first entry of each group must be exactly 0.
     return np.where(first, 0.0, until - until[np.maximum.accumulate(np.where(first, np.arange(len(groups)), 0))])
 
 
 def ranges_by_owner(owners: Owners, instances: int, slots: Owners | None = None) -> tuple[SlotRanges, ...]:
-    """Each instance's slots as ranges, neighbours joined; of all slots, or of these, which ascend.
+    """The slots of each instance as ranges, neighbours joined. ``slots``, ascending, restricts the result to these slots.
 
     >>> ranges_by_owner(np.array([0, 0, 2, 0]), 3)
     (((0, 2), (3, 4)), (), ((2, 3),))

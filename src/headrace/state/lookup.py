@@ -1,4 +1,4 @@
-"""Finding the state of many keys at once: newest run first, each key until it is found."""
+"""Looking up the state of many keys at once. Runs are searched from the newest to the oldest, until a key is found."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from headrace.state.run import Run, row_range
 
 
 def newest(runs: Iterable[Run], needles: pa.RecordBatch, layout: Layout) -> tuple[Indices, pa.RecordBatch]:
-    """For sorted, distinct keys: which were found, and their newest values (in the needles' order)."""
+    """Look up sorted, distinct keys; returns the indices of the keys that were found, and their newest values in the same order."""
     place, rows = newest_places(runs, needles, layout)
     found = np.flatnonzero(place >= 0)
     at = place[found]
-    # From a single run they come in order.
+    # Values from a single run are in order already.
     return found, rows if bool((at == np.arange(len(at))).all()) else rows.take(pa.array(at))
 
 
 def newest_places(runs: Iterable[Run], needles: pa.RecordBatch, layout: Layout) -> tuple[Indices, pa.RecordBatch]:
-    """For sorted, distinct keys: the newest values of those that were found, in no order; and which row each key's are, or -1.
+    """Look up sorted, distinct keys; returns for each key the row of its newest values, or -1, and the rows in no particular order.
 
-    Only for states with at most one row per key. A tombstone ends the search for its key and is not returned.
+    Only for stores with at most one row per key. A tombstone ends the search for its key, and the key counts as not found.
     """
     h = hashes(needles)
     wanted = np.ones(needles.num_rows, dtype=np.bool_)
@@ -47,7 +47,7 @@ def newest_places(runs: Iterable[Run], needles: pa.RecordBatch, layout: Layout) 
 
 
 def all_rows(runs: Iterable[Run], needles: pa.RecordBatch) -> pa.RecordBatch | None:
-    """Every row, in any run, whose hash is that of a needle: the parts of those keys' state, not yet merged."""
+    """All rows of all runs that have the hash of a needle, not merged; None if there are none."""
     h = np.unique(hashes(needles))
     pieces = [part for run in runs if (part := rows_of_hashes(run.rows, h)).num_rows]
     return _concatenate(pieces) if pieces else None
@@ -62,7 +62,7 @@ def rows_of_hashes(rows: pa.RecordBatch, h: Hashes) -> pa.RecordBatch:
 
 
 def _match(run: Run, needles: pa.RecordBatch, candidates: Indices, layout: Layout) -> tuple[Indices, Indices]:
-    """Which candidates the run holds, and at which of its rows."""
+    """The candidates (indices of needles) that are in the run, and their rows in it."""
     run_h, rows = run.h, run.rows.num_rows
     if not rows or not len(candidates):
         return candidates[:0], candidates[:0]
@@ -70,7 +70,7 @@ def _match(run: Run, needles: pa.RecordBatch, candidates: Indices, layout: Layou
     at = np.searchsorted(run_h, h, "left")
     which: list[Indices] = []
     where: list[Indices] = []
-    # The first row of that hash is nearly always the key; only where two keys share a hash must we walk on.
+    # The first row with the hash nearly always has the key. If two keys share a hash, the next rows are compared too.
     while len(candidates):
         hit = (at < rows) & (run_h[np.minimum(at, rows - 1)] == h)
         candidates, at, h = candidates[hit], at[hit], h[hit]

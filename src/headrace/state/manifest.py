@@ -1,15 +1,16 @@
-"""The manifest: what makes a version.
+"""Manifests: one file per version, which lists the files and facts that the version consists of.
 
-Only what a manifest names exists; every other file is garbage. A manifest is written once, exclusively and atomically, after all it
-names is durable. It carries its own checksum, its number and the checksum of the version before, so that one that was damaged,
-exchanged or put under another number is found; and what Spark's log said of the batch, so that the two cannot drift apart.
+A version exists once its manifest does. Files that no manifest names are garbage. A manifest is written once, atomically, after all files
+that it names are durable. It contains its own checksum, its version and the checksum of the manifest before. So a manifest that was
+damaged, exchanged or renamed is detected. It also records what Spark's log said about the batch, so that state and offsets cannot
+diverge.
 
     checkpoint/headrace/
-      query.json                  what this checkpoint belongs to
+      query.json                  the query that the checkpoint belongs to
       manifests/000000000042.json
-      runs/       state           staged/     output not yet known to be delivered
+      runs/       state           staged/     output that may not have been delivered yet
       leases/     versions that a reader still needs
-      tokens/     who may write: the query with the highest number
+      tokens/     fencing tokens: only the query with the highest one may write
 """
 
 from __future__ import annotations
@@ -22,97 +23,108 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, CorruptStateError, InvariantError, VersionNotFoundError
+from headrace.ids import NO_TOKEN, FencingToken, OperatorId, StoreId, Version, WriterId
 from headrace.state.disk import disk_errors, is_plain_name, storage_error, sync_file
 from headrace.state.recreation import broken_off
 from headrace.state.routing import Routing
 from headrace.state.run import RunRef
 
 FORMAT = 5
-"""5: the fencing token, the checksum of the version before, Spark's query id and the entries of its sources' logs."""
+"""The format of manifest files. Format 5 added the fencing token, the checksum of the version before, Spark's query id and the entries of
+its source logs."""
+_KEYS = {"writer": "epoch", "stores": "operators"}
+"""Fields of ``Manifest`` that have another name in the file. The names in the file change only with its format."""
 FOLDERS = ("runs", "staged")
-"""Where the files lie that a manifest may name."""
+"""The folders of files that a manifest may name."""
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """Output of a version, waiting for its sink. It may be a run: a running aggregate's changed rows are its output."""
+    """A file with results of a version, for its sinks. It may be a run: the changed rows of a running aggregate are its results."""
 
     file: str
     folder: str
     bytes: int
     crc: int
     rows: int
-    operator: str = ""
-    """Whose output it is."""
+    operator: OperatorId
+    """The operator that computed the results."""
 
 
 @dataclass(frozen=True)
 class SourceEntries:
-    """The newest entries in Spark's log of one source: for a file source, which files its batches had."""
+    """Which entries Spark's log of one source had. For a file source, an entry lists the files of a batch."""
 
     source: str
-    """The folder under ``sources``."""
+    """The name of the log's folder under ``sources``."""
     first: int
     last: int
     crc: int
+    """The checksum of the entries ``first`` to ``last``."""
 
 
 @dataclass(frozen=True)
-class OperatorState:
-    """An operator's state in one version."""
+class StoreState:
+    """The state of one store in one version."""
 
     runs: tuple[RunRef, ...] = ()
     closed_ms: int = 0
-    """Every window that ends at or before this moment has been emitted (or dropped)."""
+    """The watermark of the version. All windows that end at or before it are closed."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One version of a query."""
+    """The content of a manifest file: everything that a version consists of."""
 
-    version: int
-    epoch: str
-    """The run of the query that wrote it; a zombie of another run cannot be mistaken for this one."""
-    operators: dict[str, OperatorState]
+    version: Version
+    writer: WriterId
+    """The start of the query that wrote it."""
+    stores: dict[StoreId, StoreState]
     staged: tuple[StagedFile, ...] = ()
     watermark_ms: int = 0
     watermark_nodes_ms: tuple[int | None, ...] = ()
-    """Per ``withWatermark``, in the order of the plan; None while a node has seen no data since the query started."""
+    """The watermark of each ``withWatermark`` call, in the order of the plan; None if it has seen no rows since the query started."""
     watermark_idle: tuple[int, ...] = ()
-    """Those that are idle and hold nobody back."""
-    routing: dict[str, Routing] = field(default_factory=dict)
-    """Per operator, who owned which slots."""
+    """The indices of ``withWatermark`` calls that are idle. They do not hold the query's watermark back."""
+    routing: dict[OperatorId, Routing] = field(default_factory=dict)
+    """The routing of each operator by which the version was computed."""
     offsets: tuple[str | None, ...] = ()
-    """The sources' offsets that this state reflects (SEEP's tau)."""
+    """The offsets of the sources up to which the state reflects their rows (SEEP's tau)."""
     source_entries: tuple[SourceEntries, ...] = ()
-    """... and what Spark's logs say that those offsets mean."""
+    """The entries of Spark's source logs that these offsets refer to."""
     query_id: str = ""
-    """Spark's id of the query, which stays the same over restarts."""
-    token: int = 0
-    """The fencing token of the run of the query that wrote it."""
+    """Spark's id of the query. It is the same after every restart."""
+    token: FencingToken = NO_TOKEN
+    """The fencing token of its writer."""
     previous_crc: int | None = None
-    """The checksum of the version before, on which this one builds."""
-    checkpoint_version: int | None = None
-    """The newest version whose state is backed up; with a checkpoint at every batch, this one."""
+    """The checksum of the manifest of the version before; None for the first version."""
+    checkpoint_version: Version | None = None
+    """The newest version whose state is durable. Every batch writes durable state, so it is this version."""
     counters: dict[str, int] = field(default_factory=dict)
+    """Counts for the progress: rows of the batch, and keys per operator since the query began."""
     crc: int | None = field(default=None, compare=False)
-    """Its own checksum, once it was written or read."""
+    """Its own checksum; None until it is written."""
 
-    def whole(self, store: str) -> tuple[RunRef, ...]:
-        """A store's runs with each row once, also while windows are being recreated."""
-        refs = list(self.operators[store].runs)
-        routing = self.routing.get(store.split(".")[0])
+    def whole(self, store: StoreId) -> tuple[RunRef, ...]:
+        """References that contain each row of a store exactly once, also during a window recreation."""
+        refs = list(self.stores[store].runs)
+        routing = self.routing.get(store.operator)
         for recreation in routing.recreations if routing else ():
             refs = broken_off(refs, recreation)
         return tuple(refs)
 
+    def runs_of(self, operator: OperatorId) -> list[RunRef]:
+        """The runs of all stores of an operator."""
+        return [ref for store, state in self.stores.items() if store.operator == operator for ref in state.runs]
+
     def files(self) -> set[tuple[str, str]]:
-        """All (folder, file) that this version needs."""
-        runs = {("runs", ref.file) for state in self.operators.values() for ref in state.runs}
+        """All files that this version needs, as (folder, file)."""
+        runs = {("runs", ref.file) for state in self.stores.values() for ref in state.runs}
         return runs | {(staged.folder, staged.file) for staged in self.staged}
 
 
 def to_bytes(manifest: Manifest) -> bytes:
+    """The content of the manifest's file."""
     return _framed(_body(manifest))
 
 
@@ -121,17 +133,20 @@ def _framed(text: bytes) -> bytes:
 
 
 def _body(manifest: Manifest) -> bytes:
-    body = dict(vars(manifest))
-    del body["crc"]
-    body["operators"] = {name: {"closed_ms": s.closed_ms, "runs": [r.to_json() for r in s.runs]} for name, s in manifest.operators.items()}
+    body = {_KEYS.get(name, name): value for name, value in vars(manifest).items() if name != "crc"}
+    body["operators"] = {str(store): _state_json(state) for store, state in manifest.stores.items()}
     body["staged"] = [vars(s) for s in manifest.staged]
     body["source_entries"] = [vars(s) for s in manifest.source_entries]
     body["routing"] = {name: routing.to_json() for name, routing in manifest.routing.items()}
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def from_bytes(data: bytes, path: str, version: int | None = None) -> Manifest:
-    """Read a manifest that must be intact, and of this version where one is given."""
+def _state_json(state: StoreState) -> dict[str, Any]:
+    return {"closed_ms": state.closed_ms, "runs": [ref.to_json() for ref in state.runs]}
+
+
+def from_bytes(data: bytes, path: str, version: Version | None = None) -> Manifest:
+    """Parse the content of a manifest's file; raise an error if it is damaged, of another format or not of this version."""
     try:
         outer = json.loads(data)
         body: dict[str, Any] = outer["body"]
@@ -153,8 +168,10 @@ def from_bytes(data: bytes, path: str, version: int | None = None) -> Manifest:
 
 
 def _parsed(body: dict[str, Any]) -> dict[str, Any]:
-    body["operators"] = {
-        name: OperatorState(tuple(RunRef.from_json(r) for r in s["runs"]), s["closed_ms"]) for name, s in body["operators"].items()
+    body["writer"] = WriterId(body.pop("epoch"))
+    stores = {StoreId.parse(name): each for name, each in body.pop("operators").items()}
+    body["stores"] = {
+        store: StoreState(tuple(RunRef.from_json(ref) for ref in each["runs"]), each["closed_ms"]) for store, each in stores.items()
     }
     body["staged"] = tuple(StagedFile(**s) for s in body["staged"])
     for staged in body["staged"]:
@@ -164,14 +181,14 @@ def _parsed(body: dict[str, Any]) -> dict[str, Any]:
     for entries in body["source_entries"]:
         if not is_plain_name(entries.source):
             raise ValueError(f"a source's log outside of the checkpoint: {entries.source}")
-    body["routing"] = {name: Routing.from_json(r) for name, r in body["routing"].items()}
+    body["routing"] = {OperatorId(name): Routing.from_json(r) for name, r in body["routing"].items()}
     for name in ("watermark_nodes_ms", "watermark_idle", "offsets"):
         body[name] = tuple(body[name])
     return body
 
 
 def check_follows(manifest: Manifest, before: Manifest, path: str) -> None:
-    """Raise an error unless a manifest was written on top of this one, its predecessor by number."""
+    """Raise an error unless the manifest was written on top of ``before``, the manifest of the version before it."""
     if manifest.previous_crc != before.crc:
         found = "none" if manifest.previous_crc is None else f"{manifest.previous_crc:08x}"
         raise CorruptStateError(
@@ -183,7 +200,7 @@ def check_follows(manifest: Manifest, before: Manifest, path: str) -> None:
 
 
 def _checksum(text: bytes, form: int) -> int:
-    """Of the text and of the format's number, so that damage to either shows."""
+    """The checksum of a manifest's text. It includes the number of the format, so that damage to either is detected."""
     return zlib.crc32(text, form)
 
 
@@ -198,12 +215,12 @@ class ManifestStore:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def path(self, version: int) -> Path:
+    def path(self, version: Version) -> Path:
         return self.directory / f"{version:012d}.json"
 
-    def versions(self) -> list[int]:
-        """The versions that are kept, oldest first."""
-        return sorted(int(name[:-5]) for name in self._names() if name.endswith(".json") and name[:-5].isdigit())
+    def versions(self) -> list[Version]:
+        """The versions that have a manifest, oldest first."""
+        return sorted(Version(int(name[:-5])) for name in self._names() if name.endswith(".json") and name[:-5].isdigit())
 
     def _names(self) -> list[str]:
         try:
@@ -212,7 +229,8 @@ class ManifestStore:
         except FileNotFoundError:
             return []
 
-    def read(self, version: int) -> Manifest:
+    def read(self, version: Version) -> Manifest:
+        """The manifest of a version; raise an error if there is none or it is damaged."""
         try:
             data = self.path(version).read_bytes()
         except FileNotFoundError as missing:
@@ -227,17 +245,21 @@ class ManifestStore:
             raise storage_error(refused, self.path(version), "to read a manifest") from refused
         return from_bytes(data, str(self.path(version)), version)
 
-    def read_if_exists(self, version: int) -> Manifest | None:
+    def read_if_exists(self, version: Version) -> Manifest | None:
+        """The manifest of a version, or None if there is none."""
         return self.read(version) if self.path(version).exists() else None
 
     def commit(self, manifest: Manifest, *, sync: bool) -> Manifest:
-        """Make the version exist; returns it with its checksum. Two drivers cannot both succeed: linking to a name that exists fails."""
+        """Write the manifest, which makes its version exist; returns it with its checksum.
+
+        Of two drivers that commit the same version only one succeeds, since linking to a name that exists fails.
+        """
         text = _body(manifest)
         path = self.path(manifest.version)
-        temporary = self.directory / f".{manifest.version:012d}-{manifest.epoch}.tmp"
+        temporary = self.directory / f".{manifest.version:012d}-{manifest.writer}.tmp"
         with disk_errors(path, "to write a manifest"):
             if sync:
-                # Tasks have synced the content of their files; the files' names must be on disk too before this version's is.
+                # Tasks have synced the content of their files. The folders must be synced too, before the manifest names the files.
                 for folder in sorted({folder for folder, _ in manifest.files()}):
                     sync_file(self.directory.parent / folder)
             try:
@@ -253,11 +275,11 @@ class ManifestStore:
                 sync_file(self.directory)
         return replace(manifest, crc=_checksum(text, FORMAT))
 
-    def _link(self, temporary: Path, version: int) -> None:
+    def _link(self, temporary: Path, version: Version) -> None:
         found = "that another one has just written the same version"
         try:
             os.link(temporary, self.path(version))
-            # A driver that slept may come when the version was written by another, and already removed as old.
+            # If this driver was paused, another one may have written this version and removed it again as too old.
             if max(self.versions()) > version:
                 self.path(version).unlink()
                 found = "that another one has gone on to later versions"
@@ -270,15 +292,17 @@ class ManifestStore:
                 hint="stop one of the two; this one has changed nothing",
             ) from exists
 
-    def retire(self, version: int) -> None:
-        """Take a version out of sight; its manifest can be restored until it is forgotten."""
+    def retire(self, version: Version) -> None:
+        """Hide a version from readers. Its manifest can be restored until it is forgotten."""
         self.path(version).rename(self._retired(version))
 
-    def restore(self, version: int) -> None:
+    def restore(self, version: Version) -> None:
+        """Show a version again that was retired."""
         self._retired(version).rename(self.path(version))
 
-    def forget(self, version: int) -> None:
+    def forget(self, version: Version) -> None:
+        """Remove the manifest of a version that was retired."""
         self._retired(version).unlink(missing_ok=True)
 
-    def _retired(self, version: int) -> Path:
+    def _retired(self, version: Version) -> Path:
         return self.directory / f".{version:012d}-retired.tmp"

@@ -13,9 +13,9 @@ from headrace.state.segments import segment_order
 def merge_rows(
     newest_first: list[pa.RecordBatch], layout: Layout, combine: Combine = never_combined, *, keep_deleted: bool = False
 ) -> pa.RecordBatch:
-    """One row per (key, sub): the newest, or what the operator's merge makes of all of them; or every row, where rows are kept.
+    """Merge sorted batches by the policy of the layout: keep the newest row per (key, sub), combine them, or keep them all.
 
-    ``keep_deleted`` leaves tombstones in, for a merge that does not reach down to the oldest run.
+    ``keep_deleted`` keeps tombstones, for a merge that does not include the oldest run.
     """
     parts = [part.replace_schema_metadata(None) for part in newest_first if part.num_rows]
     if not parts:
@@ -30,7 +30,7 @@ def merge_rows(
         rows = pa.concat_batches(parts)
         order, starts = segment_order(rows, layout, presorted=True)
         if layout.policy is Policy.REPLACE:
-            # The newest lies first, since the sort keeps the order of equal keys.
+            # The newest row of a key comes first, since the sort is stable.
             merged = rows.take(pa.array(order[starts]))
         elif layout.policy is Policy.KEEP:
             merged = rows.take(pa.array(order))
@@ -43,7 +43,7 @@ def merge_rows(
 
 
 def reduce_segments(ordered: pa.RecordBatch, starts: Indices, layout: Layout, combine: Combine) -> pa.RecordBatch:
-    """One row per segment of sorted rows: what the operator's merge makes of it."""
+    """Combine the rows of each segment into one. Segments of the sorted rows begin at the indices ``starts``."""
     if len(starts) == ordered.num_rows:
         return ordered
     firsts = ordered.take(pa.array(starts))
@@ -53,7 +53,7 @@ def reduce_segments(ordered: pa.RecordBatch, starts: Indices, layout: Layout, co
 
 
 def without_expired(rows: pa.RecordBatch, expired_below: int | None) -> pa.RecordBatch:
-    """The rows whose sub-key is not below the bound."""
+    """The rows without those whose sub-key is below ``expired_below``; all rows if that is None."""
     if expired_below is None or not rows.num_rows:
         return rows
     alive = subs(rows) >= expired_below

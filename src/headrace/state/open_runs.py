@@ -1,4 +1,4 @@
-"""Runs that a process has mapped. Files never change, so a run that is open stays open, and what was checked once is not checked again."""
+"""The runs that a process has open, as mapped files. Files never change, so runs stay open, and each block is checked only once."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headrace.state.blocks import Blocks, need_rows, open_batch
 from headrace.state.layout import HASH, hashes
 
 SLOT_OFFSETS = b"headrace.slots"
-"""Where a run says at which row each slot begins."""
+"""The key of the schema metadata that holds the row at which each slot begins."""
 
 
 class OpenRun:
-    """A run's file, mapped; slots are checked when they are first needed."""
+    """A mapped run file. The blocks of a slot are checked when the slot is first read."""
 
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
@@ -29,11 +29,11 @@ class OpenRun:
         self.known: set[tuple[int, int]] = set()
 
     def row_range(self, lo: float, hi: float) -> tuple[int, int]:
-        """Where the rows of slots [lo, hi) lie."""
+        """The indices [begin, end) of the rows of slots [lo, hi)."""
         return (self._row_at(lo), self._row_at(hi)) if lo < hi else (0, 0)
 
     def _row_at(self, edge: float) -> int:
-        """The first row at or after an edge; within a slot, its hashes say which."""
+        """The index of the first row at or after a position. For a position inside a slot, the hashes of the slot are searched."""
         slot = int(edge)
         if slot == edge:
             return int(self.offsets[slot])
@@ -51,8 +51,7 @@ class OpenRun:
 
 
 class OpenRuns:
-    """The runs that this process has mapped, by path. Several queries of a driver, and readers of their state, use it from their own
-    threads."""
+    """The open runs of this process, by path; at most ``most``, of which the least recently used is closed first. Safe for many threads."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -60,20 +59,22 @@ class OpenRuns:
         self._lock = threading.Lock()
 
     def find(self, path: str) -> OpenRun | None:
+        """The open run of a path; None if it is not open, or its file has been cut short."""
         with self._lock:
             run = self._by_path.get(path)
             if run is None:
                 return None
             if not run.blocks.is_whole():
-                # Opened anew, a copy is mended and an original is refused.
+                # The caller opens it again. That repairs a working copy, and refuses a file of the checkpoint.
                 del self._by_path[path]
                 return None
             self._by_path.move_to_end(path)
             return run
 
     def add(self, path: str, run: OpenRun) -> None:
+        """Keep a run open."""
         with self._lock:
-            # A file that was removed keeps its place on disk for as long as somebody has it mapped.
+            # A removed file takes up disk space as long as it is mapped, so it is closed.
             for gone in [known for known in self._by_path if not os.path.exists(known)]:
                 del self._by_path[gone]
             self._by_path[path] = run
@@ -81,15 +82,16 @@ class OpenRuns:
                 self._by_path.popitem(last=False)
 
     def close(self, path: str) -> None:
+        """Close the run of a path, if it is open."""
         with self._lock:
             self._by_path.pop(path, None)
 
     def close_all(self, directory: Path | None = None) -> None:
-        """All of a directory, or all there are."""
+        """Close all runs of a directory, or all runs."""
         with self._lock:
             for path in [known for known in self._by_path if directory is None or Path(known).parent == directory]:
                 del self._by_path[path]
 
 
 OPEN = OpenRuns(512)
-"""Each is an open file, and many a library cannot deal with numbers of files above 1,023."""
+"""Each open run takes a file descriptor, and some libraries fail with descriptors above 1,023."""

@@ -1,8 +1,10 @@
-"""Places that hold state: an executor's disk, or the durable tier. Backups of an instance's state lie at a place other than its own.
+"""Places: directories that stand for the disks of machines in SEEP's primitives. Only tests use them.
+
+An instance's state is at its own place, and its backup is at another one.
 
     place/
-      runs/       files, its own state and that of others; a run is immutable, so one copy serves all who name it
-      backups/    one description for each instance whose state is kept here; it is written last, so a backup is whole or not there
+      runs/       state files of the place's own instance and of backups; runs are immutable, so backups can share a file
+      backups/    one JSON file per instance that is backed up here; it is written last, so a backup is complete or absent
 """
 
 from __future__ import annotations
@@ -16,20 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import CorruptStateError, PlaceLostError
+from headrace.ids import Version
 from headrace.state.run import RunRef
 from headrace.state.slots import SlotRanges
 
 
 @dataclass(frozen=True)
 class StateCheckpoint:
-    """What ``checkpoint_state`` gives: processing state and the versions that it reflects. Buffers are their owner's to add."""
+    """A checkpoint of an instance: its processing state, and the versions that the state reflects. Buffers are not included."""
 
     owner: str
     ranges: SlotRanges
     runs: tuple[RunRef, ...]
     """The processing state (theta), newest first."""
-    reflected: dict[str, int]
-    """Per upstream instance the newest version of its tuples that the state reflects (tau)."""
+    reflected: dict[str, Version]
+    """For each upstream instance, the newest version of its tuples that the state reflects (tau)."""
 
     def to_json(self) -> dict[str, Any]:
         return {"owner": self.owner, "ranges": self.ranges, "runs": [r.to_json() for r in self.runs], "reflected": self.reflected}
@@ -42,13 +45,14 @@ class StateCheckpoint:
 
 @dataclass(frozen=True)
 class Place:
-    """A directory that is gone when its machine is."""
+    """A directory that stands for a machine's disk. A test removes the directory to simulate the loss of the machine."""
 
     name: str
     directory: Path
 
     @classmethod
     def made(cls, name: str, directory: Path) -> Place:
+        """A new place, with its folders."""
         place = cls(name, directory)
         place.runs.mkdir(parents=True, exist_ok=True)
         place.backups.mkdir(exist_ok=True)
@@ -64,10 +68,11 @@ class Place:
 
     @property
     def lost(self) -> bool:
+        """True if the directory is gone."""
         return not self.runs.is_dir()
 
     def fetch(self, refs: Iterable[RunRef], source: Place) -> int:
-        """Copy the files that are not here yet; returns the bytes copied. What is here already costs nothing: checkpoints are deltas."""
+        """Copy the files that are not here yet from another place; returns the bytes copied. So a backup copies only what is new."""
         copied = 0
         for file, length in {ref.file: ref.bytes for ref in refs}.items():
             if (self.runs / file).exists():
@@ -86,7 +91,7 @@ class Place:
         return copied
 
     def store_backup(self, checkpoint: StateCheckpoint, source: Place) -> int:
-        """Keep an instance's state, in place of what was kept of it before; returns the bytes copied."""
+        """Store a backup of an instance, and replace its earlier one; returns the bytes copied."""
         self._must_live()
         copied = self.fetch(checkpoint.runs, source)
         temporary = self.backups / f".{checkpoint.owner}.tmp"
@@ -95,6 +100,7 @@ class Place:
         return copied
 
     def retrieve_backup(self, owner: str) -> StateCheckpoint:
+        """The backup of an instance; raise an error if there is none."""
         self._must_live()
         try:
             return StateCheckpoint.from_json(json.loads((self.backups / f"{owner}.json").read_text()))
@@ -103,11 +109,11 @@ class Place:
             raise PlaceLostError(where=self.name, wanted=f"a backup of {owner}", found="none", hint=hint) from None
 
     def delete_backup(self, owner: str) -> None:
-        """Release a backup; files go with ``sweep``, which knows what else needs them."""
+        """Delete a backup. Its files stay until ``sweep``, because other backups may need them."""
         (self.backups / f"{owner}.json").unlink(missing_ok=True)
 
     def sweep(self, own: Iterable[RunRef] = ()) -> int:
-        """Remove files that neither a backup nor a state of this place's own names; returns how many."""
+        """Remove files that no backup needs and that are not in ``own``, the state of the place's own instance; returns how many."""
         kept = {ref.file for ref in own}
         for path in self.backups.glob("*.json"):
             kept |= {ref.file for ref in StateCheckpoint.from_json(json.loads(path.read_text())).runs}

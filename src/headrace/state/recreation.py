@@ -1,17 +1,17 @@
-"""Window recreation: slots change hands without their state (StreamCloud V.A, Fig. 10).
+"""Window recreation: slots get a new owner without moving their state (StreamCloud V.A, Fig. 10).
 
-For the length of a window both owners get the rows of the slots. The old one keeps the windows it has begun, the new one begins those
-that follow; when the last old window has closed, the old owner forgets. No state moves, whatever its size; the price is that rows count
-twice for a while, and that the change takes as long as a window.
+For the length of a window both owners get the rows of the slots. The old owner computes the windows that it has begun, and the new owner
+computes all later ones. When the last old window has closed, the old owner drops its state. No state moves, whatever its size. In return,
+rows are processed twice for a while, and the change takes as long as a window.
 
                  last    switch                end = last + size
     windows        [------- old, until here -----)
                            [------ new, from here -----)
     rows         old only  |   to both owners    | new only
 
-``last`` is the start of the last window that a row has been seen for. A reference says by its *generation* whose it is: runs of the new
-owner carry the epoch of the change, all others are older. Until the end the slots' whole state is the old owner's panes before ``end``
-and the new one's from there on, so a recreation can be broken off at any moment.
+``last`` is the start of the last window that has a row so far. The *generation* of a reference says who wrote the run: runs of the new
+owner have the epoch of the change, and runs of the old owner have a lower one. Until the recreation ends, the state of the slots is the
+old owner's panes before ``end`` and the new owner's panes from ``end`` on. So a recreation can be broken off at any time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from headrace.ids import SLOTS
+from headrace.ids import FIRST_EPOCH, SLOTS, InstanceId, RoutingEpoch
 from headrace.state.run import RunRef
 from headrace.state.slots import SlotRanges, clip
 from headrace.state.units import union
@@ -28,21 +28,26 @@ from headrace.state.units import union
 
 @dataclass(frozen=True)
 class Recreation:
-    """Slots on their way from one instance to another."""
+    """A window recreation under way: slots, their old and their new owner, and the times at which windows change hands."""
 
     slots: SlotRanges
-    old: int
-    """May be an instance that the operator no longer has: then it lives on for this."""
-    new: int
-    generation: int
+    old: InstanceId
+    """The old owner. If the operator no longer has this instance, a task still does its side of the recreation."""
+    new: InstanceId
+    generation: RoutingEpoch
     """The epoch of the change."""
     last_us: int
+    """The start of the old owner's last window."""
     switch_us: int
+    """The start of the new owner's first window."""
     end_us: int
+    """The end of the old owner's last window. From here on only the new owner gets rows."""
 
     @classmethod
-    def begun(cls, slots: SlotRanges, old: int, new: int, generation: int, seen_us: int, window: tuple[int, int, int]) -> Recreation:
-        """After rows up to ``seen_us``, for windows of this size, advance and offset.
+    def begun(
+        cls, slots: SlotRanges, old: InstanceId, new: InstanceId, generation: RoutingEpoch, seen_us: int, window: tuple[int, int, int]
+    ) -> Recreation:
+        """A recreation that begins now. ``seen_us`` is the newest event time so far; ``window`` is size, advance and offset.
 
         >>> Recreation.begun(((0, 1),), 0, 1, 1, seen_us=1, window=(6, 2, 0))
         Recreation(slots=((0, 1),), old=0, new=1, generation=1, last_us=0, switch_us=2, end_us=6)
@@ -61,35 +66,36 @@ class Recreation:
 
 @dataclass(frozen=True)
 class Part:
-    """What one task of an operator does: an instance's work, or one owner's side of a recreation."""
+    """The work of one task of an operator: an instance's, or one owner's side of a recreation."""
 
     slots: SlotRanges
-    generation_below: int | None = None
-    """Only runs older than this are its own ..."""
-    generation: int = 0
-    """... and those that it writes are of this one; if above 0, only those are its own."""
+    generation_below: RoutingEpoch | None = None
+    """If set, the task reads only runs of lower generations: it is an old owner's side."""
+    generation: RoutingEpoch = FIRST_EPOCH
+    """The generation of the runs that the task writes. If above 0, it reads only these: it is a new owner's side."""
     starts_us: tuple[int | None, int | None] = (None, None)
-    """Only windows that start within these bounds, both included."""
+    """The task computes only windows whose start lies within these bounds, both included; None means no bound."""
     counts_from_us: int | None = None
-    """Rows before this count elsewhere too, and are to be counted there."""
+    """Metrics count rows from this event time on; the old owner counts earlier ones. None: all rows are counted."""
     spread: SlotRanges = ()
-    """Slots of which it gets rows too, whoever owns them."""
+    """Slots that are spread: the task gets some of their rows, whoever owns them."""
 
     @property
     def writes(self) -> SlotRanges:
-        """The slots that its runs may hold rows of."""
+        """The slots that the task's runs may have rows in: its own, and those that are spread."""
         if not self.spread:
             return self.slots
         return union((*self.slots, *self.spread))
 
     def own(self, refs: Iterable[RunRef]) -> list[RunRef]:
+        """The references that the task reads: all, or those of its side of the recreation."""
         if self.generation:
             return [ref for ref in refs if ref.generation == self.generation]
         return [ref for ref in refs if self.generation_below is None or ref.generation < self.generation_below]
 
 
 def sides(recreation: Recreation) -> tuple[Part, Part]:
-    """The old owner's part and the new one's."""
+    """The work of the old owner and of the new owner."""
     r = recreation
     old = Part(r.slots, generation_below=r.generation, starts_us=(None, r.last_us))
     new = Part(r.slots, generation=r.generation, starts_us=(r.switch_us, None), counts_from_us=r.end_us)
@@ -97,7 +103,7 @@ def sides(recreation: Recreation) -> tuple[Part, Part]:
 
 
 def ended(refs: Iterable[RunRef], recreation: Recreation) -> list[RunRef]:
-    """The references when the last old window has closed: what the old owner had of the slots is forgotten."""
+    """The references after a recreation has ended: without the old owner's state of its slots."""
     kept = []
     for ref in refs:
         kept += [ref] if ref.generation == recreation.generation else clip([ref], _others(recreation.slots))
@@ -105,17 +111,17 @@ def ended(refs: Iterable[RunRef], recreation: Recreation) -> list[RunRef]:
 
 
 def broken_off(refs: Iterable[RunRef], recreation: Recreation) -> list[RunRef]:
-    """The references as they would be without the recreation: each pane once."""
+    """The references after a recreation was broken off. Each pane is in one owner's runs only: before the end in the old owner's."""
 
     def cut(ref: RunRef) -> RunRef:
         mine = ref.generation == recreation.generation
-        return replace(ref, sub_from=recreation.end_us, generation=0) if mine else ref
+        return replace(ref, sub_from=recreation.end_us, generation=FIRST_EPOCH) if mine else ref
 
     return [cut(ref) for ref in refs if ref.generation != recreation.generation or ref.sub_max is None or ref.sub_max >= recreation.end_us]
 
 
 def carried_over(refs: Iterable[RunRef], before: Iterable[Recreation], now: Iterable[Recreation], watermark_us: int) -> tuple[RunRef, ...]:
-    """The references of a version, for the next one, in which some recreations are no longer under way."""
+    """The references of a version as the next one starts with them: recreations that are not in ``now`` have ended or were broken off."""
     kept, still = list(refs), set(now)
     for recreation in before:
         if recreation not in still:
@@ -124,7 +130,8 @@ def carried_over(refs: Iterable[RunRef], before: Iterable[Recreation], now: Iter
 
 
 def _others(slots: SlotRanges) -> SlotRanges:
-    """
+    """The slots that are not in these ranges.
+
     >>> _others(((0, 5), (7, 4096)))
     ((5, 7),)
     """

@@ -1,7 +1,7 @@
-"""The routing state: which instance owns which slots (SEEP's rho), and how it changes.
+"""The routing of an operator: which instance owns which slots (SEEP's routing state rho), and how it changes.
 
-A change takes as few slots from their owners as it can. Growing from n to n + 1 instances takes 1/(n + 1) of the slots, evenly from all;
-shrinking hands out those of the instances that go. What stays with its owner need not be fetched by anybody.
+A change moves as few slots as possible. Growing from n to n + 1 instances moves 1/(n + 1) of the slots, the same share of every instance.
+Shrinking moves only the slots of the instances that are removed. State of slots that keep their owner need not be fetched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import require
-from headrace.ids import SLOTS
+from headrace.ids import FIRST_EPOCH, SLOTS, InstanceId, RoutingEpoch, Slot
 from headrace.state.levelling import Weights, levelled, with_idle
 from headrace.state.recreation import Part, Recreation, sides
 from headrace.state.slots import SlotRange, SlotRanges, even_ranges, ranges_of
@@ -33,7 +33,7 @@ class Routing:
 
     ranges: tuple[SlotRanges, ...]
     """For each instance, the slot ranges that it owns, in order. Adjacent ranges are joined."""
-    epoch: int = 0
+    epoch: RoutingEpoch = FIRST_EPOCH
     """Grows with every change. A manifest names the epoch by which the rows of its version were routed."""
     recreations: tuple[Recreation, ...] = ()
     """Slots whose windows the new owner is recreating, while the old owner still closes earlier windows."""
@@ -53,12 +53,17 @@ class Routing:
 
     @classmethod
     def even(cls, instances: int) -> Routing:
-        """Contiguous ranges of as equal a size as can be.
+        """A routing with one contiguous range per instance, all of about the same size.
 
         >>> Routing.even(3).ranges
         (((0, 1365),), ((1365, 2730),), ((2730, 4096),))
         """
         return cls(even_ranges(instances))
+
+    @property
+    def next_epoch(self) -> RoutingEpoch:
+        """The epoch of the routing that replaces this one."""
+        return RoutingEpoch(self.epoch + 1)
 
     @property
     def instances(self) -> int:
@@ -67,12 +72,12 @@ class Routing:
 
     @cached_property
     def units(self) -> Units:
-        """What is owned: slots, and pieces of those that are cut."""
+        """The units that have an owner: slots, and pieces of slots that are cut."""
         return Units.cut_at(edge for ranges in self.ranges for each in ranges for edge in each)
 
     @cached_property
     def owners(self) -> npt.NDArray[np.int64]:
-        """Unit to instance."""
+        """The instance that owns each unit."""
         owners = np.zeros(len(self.units), dtype=np.int64)
         for instance, ranges in enumerate(self.ranges):
             for lo, hi in ranges:
@@ -81,7 +86,7 @@ class Routing:
         return owners
 
     def owners_of(self, units: Units) -> npt.NDArray[np.int64]:
-        """Unit to instance, where slots are cut otherwise: the owner of each unit's beginning."""
+        """The owner of each of these other units: the instance that owns the beginning of the unit."""
         if units == self.units:
             return self.owners.copy()
         within: npt.NDArray[np.int64] = self.owners[np.searchsorted(self.units.edges, units.edges[:-1], "right") - 1]
@@ -89,7 +94,7 @@ class Routing:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """What each task does: the instances', then, for each recreation, the old owner's side and the new one's."""
+        """The work of each task: one per instance, then two per recreation, for the old and the new owner's side."""
         if not self.recreations:
             return tuple(Part(ranges, spread=self.spread) for ranges in self.ranges)
         units = self._cut_for_all()
@@ -101,7 +106,7 @@ class Routing:
         return (*alone, *(side for recreation in self.recreations for side in sides(recreation)))
 
     def targets(self) -> Targets:
-        """Where rows go."""
+        """The tables by which rows are sent to tasks."""
         units = self._cut_for_all()
         first, also = self.owners_of(units), np.full(len(units), -1)
         until = np.zeros(len(units), dtype=np.int64)
@@ -114,39 +119,43 @@ class Routing:
         return Targets(units, first, also, until)
 
     def _cut_for_all(self) -> Units:
-        """Cut where an owner or a recreation begins or ends."""
+        """Units that are cut wherever the slots of an owner or of a recreation begin or end."""
         return Units.cut_at([*self.units.cuts, *(edge for r in self.recreations for each in r.slots for edge in each)])
 
     def recreating(self, before: Routing, seen_us: int, window: tuple[int, int, int]) -> Routing:
-        """The same, with the windows of the slots that were others' before recreated by their owners, after rows up to ``seen_us``."""
+        """The same routing with a window recreation for every slot whose owner differs from ``before``.
+
+        ``seen_us`` is the newest event time so far, and ``window`` is size, advance and offset of the windows.
+        """
         units = self._with_cuts_of(before)
         old, new = before.owners_of(units), self.owners_of(units)
-        pairs = sorted({(int(a), int(b)) for a, b in zip(old, new, strict=True) if a != b})
+        pairs = sorted({(InstanceId(int(a)), InstanceId(int(b))) for a, b in zip(old, new, strict=True) if a != b})
         slots = {pair: units.ranges(np.flatnonzero((old == pair[0]) & (new == pair[1]))) for pair in pairs}
         begun = tuple(Recreation.begun(slots[pair], *pair, self.epoch, seen_us, window) for pair in pairs)
         return replace(self, recreations=begun)
 
     def without(self, over: Collection[Recreation]) -> Routing:
-        """The same when recreations are over, or broken off."""
+        """The same routing without these recreations, which are over or were broken off."""
         left = tuple(each for each in self.recreations if each not in over)
-        return self if left == self.recreations else replace(self, recreations=left, epoch=self.epoch + 1)
+        return self if left == self.recreations else replace(self, recreations=left, epoch=self.next_epoch)
 
-    def spreading(self, slots: Iterable[int]) -> Routing:
-        """The same, with the rows of just these slots dealt out over all instances.
+    def spreading(self, slots: Iterable[Slot]) -> Routing:
+        """The same routing, with the rows of these slots, and of no others, spread over all instances.
 
         >>> Routing.even(2).spreading([7, 8, 100]).spread
         ((7, 9), (100, 101))
         """
         spread = ranges_of(sorted(slots))
-        return self if spread == self.spread else replace(self, spread=spread, epoch=self.epoch + 1)
+        return self if spread == self.spread else replace(self, spread=spread, epoch=self.next_epoch)
 
     def table(self) -> npt.NDArray[np.int64]:
-        """Slot to instance; of a slot that is cut, the owner of its beginning."""
+        """The owner of each slot. If a slot is cut, it is the owner of its first piece."""
         return self.owners_of(Units())
 
     def rescaled(self, instances: int, weights: Weights | None = None, units: Units = WHOLE) -> Routing:
-        """For another number of instances, each with an even share of the slots, or of the work where weights are given, one for each of
-        these units.
+        """A routing for another number of instances, with an even share of the work for each, and few slots moved.
+
+        ``weights`` is the work of each unit; without it, all slots count alike.
 
         >>> after = Routing.even(3).rescaled(4)
         >>> after.ranges
@@ -159,7 +168,7 @@ class Routing:
         return self._with(units, levelled(self.owners_of(units), work, instances), instances)
 
     def side_by_side(self, instances: int, weights: Weights | None = None, units: Units = WHOLE) -> Routing:
-        """The same, but each instance has neighbouring slots only: for where it costs nothing that a slot changes hands.
+        """Like ``rescaled``, but each instance gets one contiguous range. For queries in which moving a slot costs nothing.
 
         >>> Routing.even(3).side_by_side(2, np.arange(SLOTS, dtype=np.float64)).ranges
         (((0, 2896),), ((2896, 4096),))
@@ -170,8 +179,8 @@ class Routing:
         owners = np.minimum(middles * instances / work.sum(), instances - 1).astype(np.int64)
         return self._with(units, owners, instances)
 
-    def moved(self, slots: Iterable[SlotRange], to: int) -> Routing:
-        """The same, with these slots given to an instance; ends within a slot cut it.
+    def moved(self, slots: Iterable[SlotRange], to: InstanceId) -> Routing:
+        """The same routing, with these slots owned by instance ``to``. A range that ends inside a slot cuts the slot.
 
         >>> Routing.even(2).moved([(0, 10)], to=1).ranges
         (((10, 2048),), ((0, 10), (2048, 4096)))
@@ -188,12 +197,12 @@ class Routing:
         return self._with(units, owners, self.instances)
 
     def moved_from(self, before: Routing) -> int:
-        """How many slots have another owner than before; pieces count for what they are together."""
+        """How many slots have another owner than before. Pieces of slots are added up, and the sum is rounded up."""
         units = self._with_cuts_of(before)
         return math.ceil(float(units.widths[self.owners_of(units) != before.owners_of(units)].sum()))
 
     def loads(self, weights: Weights) -> list[float]:
-        """Each instance's part of the work, given for each slot."""
+        """The work of each instance; ``weights`` is the work of each slot."""
         work = weights[self.units.slots] * self.units.widths
         return [float(load) for load in np.bincount(self.owners, weights=work, minlength=self.instances)]
 
@@ -205,18 +214,18 @@ class Routing:
     def from_json(cls, body: dict[str, Any]) -> Routing:
         recreations = tuple(Recreation.from_json(each) for each in body["recreations"])
         spread = tuple((lo, hi) for lo, hi in body["spread"])
-        return cls(tuple(tuple((lo, hi) for lo, hi in each) for each in body["ranges"]), body["epoch"], recreations, spread)
+        return cls(tuple(tuple((lo, hi) for lo, hi in each) for each in body["ranges"]), RoutingEpoch(body["epoch"]), recreations, spread)
 
     def _with_cuts_of(self, other: Routing) -> Units:
         return Units.cut_at([*self.units.cuts, *other.units.cuts])
 
     def _with(self, units: Units, owners: npt.NDArray[np.int64], instances: int) -> Routing:
         ranges = tuple(units.ranges(np.flatnonzero(owners == instance)) for instance in range(instances))
-        return self if ranges == self.ranges else Routing(ranges, self.epoch + 1, spread=self.spread if instances > 1 else ())
+        return self if ranges == self.ranges else Routing(ranges, self.next_epoch, spread=self.spread if instances > 1 else ())
 
 
 def _check_apart(what: str, ranges: Iterable[SlotRange]) -> None:
-    """Ranges of slots that are not empty, lie among the slots and do not overlap."""
+    """Raise an error unless the ranges are not empty, lie within the slots and do not overlap."""
     edges = [0.0, *itertools.chain.from_iterable(sorted(ranges)), float(SLOTS)]
     within = all(a <= b for a, b in itertools.pairwise(edges)) and all(lo < hi for lo, hi in zip(edges[1:-1:2], edges[2:-1:2], strict=True))
     require(within, f"{what} lie apart from one another within 0 to {SLOTS}, unlike {ranges}")
@@ -224,11 +233,11 @@ def _check_apart(what: str, ranges: Iterable[SlotRange]) -> None:
 
 @dataclass(frozen=True)
 class Targets:
-    """Which tasks get a row, by its unit."""
+    """Which tasks get a row. The arrays have an entry per unit."""
 
     units: Units
     first: npt.NDArray[np.int64]
+    """The task that gets all rows of the unit."""
     also: npt.NDArray[np.int64]
-    """Another task that gets it too, or -1 ..."""
+    """A second task that also gets the rows with sub-keys below ``until``; -1 if there is none."""
     until: npt.NDArray[np.int64]
-    """... if its sub-key is before this."""

@@ -1,10 +1,10 @@
-"""A run: one immutable, sorted, memory-mapped file of an operator's state.
+"""Runs: immutable, sorted, memory-mapped files of state.
 
-The file is a single Arrow record batch in the operator's layout. Its schema metadata carries what the file says of itself (format,
-fingerprint, slot offsets); the *reference* in a manifest carries what the system says of the file (length, checksum, which slots
-count). Both are checked when a process first needs some slots of the run, and files never change, so an open run stays open.
+The file of a run is one Arrow record batch in the layout of its store. The schema metadata holds the format, the layout's fingerprint and
+the row at which each slot begins. A *reference* in a manifest holds the file's length, its checksum and the slots that count. A process
+checks both when it first needs rows of the run. Files never change, so an open run stays open.
 
-Because rows are sorted by hash, the rows of any slot range are one contiguous slice: partitioning state is slicing.
+Rows are sorted by hash, so the rows of a slot range are one contiguous slice. To partition state is to slice runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import CorruptStateError
-from headrace.ids import SLOTS, slot_bounds
+from headrace.ids import FIRST_EPOCH, SLOTS, RoutingEpoch, RunSeq, slot_bounds
 from headrace.logs import logger, suppressed
 from headrace.state.blocks import BLOCK_BYTES, Blocks, Recorded, need_rows, pieces, write_arrow
 from headrace.state.disk import is_plain_name
@@ -30,32 +29,34 @@ from headrace.state.open_runs import OPEN, SLOT_OFFSETS, OpenRun
 from headrace.state.working import Working
 
 FORMAT = 3
-"""2: checksums of blocks at the end of the file. 3: texts and bytes have offsets of 64 bits."""
+"""The format of run files. 2 added checksums of blocks at the end of the file; 3 has 64-bit offsets for strings and binaries."""
 LEND_BLOCKS = 64
-"""Blocks in a piece that is lent: a megabyte."""
+"""The most blocks that are lent in one piece: one megabyte."""
 _META = b"headrace"
 _log = logger(__name__)
 
 
 @dataclass(frozen=True)
 class RunRef:
-    """A manifest's word on a run: the file, what it must look like, and which of its slots count."""
+    """A manifest entry for a run: file, length, checksum, and the slots whose rows count."""
 
     file: str
     bytes: int
     crc: int
     rows: int
-    """Rows in the slots that count."""
-    seq: int
-    """Age, see ``run_seq``: the newest rows in the run. In any slot, the runs' ages are disjoint."""
+    """How many rows the slots have that count."""
+    seq: RunSeq
+    """The sequence number of the newest rows in the run. In any slot, the ages of two runs do not overlap."""
     lo: float = 0
     hi: float = SLOTS
+    """Rows in slots [lo, hi) count."""
     sub_min: int | None = None
     sub_max: int | None = None
-    generation: int = 0
-    """Above 0: written by the new owner of slots whose windows are being recreated, see ``headrace.state.recreation``."""
+    """The least and the greatest sub-key in the file; None if the store has no sub-keys."""
+    generation: RoutingEpoch = FIRST_EPOCH
+    """Above 0 if the new owner in a window recreation wrote it: the epoch of that change. See ``headrace.state.recreation``."""
     sub_from: int | None = None
-    """Only rows with this sub-key or a later one count."""
+    """Only rows with this sub-key or a greater one count; None if all do."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -70,13 +71,14 @@ class RunRef:
 
 @dataclass(frozen=True)
 class Run:
-    """An open run: the rows of a reference's slots, mapped from the file."""
+    """An open run: a reference, and the rows of its slots, mapped from the file."""
 
     ref: RunRef
     rows: pa.RecordBatch
 
     @property
     def h(self) -> Hashes:
+        """The hashes of the rows."""
         return hashes(self.rows)
 
     def slice(self, lo: float, hi: float) -> Run:
@@ -87,7 +89,7 @@ class Run:
 
 
 def row_range(h: Hashes, lo: float, hi: float) -> tuple[int, int]:
-    """Where the rows of slots [lo, hi) lie in sorted hashes."""
+    """The indices [begin, end) of the rows of slots [lo, hi) among rows with these sorted hashes."""
     if lo >= hi:
         return 0, 0
     first, last = slot_bounds(lo, hi)
@@ -95,30 +97,12 @@ def row_range(h: Hashes, lo: float, hi: float) -> tuple[int, int]:
 
 
 def slot_counts(h: Hashes) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """How many rows each slot has."""
+    """The number of rows in each slot."""
     return np.bincount((h >> np.uint64(52)).astype(np.int64), minlength=SLOTS)
 
 
-class Step(IntEnum):
-    """What a run was written by, in the order of time within a version."""
-
-    PROCESS = 0
-    FLUSH = 1
-    CLOSE = 2
-
-
-def run_seq(version: int, step: Step) -> int:
-    """The age of a run."""
-    return len(Step) * version + step
-
-
-def run_version(seq: int) -> int:
-    """The version that wrote a run of this age."""
-    return seq // len(Step)
-
-
-def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, *, seq: int, lo: float, hi: float, sync: bool) -> RunRef:
-    """Write sorted rows as a run and make it durable; the reference is what a manifest will say."""
+def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, *, seq: RunSeq, lo: float, hi: float, sync: bool) -> RunRef:
+    """Write sorted rows as a new run file; returns the reference for a manifest. ``sync`` forces the file to disk."""
     offsets = np.concatenate([[0], np.cumsum(slot_counts(hashes(rows)))]).astype("<u4")
     about = {"format": FORMAT, "fingerprint": layout.fingerprint, "rows": rows.num_rows}
     rows = rows.replace_schema_metadata({_META: json.dumps(about).encode(), SLOT_OFFSETS: offsets.tobytes()})
@@ -138,8 +122,7 @@ def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, 
 
 
 class RunReader:
-    """Opens runs of one directory, or an executor's working copies of them; each process checks what it reads once, and keeps files
-    mapped."""
+    """Opens the runs of one directory, or an executor's working copies. A process checks each block once, and keeps files mapped."""
 
     def __init__(self, directory: Path, layout: Layout, working: Working | None = None) -> None:
         self.directory = directory
@@ -147,13 +130,14 @@ class RunReader:
         self.working = working
 
     def open(self, ref: RunRef) -> Run:
+        """The run with the rows that count; raise an error if they are damaged."""
         rows = self._mapped(ref).slots(ref.lo, ref.hi)
         if ref.sub_from is not None:
             rows = rows.filter(pa.array(subs(rows) >= ref.sub_from))
         return Run(ref, rows)
 
     def count(self, ref: RunRef) -> int:
-        """How many rows there are in a reference's slots, without reading them if need be."""
+        """How many rows of a run count. Reads only the offsets of slots, unless the reference has a ``sub_from``."""
         if ref.sub_from is not None:
             return int(self.open(ref).rows.num_rows)
         begin, end = self._mapped(ref).row_range(ref.lo, ref.hi)
@@ -171,7 +155,7 @@ class RunReader:
         return run
 
     def lend(self, ref: RunRef) -> Iterator[tuple[int, bytes]]:
-        """What the rows of a reference's slots lie in: first block and data, piece by piece."""
+        """The blocks that hold the rows of a reference's slots, in pieces: the number of the first block, and the data."""
         run = self._mapped(ref)
         recorded = Recorded(run.blocks)
         need_rows(recorded, run.rows, *run.row_range(ref.lo, ref.hi))
@@ -180,12 +164,12 @@ class RunReader:
             yield piece.start, run.blocks.mapped[piece.start * BLOCK_BYTES : end]
 
     def keep(self, file: str) -> None:
-        """A run that was just written to the directory will be read here."""
+        """Keep a working copy of a run that was just written to the directory, because this executor will read it."""
         if self.working is not None:
             self.working.keep(self.directory / file)
 
     def remove(self, file: str) -> None:
-        """Remove a run that nobody names, here and in the directory."""
+        """Remove a run that no manifest names, and its working copy."""
         for folder in (self.directory, *([self.working.folder] if self.working is not None else [])):
             OPEN.close(str(folder / file))
             with suppressed(_log, f"{folder / file} cannot be removed now; a sweep removes it later", OSError, level=logging.INFO):

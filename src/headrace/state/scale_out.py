@@ -1,12 +1,12 @@
-"""Fault-tolerant scale out and recovery, which are one algorithm (SEEP, Algorithm 3).
+"""Fault-tolerant scale out and recovery, which are one algorithm (SEEP, Algorithm 3). Only tests use it.
 
-It works from the checkpoint, so the overloaded or dead instance is not asked for anything, and giving up leaves everything as it was:
+It works from the backup, so the overloaded or dead instance need not respond. If it gives up, nothing has changed:
 
-- the holder of the backup is lost before all parts are restored: abort; the old routing stays, the old instance goes on. A later try,
-  after a new backup, succeeds;
-- another upstream instance is lost: go on; it will recover with the new routing;
-- a place for a new instance is lost: that instance is restored at another place, from its own backup;
-- the old instance is released last, when every part is restored.
+- If the place of the backup is lost before all parts are restored, it aborts. The old routing stays, and the old instance goes on. It can
+  be tried again after a new backup.
+- If another upstream instance is lost, it goes on. That instance recovers with the new routing.
+- If the place of a new instance is lost, the instance is restored at another place, from its own backup.
+- The old instance is released last, when every part is restored.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.errors import PlaceLostError
+from headrace.ids import InstanceId, Version
 from headrace.state.levelling import Weights
 from headrace.state.places import Place
 from headrace.state.primitives import (
@@ -36,14 +37,17 @@ PLACES_TRIED_MAX = 3
 
 @dataclass(frozen=True)
 class ScaledOut:
-    """What came of it: the new instances by their numbers, the routing that leads to them, and the tuples they have yet to process."""
+    """The result of a scale out: the new instances by number, and the routing that sends tuples to them."""
 
-    instances: dict[int, Instance]
+    instances: dict[InstanceId, Instance]
     routing: Routing
     bytes_fetched: int
 
-    def to_replay(self, upstream: Sequence[Instance]) -> Iterator[tuple[Instance, Instance, int, pa.RecordBatch]]:
-        """(new instance, upstream instance, version, tuples), in the order of each buffer, from those upstream that live."""
+    def to_replay(self, upstream: Sequence[Instance]) -> Iterator[tuple[Instance, Instance, Version, pa.RecordBatch]]:
+        """The tuples that the new instances must still process, from upstream instances that are not lost.
+
+        Each entry is (new instance, upstream instance, version, tuples). Tuples of one buffer are in order.
+        """
         for number, o in self.instances.items():
             for u in upstream:
                 if not u.place.lost:
@@ -52,20 +56,27 @@ class ScaledOut:
 
 
 def scale_out(
-    o: Instance, number: int, parallelism: int, upstream: Sequence[Instance], new_place: Callable[[], Place], weights: Weights | None = None
+    o: Instance,
+    number: InstanceId,
+    parallelism: int,
+    upstream: Sequence[Instance],
+    new_place: Callable[[], Place],
+    weights: Weights | None = None,
 ) -> ScaledOut:
-    """Replace an instance, the downstream operator's one of this number, by several; by one, to recover it. Raises and changes nothing if
-    the holder of its backup is lost."""
+    """Replace instance ``number``, which is ``o``, by ``parallelism`` new ones; a parallelism of 1 recovers it.
+
+    Raises an error and changes nothing if the place of its backup is lost.
+    """
     if o.holder is None:
         raise PlaceLostError(where=f"scale out of {o.id}", wanted="a backup of its state", found="none", hint="back it up first")
     before = next(u.routing for u in upstream if not u.place.lost)
     parts = split_ranges(o.ranges, parallelism, weights)
-    epoch = before.epoch + 1
+    epoch = before.next_epoch
     names = [f"{o.id.split('@')[0]}.{i}@{epoch}" for i in range(parallelism)]
     holders = holders_for(names, upstream)
     after = partition_routing_state(before, number, parts)
-    numbers = [number, *range(before.instances, after.instances)]
-    created: dict[int, Instance] = {}
+    numbers = [number, *map(InstanceId, range(before.instances, after.instances))]
+    created: dict[InstanceId, Instance] = {}
     fetched = 0
     try:
         partition_processing_state(o.id, o.holder, parts, names, holders)
@@ -76,7 +87,7 @@ def scale_out(
         for name, holder in zip(names, holders, strict=True):
             holder.delete_backup(name)
         raise
-    # Every part is restored: from here on nothing can fail, and only now may the old instance go.
+    # Every part is restored. Nothing can fail from here on, so the old instance can be released.
     created[number].buffer = o.buffer
     for u in upstream:
         u.routing = after
@@ -86,7 +97,7 @@ def scale_out(
 
 
 def _restored(name: str, ranges: SlotRanges, holder: Place, routing: Routing, new_place: Callable[[], Place]) -> tuple[Instance, int]:
-    """A new instance with its part of the state; if its place is lost meanwhile, at another."""
+    """A new instance with its part of the state, and the bytes fetched. If its place is lost, another place is tried."""
     for _ in range(PLACES_TRIED_MAX):
         new = Instance(name, new_place(), ranges, holder=holder)
         try:

@@ -1,4 +1,4 @@
-"""Sorting rows into state order and finding where each key begins."""
+"""Sorting rows by (hash, key, sub-key), and finding where each key begins. The rows of one (key, sub-key) are a *segment*."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from headrace.state.layout import Hashes, Indices, Layout, hashes, subs
 
 
 def sort_into_segments(rows: pa.RecordBatch, layout: Layout, *, presorted: bool = False) -> tuple[pa.RecordBatch, Indices]:
-    """The rows in (h, key, sub) order, and the index at which each distinct (key, sub) begins."""
+    """The rows sorted by (hash, key, sub-key), and the index at which each segment begins."""
     order, starts = segment_order(rows, layout, presorted=presorted)
     return rows.take(pa.array(order)), starts
 
 
 def segment_order(rows: pa.RecordBatch, layout: Layout, *, presorted: bool = False) -> tuple[Indices, Indices]:
-    """The order that sorts rows by (h, key, sub), and where in it each distinct (key, sub) begins.
+    """The order that sorts rows by (hash, key, sub-key), and the index in it at which each segment begins.
 
-    Rows of one (key, sub) keep their order. ``presorted`` says that the rows are sorted pieces behind one another.
+    The sort is stable. ``presorted`` says that the rows are several sorted batches, one after the other, which sort faster.
     """
     h = hashes(rows)
     order = np.argsort(h, kind="stable") if presorted else hash_order(h)
@@ -35,16 +35,16 @@ def segment_order(rows: pa.RecordBatch, layout: Layout, *, presorted: bool = Fal
 
 
 def key_starts(rows: pa.RecordBatch, layout: Layout) -> Indices:
-    """In sorted rows: the index at which each distinct key begins, whatever its sub-keys."""
+    """The index at which each distinct key begins in sorted rows; sub-keys are ignored."""
     changed, _ = _changes(rows, replace(layout, has_sub=False), hashes(rows), np.arange(rows.num_rows))
     return _begins(changed, rows.num_rows)
 
 
 def hash_order(h: Hashes) -> Indices:
-    """A stable argsort of hashes, several times as fast as numpy's.
+    """A stable argsort of hashes, several times faster than numpy's.
 
-    Sorting numbers is much faster than sorting indices by them, so the low bits of each hash give way to its index. Hashes that differ
-    in the low bits only may come out in the wrong order; that is rare, is seen, and then the slow way is taken.
+    Sorting numbers is much faster than sorting indices. So the low bits of each hash are replaced by its index, and the numbers are sorted.
+    Hashes that differ only in the low bits may end up in the wrong order. This is rare, is detected, and then numpy's argsort is used.
     """
     bits = max(len(h) - 1, 1).bit_length()
     if bits <= 26:
@@ -59,14 +59,14 @@ def hash_order(h: Hashes) -> Indices:
 
 
 def int_order(values: Indices) -> Indices:
-    """A stable argsort of whole numbers, several times as fast as numpy's where they lie close enough together.
+    """A stable argsort of integers, several times faster than numpy's if their range is small enough.
 
     >>> int_order(np.array([3, -1, 3, 2])).tolist()
     [1, 3, 0, 2]
     """
     if len(values) < 2:
         return np.arange(len(values))
-    # Differences of two numbers always fit, if they are taken without a sign.
+    # The difference of two signed numbers always fits into an unsigned one.
     above = values.view(np.uint64) - values.min().view(np.uint64)
     bits = (len(values) - 1).bit_length()
     if int(above.max()).bit_length() + bits > 64:
@@ -78,7 +78,7 @@ def int_order(values: Indices) -> Indices:
 
 
 def _then_by_sub(order: Indices, h: Hashes, sub: Indices) -> Indices:
-    """Refine an order by hash: rows of one hash by their sub-key."""
+    """Refine an order by hash: rows with the same hash are sorted by their sub-key."""
     if not len(order):
         return order
     ordered_h, ordered_sub = h[order], sub[order]
@@ -88,7 +88,7 @@ def _then_by_sub(order: Indices, h: Hashes, sub: Indices) -> Indices:
     width = int(ordered_sub.max()) - lowest + 1
     if width * (int(group[-1]) + 1) >= 2**63:
         return np.lexsort((sub, h))
-    # One number per row, already sorted but within groups, which a merge sort is quick with.
+    # One number per row. The groups are in order already, which makes the stable sort fast.
     return order[np.argsort(group * width + (ordered_sub - lowest), kind="stable")]
 
 
@@ -99,10 +99,10 @@ def _begins(changed: Mask, rows: int) -> Indices:
 
 
 def _changes(rows: pa.RecordBatch, layout: Layout, h: Hashes, order: Indices) -> tuple[Mask, bool]:
-    """For rows 1..n-1 in this order: does (key, sub) differ from the row before? And: do different keys with one hash lie side by side?"""
+    """For rows 1 to n-1 in this order: whether a row begins a segment. Second: whether any neighbours have one hash but different keys."""
     ordered = h[order]
     changed = ordered[1:] != ordered[:-1]
-    # Keys need a look only where the hashes agree.
+    # Keys are compared only where the hashes are equal.
     same = np.flatnonzero(~changed)
     if not len(same):
         return changed, False
@@ -117,7 +117,7 @@ def _changes(rows: pa.RecordBatch, layout: Layout, h: Hashes, order: Indices) ->
 
 
 def _separate_collisions(rows: pa.RecordBatch, layout: Layout, h: Hashes, order: Indices) -> Indices:
-    """Different keys with one hash lie mixed: order those stretches by the key as well. Rare, so it need not be fast."""
+    """Sort rows that share a hash but not the key by their keys as well. This is rare, so it need not be fast."""
     ordered = h[order]
     group = np.concatenate([[0], np.cumsum(ordered[1:] != ordered[:-1])])
     collided = np.flatnonzero(np.bincount(group)[group] > 1)

@@ -1,7 +1,7 @@
-"""Ranges of slots, and what they make of run references.
+"""Ranges of slots, and references that are restricted to them.
 
-An instance owns a list of slot ranges. It sees the references clipped to them, changes only those, and hands back its part; the
-driver joins the parts again. This is all that partitioning, merging and moving state take: no file is touched.
+An instance owns a list of slot ranges. Its task gets the references clipped to these ranges, and returns references for the same ranges.
+The driver joins the references of all instances again. State is partitioned, merged and moved in this way; no file is changed.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from headrace.ids import POSITION_STEP, SLOTS
 from headrace.state.run import RunReader, RunRef
 
 SlotRange = tuple[float, float]
-"""[lo, hi) in slots; a slot that is cut has edges within it, such as 7.25."""
+"""The positions [lo, hi). Edges are whole numbers, except inside slots that are cut, such as 7.25."""
 SlotRanges = tuple[SlotRange, ...]
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The references that lie over one slot range, newest first."""
+    """A slot range, and the references that cover it, newest first."""
 
     lo: float
     hi: float
     refs: tuple[RunRef, ...]
     has_older: bool = False
-    """Whether older references lie below, which a merge of these may not leave out of account."""
+    """True if there are older references of the range that are not in ``refs``. Then a merge must keep tombstones."""
 
 
 def shown(lo: float, hi: float) -> str:
-    """A range as people read it: whole slots with both ends included, pieces of slots as they are.
+    """A range as text for users: whole slots with both ends included, pieces of slots as positions.
 
     >>> shown(3, 9), shown(7, 8), shown(7.25, 9), shown(7.5, 7.5 + POSITION_STEP)
     ('3-8', '7', '7.25-9.0', 'one key of 7')
@@ -47,7 +47,7 @@ def shown(lo: float, hi: float) -> str:
 
 
 def even_ranges(instances: int) -> tuple[SlotRanges, ...]:
-    """Contiguous ranges of as equal a size as can be, one per instance.
+    """One contiguous range per instance, all of about the same size.
 
     >>> even_ranges(3)
     (((0, 1365),), ((1365, 2730),), ((2730, 4096),))
@@ -57,7 +57,7 @@ def even_ranges(instances: int) -> tuple[SlotRanges, ...]:
 
 
 def ranges_of(slots: npt.ArrayLike) -> tuple[tuple[int, int], ...]:
-    """Ascending slots as ranges, neighbours joined.
+    """Ascending slots as ranges; neighbours are joined.
 
     >>> ranges_of([1, 2, 3, 7])
     ((1, 4), (7, 8))
@@ -71,7 +71,7 @@ def ranges_of(slots: npt.ArrayLike) -> tuple[tuple[int, int], ...]:
 
 
 def clip(refs: Iterable[RunRef], ranges: SlotRanges, reader: RunReader | None = None) -> list[RunRef]:
-    """The references restricted to these slots; with a reader their row counts are exact, else proportional."""
+    """The references, restricted to these slots. Row counts are exact with a reader, and estimated by the share of slots without one."""
     clipped = []
     for ref in refs:
         for lo, hi in ranges:
@@ -82,7 +82,7 @@ def clip(refs: Iterable[RunRef], ranges: SlotRanges, reader: RunReader | None = 
 
 
 def restrict(ref: RunRef, lo: float, hi: float, reader: RunReader | None = None) -> RunRef | None:
-    """One reference restricted to the slots [lo, hi), or None where it has none of them."""
+    """One reference, restricted to the slots [lo, hi); None if it covers none of them. For ``reader`` see ``clip``."""
     lo, hi = max(lo, ref.lo), min(hi, ref.hi)
     if lo >= hi:
         return None
@@ -93,7 +93,7 @@ def restrict(ref: RunRef, lo: float, hi: float, reader: RunReader | None = None)
 
 
 def join(parts: Iterable[RunRef]) -> list[RunRef]:
-    """References of one file whose slots touch become one again; newest first, then by slot."""
+    """The references, with those of one file joined if their slots touch. Sorted by age, newest first, then by slot."""
     joined: list[RunRef] = []
     for ref in sorted(parts, key=lambda r: (r.file, r.lo)):
         last = joined[-1] if joined else None
@@ -105,9 +105,9 @@ def join(parts: Iterable[RunRef]) -> list[RunRef]:
 
 
 def stacks(refs: Iterable[RunRef], ranges: SlotRanges, width: int = SLOTS) -> list[Stack]:
-    """Cut the slots wherever a reference begins or ends: within each piece the same references lie on one another.
+    """Divide these slots wherever a reference begins or ends, and give the references of each piece.
 
-    Cut also at every multiple of ``width``, so that pieces stay small, and the same from one time to the next.
+    Slots are also divided at every multiple of ``width``. So pieces stay small, and most are the same in every batch.
     """
     refs = list(refs)
     found = []

@@ -1,11 +1,11 @@
-"""What a routing deals out: slots, and the pieces of those that are cut.
+"""Units: what a routing assigns to instances. A unit is a whole slot, or a piece of a slot that is cut.
 
     slots      | 6 |      7      | 8 |
     cuts                7.25 7.5
     units      | 6 | 7 |  8 |  9 | 10|        unit 8 is [7.25, 7.5)
 
-A slot with more work than an instance can do is cut, down to one key of it if need be (SEEP's split guided by the key distribution).
-Few slots are ever cut, so a unit's number is its slot's and the number of cuts before it.
+A slot with more work than one instance can do is cut, if necessary down to a single key (SEEP splits by the key distribution). The number
+of a unit is the number of its slot plus the number of cuts before it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from headrace.state.slots import SlotRange, SlotRanges, ranges_of
 
 @dataclass(frozen=True)
 class Units:
-    """All slots, cut at some positions."""
+    """All units, given by the positions at which slots are cut."""
 
     cuts: tuple[float, ...] = ()
-    """Ascending, none of them a slot's edge."""
+    """Ascending positions, none of which is the edge of a slot."""
 
     @classmethod
     def cut_at(cls, edges: Iterable[float]) -> Units:
-        """Cut wherever these edges are not slots' own.
+        """Units that are cut at these positions. Positions that are edges of slots are ignored.
 
         >>> Units.cut_at([7.5, 8.0, 7.25, 7.5]).cuts
         (7.25, 7.5)
@@ -41,11 +41,12 @@ class Units:
 
     @cached_property
     def edges(self) -> npt.NDArray[np.float64]:
-        """Unit u is [edges[u], edges[u + 1])."""
+        """The edges of all units: unit u is [edges[u], edges[u + 1])."""
         return np.sort(np.concatenate([np.arange(SLOTS + 1, dtype=np.float64), self.cuts]))
 
     @cached_property
     def widths(self) -> npt.NDArray[np.float64]:
+        """The width of each unit in slots; 1 for a whole slot."""
         return np.diff(self.edges)
 
     @cached_property
@@ -57,7 +58,7 @@ class Units:
         return SLOTS + len(self.cuts)
 
     def between(self, lo: float, hi: float) -> slice[Any, Any, Any]:
-        """The units of a range whose edges are units' own."""
+        """The units of the range [lo, hi), both of which must be edges of units."""
         begin, end = (int(at) for at in np.searchsorted(self.edges, [lo, hi]))
         require(self.edges[begin] == lo and self.edges[end] == hi, f"slots are not cut at the ends of [{lo}, {hi})")
         return slice(begin, end)
@@ -70,12 +71,12 @@ class Units:
         return slots + np.searchsorted(np.array([hash_at(cut) for cut in self.cuts], dtype=np.uint64), h, "right")
 
     def ranges(self, units: npt.ArrayLike) -> SlotRanges:
-        """Ascending units as ranges of slots, neighbours joined."""
+        """Ascending units as ranges of slots; neighbours are joined."""
         return tuple(_plain(self.edges[int(lo)], self.edges[int(hi)]) for lo, hi in ranges_of(units))
 
 
 def union(ranges: Iterable[SlotRange]) -> SlotRanges:
-    """The slots that any of these ranges has.
+    """The union of these ranges.
 
     >>> union([(7.25, 9), (3, 4), (8, 12)])
     ((3, 4), (7.25, 12))
@@ -89,5 +90,5 @@ def union(ranges: Iterable[SlotRange]) -> SlotRanges:
 
 
 def _plain(lo: float, hi: float) -> SlotRange:
-    """Edges of whole slots as whole numbers: they are what people read nearly always."""
+    """The range with edges of slots as integers, so that ranges of whole slots print without decimals."""
     return (int(lo) if lo == int(lo) else float(lo), int(hi) if hi == int(hi) else float(hi))

@@ -1,12 +1,12 @@
-"""The working tier: an executor's own copies of the runs that its instances read.
+"""Working copies: an executor's own copies of the runs that its instances read, on its local disk.
 
     durable    v12-...-run.arrow    | block 0 | block 1 | block 2 | block 3 | checksums |
     working    v12-...-run.arrow    |         | block 1 | block 2 |         | checksums |     needed so far: blocks 1 and 2
-               .v12-...-run.here    |    0    |    1    |    1    |    0    |
+               .v12-...-run.here    |    0    |    1    |    1    |    0    |                 marks the blocks that are present
 
-A copy has the length of its original; what was not needed yet is a hole. So an instance that gets a tenth of the slots fetches a tenth of
-the state, and reads it from its own disk ever after. Several processes of one executor share a folder: a block is written before it is
-marked, and whoever writes it writes the same bytes. A copy that turns out to be damaged is fetched again.
+A copy has the length of its original, with holes for blocks that were not needed yet. So an instance that gets a tenth of the slots
+fetches about a tenth of the state, and reads it from local disk from then on. Several processes of an executor share a folder. This is
+safe: a block is written before it is marked, and all processes write the same bytes. A damaged block is fetched again.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from headrace.state.blocks import BLOCK_BYTES, Blocks, blocks_of, data_bytes, pi
 from headrace.state.disk import disk_errors
 
 READ_BLOCKS = 256
-"""Blocks asked for at a time: few large requests suit remote storage."""
+"""The most blocks per read request. Remote storage is faster with few large requests."""
 READERS = 4
-"""Requests in flight."""
+"""The number of read requests at the same time."""
 COPYING = "to keep a working copy of state"
 _counting = threading.Lock()
 
 
 class Working:
-    """A folder of working copies, on a disk of the executor's own."""
+    """A folder of working copies, on the executor's local disk."""
 
     total_bytes: ClassVar[int] = 0
-    """What this process has ever fetched: copies stay open from one task to the next, and fetch for whoever needs them."""
+    """The bytes that this process has fetched since it started. It is shared, because open copies serve many tasks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,11 +48,11 @@ class Working:
 
     @property
     def fetched_bytes(self) -> int:
-        """What was fetched since this was made, or last told. A process runs one task at a time."""
+        """The bytes fetched since this object was created. A process runs one task at a time."""
         return Working.total_bytes - self.began_bytes
 
     def open(self, origin: Path, length: int, crc: int) -> Blocks:
-        """A run's copy, made now if there is none."""
+        """The working copy of a run. If there is none, an empty one is created."""
         copy = self.folder / origin.name
         with disk_errors(copy, COPYING):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -62,20 +62,23 @@ class Working:
             return WorkingCopy(copy, origin, length, crc)
 
     def accept(self, origin: Path, length: int, crc: int, first: int, data: bytes | pa.Buffer) -> int:
-        """Take blocks of a run from another executor that has them; returns their bytes. They are checked like any others."""
+        """Store blocks of a run that another executor has sent; returns the bytes stored. ``first`` is the number of the first block.
+
+        Blocks are checked before they are stored.
+        """
         copy = self.open(origin, length, crc)
         assert isinstance(copy, WorkingCopy)
         with disk_errors(copy.path, COPYING):
             return copy.accept(first, memoryview(data))
 
     def keep(self, origin: Path) -> None:
-        """A run that was written just now will be read here: have it whole, without fetching it."""
+        """Make a complete working copy of a run that this executor has just written, without fetching it."""
         with disk_errors(self.folder / origin.name, COPYING):
             self.folder.mkdir(parents=True, exist_ok=True)
             _once(self.folder / origin.name, lambda path: _link_or_copy(origin, path))
 
     def sweep(self, is_stale: Callable[[str], bool]) -> int:
-        """Remove copies of runs that nobody will ask for again; returns how many."""
+        """Remove the copies of runs for which ``is_stale`` is true; returns how many."""
         names = [path.name for path in self.folder.glob("*.arrow")] if self.folder.exists() else []
         stale = [self.folder / name for name in names if is_stale(name)]
         for copy in stale:
@@ -83,21 +86,16 @@ class Working:
             _marks(copy).unlink(missing_ok=True)
         return len(stale)
 
-    def told(self) -> int:
-        """Bytes fetched since this was last asked."""
-        fetched, self.began_bytes = self.fetched_bytes, Working.total_bytes
-        return fetched
-
 
 class WorkingCopy(Blocks):
-    """A copy whose missing blocks are fetched when they are needed."""
+    """A working copy. Missing blocks are fetched from the original when they are needed."""
 
     def __init__(self, copy: Path, origin: Path, length: int, crc: int) -> None:
         self.origin = origin
         try:
             super().__init__(copy, length, crc, origin=str(origin))
         except CorruptStateError:
-            # The copy's own frame is damaged, or it was swept this moment: begin again, once.
+            # The copy's length or table of checksums is wrong, or a sweep has just removed it. Create it again, once.
             copy.unlink(missing_ok=True)
             _marks(copy).unlink(missing_ok=True)
             _once(_marks(copy), lambda path: path.write_bytes(bytes(blocks_of(length))))
@@ -130,11 +128,11 @@ class WorkingCopy(Blocks):
                         list(readers.map(get, requests))
 
     def _here(self) -> mmap.mmap | None:
-        """The marks of the blocks that are here; None if the copy is whole."""
+        """The marks of the blocks that are present; None if the copy is complete."""
         path, length = _marks(self.path), len(self.checksums)
         try:
             if path.stat().st_size != length:
-                # Cut short: nothing that it says is believed, and what is needed is fetched again.
+                # The file of marks was cut short. All blocks count as missing, and are fetched again when needed.
                 fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
                 fresh.write_bytes(bytes(length))
                 fresh.replace(path)
@@ -144,7 +142,7 @@ class WorkingCopy(Blocks):
             return None
 
     def accept(self, first: int, data: memoryview) -> int:
-        """Blocks that came from elsewhere; those that are here already are left alone."""
+        """Store blocks that another executor has sent; returns the bytes stored, 0 if all blocks were present."""
         blocks = range(first, first + -(-len(data) // BLOCK_BYTES))
         here = self._here()
         if here is None:
@@ -190,7 +188,7 @@ def _read(handle: int, begin: int, length: int) -> bytes:
 
 
 def _hollow(path: Path, origin: Path, length: int) -> None:
-    """A file of the right length with nothing in it but the checksums."""
+    """Create a working copy without blocks: a file of the right length that contains only the table of checksums."""
     try:
         with open(origin, "rb") as file:
             table = _read(file.fileno(), data_bytes(length), length)
@@ -207,12 +205,12 @@ def _link_or_copy(origin: Path, path: Path) -> None:
     try:
         os.link(origin, path)
     except OSError:
-        # Another disk, as it should be on a cluster, or one that has no links.
+        # The local disk is another one, as usual on a cluster, or does not support links.
         shutil.copyfile(origin, path)
 
 
 def _once(path: Path, write: Callable[[Path], object]) -> None:
-    """Make a file whole or not at all; whoever comes second leaves the first one's alone."""
+    """Create a file atomically with the content that ``write`` gives it. If the file exists already, it is kept."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         write(temporary)

@@ -82,13 +82,13 @@ def _times(found: int, wanted: int) -> str:
 
 
 def shown(row: Values, columns: Sequence[str], only: Iterable[int] | None = None) -> str:
-    """A row, or some of its values, with the names of the columns."""
+    """A row as text with the names of its columns. ``only`` selects columns."""
     names = columns if len(columns) == len(row) else [f"column {at}" for at in range(len(row))]
     return ", ".join(f"{names[at]}={row[at]!r}" for at in (range(len(row)) if only is None else only) if at < len(row))
 
 
 def compared(found: Sequence[Values], wanted: Sequence[Values], keys: Sequence[int] = ()) -> Difference:
-    """``keys`` are the positions of the columns that identify a row."""
+    """Compare rows. ``keys`` are the positions of the columns that identify a row."""
     mine, theirs = _Rows(found), _Rows(wanted)
     extra, lacking = mine.counts - theirs.counts, theirs.counts - mine.counts
     _cancel_rounded(extra, lacking)

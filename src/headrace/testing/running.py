@@ -19,6 +19,7 @@ from headrace.api.stream import Stream, stream
 from headrace.api.writer import StreamWriter, start
 from headrace.config import PREFIX
 from headrace.errors import BatchFailedError, QueryError
+from headrace.ids import Version
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS, break_off
 from headrace.spark.streaming import planning_paused
@@ -202,7 +203,7 @@ class Running:
             raise QueryError(where=where, wanted="rows for the batch that is to break off", found="none", hint="add some first")
         batch = self._next_batch()
         try:
-            with break_off(at, batch):
+            with break_off(at, Version(batch)):
                 if self._unfinished:
                     self.stop()
                     self._begin(setup, where)

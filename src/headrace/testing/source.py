@@ -74,7 +74,7 @@ class Source:
         Timestamps and dates may be texts, such as ``"2026-01-01 00:00:01"``. Instead of rows there may be one Arrow table or one
         DataFrame. Without rows, the batch is empty. A row that does not fit the schema raises ``QueryError``.
 
-        ``late=True`` says that the query must drop the rows as late: Spark's batch answer is computed without them.
+        ``late=True`` says that the query must drop the rows as late. Spark's batch answer is then computed without them.
         """
         table = self._table(rows, user_line(f"source {self.name!r}, add"))
         waiting = self.waiting / f"{self.name}-{next(self._numbers):06d}.parquet"

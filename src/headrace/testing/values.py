@@ -54,14 +54,14 @@ def zone_of(session: SparkSession) -> tzinfo:
 
 
 def to_table(rows: Iterable[Any], schema: T.StructType, zone: tzinfo, where: str) -> pa.Table:
-    """Rows as an Arrow table. A row is a tuple, a Row or a dict; for a schema of one column, also a value."""
+    """Rows as an Arrow table. A row is a tuple, a Row or a dict. For a schema of one column, it may be a value."""
     cells = [_cells(row, schema, where) for row in rows]
     arrays = [_column([row[at] for row in cells], field, zone, where) for at, field in enumerate(schema.fields)]
     return pa.Table.from_arrays(arrays, schema=pa.schema([pa.field(f.name, arrow_type(f.dataType)) for f in schema.fields]))
 
 
 def collected(rows: Iterable[Any], schema: T.StructType, zone: tzinfo, where: str) -> list[tuple[Any, ...]]:
-    """Rows as Spark's ``collect`` would give them: times as local datetimes without a time zone."""
+    """Rows as Spark's ``collect`` would return them: times are local datetimes without a time zone."""
     found = []
     for row in rows:
         cells = _cells(row, schema, where)
@@ -70,7 +70,7 @@ def collected(rows: Iterable[Any], schema: T.StructType, zone: tzinfo, where: st
 
 
 def _cells(row: Any, schema: T.StructType, where: str) -> tuple[Any, ...]:
-    """The row's values in the order of the columns; columns that a dict leaves out are null."""
+    """The row's values in the order of the columns. Columns that a dict lacks are null."""
     names = schema.fieldNames()
     if isinstance(row, dict):
         if unknown := [name for name in row if name not in names]:
@@ -115,7 +115,7 @@ def _misfit(value: Any, field: T.StructField, where: str) -> QueryError:
 
 
 def as_written(value: Any, kind: T.DataType, zone: tzinfo) -> Any:
-    """A value as Arrow takes it."""
+    """A value in the form that Arrow takes."""
     if value is None:
         return None
     match kind:
@@ -139,7 +139,7 @@ def as_written(value: Any, kind: T.DataType, zone: tzinfo) -> Any:
 
 
 def as_collected(value: Any, kind: T.DataType, zone: tzinfo) -> Any:
-    """A value as Spark's ``collect`` gives it."""
+    """A value in the form that Spark's ``collect`` returns."""
     if value is None:
         return None
     match kind:
@@ -156,14 +156,14 @@ def as_collected(value: Any, kind: T.DataType, zone: tzinfo) -> Any:
         case T.DoubleType():
             return float(value)
         case T.FloatType():
-            # As rounded as Spark's.
+            # Rounded to 32 bits, as in Spark.
             return float(np.float32(value))
         case _:
             return value
 
 
 def _moment(value: Any, zone: tzinfo) -> datetime:
-    """A point in time, with a time zone unless it is a local one."""
+    """A value as a datetime. A text gets the session's time zone if it has no offset."""
     if not isinstance(value, str):
         if not isinstance(value, datetime):
             raise TypeError(value)
@@ -182,7 +182,7 @@ def sorted_rows(rows: Iterable[Any]) -> list[Any]:
 
 
 def _order(value: Any) -> Any:
-    """A key by which values of one column can be compared, whatever they are."""
+    """A sort key for values of one column, whatever their type."""
     if value is None:
         return (0,)
     if isinstance(value, bool | int | float | Decimal):

@@ -1,4 +1,4 @@
-"""A small model of a query in micro-batches. It reports progress like a real query, and performs the decisions of a policy."""
+"""A small model of a query that runs in micro-batches. It reports progress as a real one does, and does what a policy decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from headrace.control.governor import Entry, Governor, Outcome, entry_of, logged
 from headrace.control.observing import OUTSIDE, Batch, observe
 from headrace.ids import SLOTS, OperatorId
 from headrace.runtime.autoscale import decided
+from headrace.runtime.progress import BatchProgress, Waiting
+from headrace.runtime.reports import InstanceReport
+from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
+from headrace.state.run import RunRef
 
 NAME = OperatorId("sum")
 STRIDE = 64
@@ -40,7 +44,7 @@ class Engine:
     came: float = 0.0
     left: float = 0.0
     version: int = 0
-    record: list[dict[str, Any]] = field(default_factory=list)
+    record: list[BatchProgress] = field(default_factory=list)
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
     weights: Any = field(default_factory=lambda: (np.arange(SLOTS) % STRIDE == 0) * STRIDE / SLOTS)
 
@@ -50,8 +54,8 @@ class Engine:
             self.came += self.rate(self.now_s) * seconds / steps
             self.now_s += seconds / steps
 
-    def batch(self) -> dict[str, Any]:
-        """Run a batch and return its progress."""
+    def batch(self) -> BatchProgress:
+        """Run one batch."""
         self.wait(max(0.0, self.begun_s + self.trigger_s - self.now_s))
         while self.came < 1:
             self.wait(0.05)
@@ -67,41 +71,41 @@ class Engine:
         # What was there when the batch before ended and is there still.
         rows_left = max(0.0, waited - rows)
         self.left = self.came
-        ours = {
-            "version": self.version,
-            "replayed": False,
-            "backlog": {"rowsLeft": rows_left},
-            "instances": [self.report(at, of[at], busy[at], per_slot) for at in range(len(of))],
-            "observation": {
-                "beginS": self.begun_s,
-                "endS": self.now_s,
-                "triggerS": self.trigger_s,
-                "inputs": {NAME: [OUTSIDE + NAME]},
-                "routing": {NAME: self.routing.to_json()},
-            },
-        }
+        progress = BatchProgress(
+            version=self.version,
+            times_s=(self.begun_s, self.now_s, self.begun_s),
+            replayed=False,
+            routing={NAME: self.routing},
+            phases_ms={},
+            reports={NAME: [self.report(at, of[at], busy[at], per_slot) for at in range(len(of))]},
+            manifest=Manifest(self.version, "7x1a2b3c4d", {}),
+            readers=(NAME,),
+            changes=(),
+            backlog=Waiting(rows_left=round(rows_left)),
+            inputs={NAME: (OUTSIDE + NAME,)},
+            trigger_s=self.trigger_s,
+        )
         self.version += 1
-        self.record.append(ours)
-        return ours
+        self.record.append(progress)
+        return progress
 
     @property
     def lines(self) -> list[str]:
-        """What a user would have written down."""
-        return [json.dumps({"batchId": ours["version"], "headrace": ours}) for ours in self.record]
+        """The progress as a user would have recorded it."""
+        return [json.dumps({"batchId": progress.version, "headrace": progress.headrace()}) for progress in self.record]
 
-    def report(self, at: int, rows: float, busy_s: float, per_slot: Any) -> dict[str, Any]:
+    def report(self, at: int, rows: float, busy_s: float, per_slot: Any) -> InstanceReport:
         mine = np.flatnonzero((self.routing.table() == at) & (per_slot > 0))
-        return {
-            "operator": NAME,
-            "instance": at,
-            "rows": int(rows),
-            "rowsOut": int(rows) // 10,
-            "wallSeconds": float(busy_s),
-            "stateBytes": 1000,
-            "executor": "",
-            "host": "here",
-            "rowsPerSlot": {str(slot): int(per_slot[slot]) for slot in mine},
-        }
+        return InstanceReport(
+            instance=at,
+            operator=NAME,
+            runs={NAME: (RunRef(f"{self.version}-{at}", bytes=1000, crc=0, rows=10, seq=self.version),)},
+            rows=int(rows),
+            rows_out=int(rows) // 10,
+            rows_per_slot=tuple((int(slot), int(per_slot[slot])) for slot in mine),
+            wall_s=float(busy_s),
+            host="here",
+        )
 
 
 @dataclass
@@ -120,7 +124,7 @@ class Scaled:
         policy, governor = self.settings.on(self.engine.cores).chosen(), Governor(self.settings)
         memory, end_s = policy.first, self.engine.now_s + seconds
         while self.engine.now_s < end_s:
-            self.batches = [*self.batches[-200:], Batch.read(self.engine.batch())]
+            self.batches = [*self.batches[-200:], Batch.of(self.engine.batch().report())]
             at_s = self.batches[-1].end_s
             observation = observe(self.batches, at_s, self.settings.period_s)
             if observation is None:

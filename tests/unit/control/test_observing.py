@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from headrace.control.batch_report import BatchReport, InstanceWork
 from headrace.control.observing import DRAIN_S, OUTSIDE, UTILISATION_MAX, Batch, observe
+from headrace.ids import OperatorId, Version
 from headrace.state.recreation import Recreation
 from headrace.state.routing import Routing
 from tests.unit.control.engine import NAME, Engine
@@ -18,34 +20,19 @@ HALVES = Routing.even(2)
 
 def batch(version: int, begin_s: float, end_s: float, busy: tuple[float, ...], **other: Any) -> Batch:
     """A batch in which every instance took a hundred rows."""
-    routing: Routing = other.get("routing", HALVES)
-    ours = {
-        "version": version,
-        "replayed": False,
-        "backlog": {"rowsLeft": other.get("left", 0)},
-        "instances": [
-            {
-                "operator": NAME,
-                "instance": at,
-                "rows": 100,
-                "rowsOut": 50,
-                "wallSeconds": each,
-                "stateBytes": 7,
-                "executor": "3",
-                "host": "here",
-                "rowsPerSlot": {2048 * (at % 2): 100},
-            }
-            for at, each in enumerate(busy)
-        ],
-        "observation": {
-            "beginS": begin_s,
-            "endS": end_s,
-            "triggerS": other.get("trigger_s", 0.0),
-            "inputs": {NAME: [OUTSIDE + NAME]},
-            "routing": {NAME: routing.to_json()},
-        },
-    }
-    return Batch.read(json.loads(json.dumps(ours)))
+    tasks = tuple(InstanceWork(NAME, at, 100, 50, each, 7, ((2048 * (at % 2), 100),), "3") for at, each in enumerate(busy))
+    report = BatchReport(
+        version=Version(version),
+        replayed=False,
+        begin_s=begin_s,
+        end_s=end_s,
+        instances=tasks,
+        routing={NAME: other.get("routing", HALVES)},
+        inputs={NAME: (OperatorId(OUTSIDE + NAME),)},
+        rows_left=other.get("left", 0),
+        trigger_s=other.get("trigger_s", 0.0),
+    )
+    return Batch.of(report)
 
 
 def seen(batches: list[Batch], at_s: float | None = None, period_s: float = 1.0) -> Any:
@@ -73,7 +60,7 @@ def test_without_a_trigger_utilisation_follows_the_rate_and_not_the_batches() ->
 
     def average(rate: float) -> float:
         engine = Engine(lambda _: rate, noise=0.0)
-        batches = [Batch.read(engine.batch()) for _ in range(12)]
+        batches = [Batch.of(engine.batch().report()) for _ in range(12)]
         observation = observe(batches, batches[-1].end_s, 2.0)
         assert observation is not None
         return float(observation.operators[0].cpu.mean())
@@ -153,8 +140,4 @@ def test_what_an_operator_reads_from_others_is_not_offered_by_its_sources() -> N
 
 
 def _renamed(source: Batch, name: str) -> Any:
-    from dataclasses import replace
-
-    from headrace.ids import OperatorId
-
     return replace(source.operators[0], operator=OperatorId(name), owners=np.zeros(4096, dtype=np.int64) + 1)

@@ -117,10 +117,10 @@ def test_what_spark_does_between_batches_is_no_silence() -> None:
     engine = Engine(lambda _: 1000)
     lines = []
     for _ in range(2):
-        ours = engine.batch()
-        begin_s = ours["observation"]["beginS"]
+        progress = engine.batch()
+        begin_s = progress.report().begin_s
         spark = {"timestamp": datetime.fromtimestamp(begin_s, UTC).isoformat(), "durationMs": {"triggerExecution": 10_000}}
-        lines.append(json.dumps({**spark, "headrace": ours}))
+        lines.append(json.dumps({**spark, "headrace": progress.headrace()}))
         engine.wait(begin_s + 10 - engine.now_s)
     batches = read(lines)
     assert len(list(moments(batches, 2.0))) == 2
@@ -129,7 +129,7 @@ def test_what_spark_does_between_batches_is_no_silence() -> None:
 
 def test_the_record_may_be_headrace_s_part_alone_and_has_blank_lines() -> None:
     engine = Engine(lambda _: 1000)
-    parts = [json.dumps(engine.batch()) for _ in range(3)]
+    parts = [json.dumps(engine.batch().headrace()) for _ in range(3)]
     assert [batch.version for batch in read([parts[2], "", parts[0], parts[1]])] == [0, 1, 2]
 
 

@@ -1,4 +1,4 @@
-"""Where results go. A sink is handed each version's results once, or again after a crash, with the version's number."""
+"""Sinks. A sink gets the results of each version with the version's number. After a crash it may get them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every sink is asked and told."""
+"""The interface of sinks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.errors import SinkError
+from headrace.ids import Version
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.options import Options
 
 
 @dataclass(frozen=True)
 class SinkRequest:
-    """What the user asked for."""
+    """What the user asked for on the writer."""
 
     session: SparkSession
     format: str
@@ -36,7 +37,7 @@ class Sink(ABC):
     guarantee: ClassVar[str] = "at-least-once"
     modes: ClassVar[tuple[OutputMode, ...]] = tuple(OutputMode)
     direct: ClassVar[bool] = False
-    """Keeps nothing, so results may reach it before the version is committed."""
+    """True if the sink keeps nothing. Results may then reach it before the version is committed."""
 
     def __init__(self, request: SinkRequest) -> None:
         self.request = request
@@ -53,16 +54,16 @@ class Sink(ABC):
 
     @property
     def place(self) -> str:
-        """What errors call it."""
+        """The name of the sink in errors."""
         request = self.request
         return f"{request.format if request.foreach_batch is None else 'foreachBatch'} sink ({request.where})"
 
     def check_new_query(self) -> None:  # noqa: B027 (most sinks have nothing to refuse)
-        """Refuse a place that would silently swallow the results of a query that starts from nothing."""
+        """Raise an error if the sink would silently skip the results of a new query, because it has those of another one."""
 
     def begin(self) -> None:  # noqa: B027 (most sinks have nothing to make)
-        """The query is about to start, and nothing of Headrace's will refuse it: make what users look at."""
+        """Create what users see of the sink, such as a table. Called when the query has passed all checks and is about to start."""
 
     @abstractmethod
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
-        """Take the results of a version; None means there are none."""
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
+        """Write the results of a version. None means that there are none."""

@@ -1,4 +1,4 @@
-"""Files, exactly once: Spark's own file sink, whose log skips a batch that it already has."""
+"""The file sink is Spark's own. It delivers exactly once, because its log skips a batch that it already has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import ClassVar
 from pyspark.sql import DataFrame
 
 from headrace.errors import SinkError
+from headrace.ids import Version
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.options import Options
 from headrace.runtime.sinks.base import Sink, SinkRequest
@@ -15,7 +16,7 @@ from headrace.spark.sinks import LoggedFiles
 
 
 class FileSink(Sink):
-    """parquet, json, csv, orc, text."""
+    """The formats parquet, json, csv, orc and text."""
 
     guarantee: ClassVar[str] = "exactly-once"
     modes: ClassVar[tuple[OutputMode, ...]] = (OutputMode.APPEND,)
@@ -42,7 +43,7 @@ class FileSink(Sink):
                 hint="give the query a folder of its own, or restart it with the checkpointLocation that it had",
             )
 
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         if rows is not None:
             self._files.add(version, rows)
         else:

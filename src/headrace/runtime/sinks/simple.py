@@ -1,4 +1,4 @@
-"""Memory, console, noop, the user's own function, and any batch format by name."""
+"""The sinks memory, console, noop, foreachBatch, and any batch format by name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import ClassVar
 from pyspark.sql import DataFrame
 
 from headrace.errors import SinkError
+from headrace.ids import Version
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.sinks.base import Sink, SinkRequest
 from headrace.spark.plans import empty_frame
@@ -17,7 +18,7 @@ ONLY_APPENDS = ("kafka",)
 
 
 class MemorySink(Sink):
-    """A table in the driver's memory under the query's name; empty again after a restart, as Spark's."""
+    """A table in the driver's memory with the query's name. After a restart it is empty, as in Spark."""
 
     guarantee: ClassVar[str] = "exactly-once within a run"
 
@@ -29,10 +30,10 @@ class MemorySink(Sink):
         self._table = MemoryTable(request.session, request.schema)
 
     def begin(self) -> None:
-        # Not before: the name may be that of a query that runs.
+        # Not earlier, because a running query may have the same name.
         self._table.publish(self._name)
 
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         if rows is None:
             rows = empty_frame(self.request.session, self.request.schema)
         self._table.write(version, rows, replace=self.request.mode is OutputMode.COMPLETE)
@@ -47,7 +48,7 @@ class ConsoleSink(Sink):
         if not (number.isascii() and number.isdigit()):
             raise SinkError(where=f"{request.where}, option 'numRows'", wanted="a number of rows", found=repr(number))
 
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         count = int(self.request.options.get("numRows", "20"))
         truncate = self.request.options.get("truncate", "true").lower() == "true"
         print(f"{'-' * 43}\nBatch: {version}\n{'-' * 43}")
@@ -61,25 +62,25 @@ class NoopSink(Sink):
 
     direct: ClassVar[bool] = True
 
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         if rows is not None:
             rows.write.format("noop").mode("overwrite").save()
 
 
 class ForeachBatchSink(Sink):
-    """The user's function, with the version's number: exactly-once if the function is idempotent by it."""
+    """Calls the user's function with the rows and the version's number. If the function is idempotent by it, results are exactly once."""
 
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         assert self.request.foreach_batch is not None
         frame = rows if rows is not None else empty_frame(self.request.session, self.request.schema)
         self.request.foreach_batch(frame, version)
 
 
 class AnyFormatSink(Sink):
-    """Any format that Spark can write in batches (jdbc, kafka, avro, ...): after a crash a version may be written twice.
+    """Any format that Spark can write in batches (jdbc, kafka, avro, ...). After a crash, a version may be written twice.
 
-    In complete mode each version's results replace those before, except in a log such as Kafka's topic, which can only be appended to:
-    there each version appends all its results, as Spark's own sink does.
+    In complete mode, each version's results replace those before. A log such as a Kafka topic can only be appended to, so each version
+    appends all its results, as Spark's own sink does.
     """
 
     def __init__(self, request: SinkRequest) -> None:
@@ -92,7 +93,7 @@ class AnyFormatSink(Sink):
                 hint="use parquet, json, csv, orc, memory, console, noop, foreachBatch, or add the format's package to the session",
             )
 
-    def deliver(self, version: int, rows: DataFrame | None) -> None:
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
         if rows is None:
             return
         replaced = self.request.mode is OutputMode.COMPLETE and self.request.format.lower() not in ONLY_APPENDS

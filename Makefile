@@ -6,7 +6,7 @@ STAMP := $(VENV)/.headrace-setup
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-plain test-matrix test-wheel dist lint typecheck bench chaos soak clean
+.PHONY: help setup demo test test-all test-plain test-matrix test-wheel dist docs lint typecheck bench chaos soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,16 @@ dist: setup ## build the source archive and the wheel in dist/
 test-wheel: dist ## install the wheel into an empty environment and run a query with it
 	@scripts/test-wheel
 
+# Sphinx comes with the extra `docs`, which only this target needs. A warning, such as a broken link, fails the build.
+DOCS_STAMP := $(VENV)/.headrace-docs
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: $(DOCS_STAMP) ## build the documentation and the API reference in site/
+	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --doctree-dir build/doctrees docs site
+	@echo "docs: open site/index.html"
+
 lint: setup ## ruff only
 	$(BIN)/ruff check
 
@@ -73,5 +83,5 @@ soak: setup ## a steady load, judged by whether anything grows: SECONDS=..., res
 	$(BIN)/python -m tests.soak $(call given,SECONDS,seconds)
 
 clean: ## remove what builds, tests and runs leave behind (keeps environments)
-	rm -rf demo-out bench-out chaos-out soak-out build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf demo-out bench-out chaos-out soak-out site build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

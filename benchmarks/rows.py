@@ -1,4 +1,4 @@
-"""Rows from their numbers: the same for every engine, and again for the check, without a file in between."""
+"""Rows made from their numbers: the same for every engine and for the check, without files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ START_S = 1_700_000_000
 
 
 def numbered(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    """A stream of numbers (`value`), `rows` a batch, made by a task a core or by as many as `partitions` says."""
+    """A stream of numbers (`value`), `rows` per batch, made by one task per core or by `partitions` tasks."""
     reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", params["rows"])
     return reader.option("numPartitions", params.get("partitions") or spark.sparkContext.defaultParallelism).load()
 
 
 def event_ms(value: Any, params: dict[str, Any]) -> Any:
-    """Event time of a row: every batch has `step_s` of it, over which its rows are spread. With `fill_s` the first batch has that much."""
+    """The event time of a row. The rows of a batch are spread over `step_s` seconds, those of the first batch over `fill_s` if given."""
     per_batch, step_ms, fill_ms = params["rows"], params["step_s"] * 1000, params.get("fill_s", 0) * 1000
     batch, row = F.floor(value / per_batch), F.pmod(value, F.lit(per_batch))
     ms = batch * step_ms + F.floor(row * step_ms / F.lit(per_batch))
@@ -27,5 +27,5 @@ def event_ms(value: Any, params: dict[str, Any]) -> Any:
 
 
 def drawn(size: int, *of: Any) -> Any:
-    """A number below `size` that follows from columns and constants."""
+    """A number below `size`, a hash of columns and constants."""
     return F.pmod(F.xxhash64(*(F.lit(each) if isinstance(each, int) else each for each in of)), F.lit(size))

@@ -1,4 +1,4 @@
-"""Calls that overlap in time and have a number in common, whoever called: pairs of any rows within a bound of time.
+"""Calls that overlap in time and share a phone number: all pairs of rows within a time bound, with any condition.
 
 python examples/cross_join.py
 """

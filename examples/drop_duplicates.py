@@ -1,4 +1,4 @@
-"""Events that arrive twice go through once; keys are forgotten when the watermark has passed them.
+"""Events that arrive twice are emitted once. Keys are removed from the state when the watermark has passed them.
 
 python examples/drop_duplicates.py
 """

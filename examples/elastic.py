@@ -1,4 +1,4 @@
-"""Instances that follow the load: a burst of orders makes the query grow, quiet makes it shrink, and no order is lost.
+"""Instances that follow the load: the query scales out in a burst of orders and scales in afterwards. No order is lost.
 
 python examples/elastic.py
 """
@@ -17,7 +17,7 @@ import headrace as hr
 
 
 class Check(hr.Processor):
-    """Counts a customer's orders, and asks somebody slow about each: two milliseconds an order."""
+    """Counts the orders of each customer. A slow call of two milliseconds per order makes the operator busy."""
 
     def process(self, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
         time.sleep(rows.num_rows * 0.002)
@@ -29,7 +29,7 @@ class Check(hr.Processor):
 
 
 def write_orders(folder: Path, at: int, rows: int) -> None:
-    """A file of orders; renamed into place, so that the query sees all of it or nothing."""
+    """Write a file of orders. It is renamed into place, so the query reads all of it or nothing."""
     pq.write_table(pa.table({"customer": [f"customer {n % 50}" for n in range(rows)]}), folder / f".{at}")
     (folder / f".{at}").rename(folder / f"{at}.parquet")
 
@@ -38,7 +38,7 @@ def main(spark: SparkSession, folder: str) -> None:
     orders = Path(folder) / "orders"
     orders.mkdir()
 
-    # Limits and times for a few seconds of example; the defaults are for real streams.
+    # Limits and times for an example of a few seconds; the defaults suit real streams.
     settings = hr.Elastic(policy="elastic-manager", min=1, max=4, lower=0.3, target=0.5, upper=0.7, period_s=1.0, cooldown_s=1.0)
     checked = hr.stream(spark.readStream.schema("customer string").parquet(str(orders))).groupBy("customer")
     query = (
@@ -50,11 +50,11 @@ def main(spark: SparkSession, folder: str) -> None:
         .start()
     )
     try:
-        # The first batch compiles code, and takes longer than any other.
+        # The first batch compiles code, so it takes longer than any other.
         write_orders(orders, 0, 1)
         query.processAllAvailable()
         written = files = 1
-        # A burst of 500 orders a second until it has grown, then next to nothing until it has shrunk; a minute at most.
+        # A burst of 500 orders a second until the query has scaled out, then few orders until it has scaled in; at most a minute.
         for rows, wanted in ((100, lambda count: count > 1), (1, lambda count: count == 1)):
             while not wanted(query.routing()["process"].instances) and files < 300:
                 write_orders(orders, files, rows)
@@ -67,7 +67,7 @@ def main(spark: SparkSession, folder: str) -> None:
         counted = query.state().agg(F.coalesce(F.sum("orders"), F.lit(0))).first()
         print(f"{written:,} orders written, {counted[0] if counted else 0:,} counted")
 
-        # Who knows better says so; the policy then leaves the operator alone until it is given back.
+        # After a change by hand the policy leaves the operator alone, until elastic_resume().
         query.rescale(2)
         query.elastic_resume()
     finally:

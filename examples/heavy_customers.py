@@ -1,4 +1,4 @@
-"""Customers whose calls of an hour are long on average: a sliding window of 60 panes, emitted when it closes.
+"""Customers whose calls are long on average over an hour: a sliding window of 60 panes, emitted when it closes.
 
 python examples/heavy_customers.py
 """

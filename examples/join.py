@@ -1,4 +1,4 @@
-"""Two calls of one number within a minute, too far apart for one person: a stream joined with itself.
+"""Two calls from one number within a minute, too far apart for one person: a stream joined with itself.
 
 python examples/join.py
 """
@@ -24,7 +24,7 @@ def main(spark: SparkSession, folder: str) -> None:
     spark.createDataFrame(rows, SCHEMA).write.parquet(f"{folder}/calls")
 
     calls = hr.stream(spark.readStream.schema(SCHEMA).parquet(f"{folder}/calls")).withWatermark("ts", "10 seconds")
-    # Columns of the later call have the suffix; `ts < ts_right` keeps each pair once.
+    # The columns of the later call have the suffix. `ts < ts_right` keeps each pair once.
     pairs = calls.join(calls, on="src", within="60 seconds", where=f"ts < ts_right and {KM} > 100")
     query = (
         pairs.select("src", "ts", "ts_right", F.round(F.expr(KM)).alias("km"))

@@ -1,6 +1,6 @@
-"""Linear Road, the benchmark of stream processing, as one query: tolls that follow the traffic, minute by minute.
+"""Linear Road, a benchmark of stream processing, as one query: tolls that follow the traffic, minute by minute.
 
-Vehicles report where they are every 30 s. Three operators with state, each written over all its keys at once:
+Vehicles report their position every 30 s. There are three stateful operators, each written for all its keys at once:
 
     reports --by vehicle--> Vehicles --by expressway and direction--> Segments --by vehicle--> Accounts
                             stops? enters a segment?                  toll, accident ahead?    balance
@@ -28,7 +28,7 @@ EXIT = 4
 STOPPED_REPORTS = 4
 MINUTES = 5
 AHEAD = 5
-ROUNDING = 1e-9  # a mean that is a whole number must not be less than that
+ROUNDING = 1e-9  # a mean that is a whole number must not come out below it
 NAMES = ["Type", "Time", "VID", "Spd", "XWay", "Lane", "Dir", "Seg", "Pos", "QID", "Sinit", "Send", "DOW", "TOD", "Day"]
 INPUT = ", ".join(f"{name} int" for name in NAMES)
 
@@ -36,12 +36,12 @@ Column = npt.NDArray[Any]
 
 
 def columns(table: pa.Table, missing: int = -1) -> dict[str, Column]:
-    """A table as arrays; what is null is missing."""
+    """The columns of a table as arrays, with ``missing`` for null."""
     return {name: pc.fill_null(table[name], missing).to_numpy() for name in table.column_names}
 
 
 def begins(sorted_values: Column) -> Column:
-    """Where a value stands for the first time."""
+    """True where a value occurs for the first time."""
     return np.r_[True, sorted_values[1:] != sorted_values[:-1]][: len(sorted_values)]
 
 
@@ -58,7 +58,7 @@ def with_roads(*parts: dict[str, Any]) -> pa.Table:
 
 
 def grid(column: pa.ChunkedArray) -> Column:
-    """Lists as minutes and segments, zeros where a road has none yet."""
+    """Lists as grids of minutes and segments; zeros if a road has no list yet."""
     values = column.combine_chunks()
     flat = values.flatten().to_numpy()
     whole = np.zeros((len(values), MINUTES + 1, SEGMENTS), dtype=flat.dtype)
@@ -67,16 +67,18 @@ def grid(column: pa.ChunkedArray) -> Column:
 
 
 def moved_on(grids: Column, minutes: Column) -> Column:
-    """What was of the minute that runs is of one before, and so on."""
+    """Shift the rows of a grid: the current minute becomes the previous one, and so on."""
     row = np.arange(MINUTES + 1) - minutes[:, None]
     return np.where((row >= 0)[:, :, None], np.take_along_axis(grids, np.maximum(row, 0)[:, :, None], axis=1), 0)
 
 
 class Vehicles(hr.Processor):
-    """Who enters and leaves a segment, who leaves the road, who stands; and, by minute and segment, by how much the number of cars and the
-    sum of their mean speeds have changed."""
+    """Emits vehicles that enter or leave a segment, leave the road, or stand still.
 
-    # seen: where the vehicle has been in its minute; three numbers a place: the place, the sum of its speeds there, how many reports.
+    It also emits, by minute and segment, the changes of the number of cars and of the sum of their mean speeds.
+    """
+
+    # seen: the places of the vehicle in its current minute, three numbers each: the place, the sum of its speeds, the number of reports.
     state = "place int, Lane int, Pos int, standing int, minute int, seen array<int>"
     output = "road int, Time int, VID int, Seg int, Lane int, Pos int, stopped int, enters int, leaves int, cars int, speed double"
 
@@ -102,7 +104,7 @@ class Vehicles(hr.Processor):
         return with_roads(*({name: now[name][told] for name in names} | {"cars": 0, "speed": 0.0}, added))
 
     def _counted(self, stays: Column, first: Column, kept: Column) -> Column:
-        """How many reports in a row a vehicle has stood at its place."""
+        """The number of consecutive reports of a vehicle from one place."""
         at = np.arange(len(stays))
         begins = np.maximum.accumulate(np.where(first | ~stays, at, 0))
         earlier = np.zeros(len(stays), dtype=np.int64)
@@ -112,7 +114,7 @@ class Vehicles(hr.Processor):
     def _added(
         self, now: dict[str, Column], first: Column, last: Column, minutes: Column, seen: pa.ListArray
     ) -> tuple[pa.ListArray, dict[str, Any]]:
-        """Where each vehicle has been in its last minute; and what all of them add to the cars and speeds of each minute and place."""
+        """The places of each vehicle in its last minute, and what all vehicles add to the cars and speeds of each minute and place."""
         earlier = seen.flatten().to_numpy().reshape(-1, 3)
         owner = np.repeat(np.arange(len(seen)), pc.fill_null(pc.list_value_length(seen), 0).to_numpy() // 3)
         who = np.r_[owner, np.cumsum(first) - 1]
@@ -123,7 +125,7 @@ class Vehicles(hr.Processor):
         starts = np.flatnonzero(begins(visit[order]))
         speeds, counts = np.r_[earlier[:, 1], now["Spd"]], np.r_[earlier[:, 2], np.ones(len(first), dtype=np.int32)]
         speed, reports = np.add.reduceat(speeds[order], starts), np.add.reduceat(counts[order], starts)
-        # What is known of a visit from batches before stands first in it, since the sort is stable.
+        # The sort is stable, so what earlier batches know of a visit comes first.
         at = order[starts]
         old_speed, old_reports = (np.where(at < len(owner), each[at], 0) for each in (speeds, counts))
         who, minute, place = who[at], minute[at], place[at]
@@ -145,9 +147,10 @@ class Vehicles(hr.Processor):
 
 
 class Segments(hr.Processor):
-    """Cars, speeds and accidents of a road (an expressway in one direction), segment by segment; what those who enter have to pay.
+    """Keeps cars, speeds and accidents of a road (an expressway in one direction) by segment, and computes tolls.
 
-    A road's state is three grids of minutes and segments: row 0 is the minute that runs, row 1 the one before, ..."""
+    The state of a road is three grids of minutes and segments: row 0 is the current minute, row 1 the one before, and so on.
+    """
 
     state = hr.State(
         "minute int, cars array<int>, speed array<double>, accident array<int>", maps={"stops": ("Lane int, Pos int, VID int", "at int")}
@@ -184,7 +187,7 @@ class Segments(hr.Processor):
         return pa.table({name: values[told].astype(np.int32) for name, values in ({n: now[n] for n in names} | answer).items()})
 
     def _accidents(self, rows: pa.Table, stopped: Column, state: hr.KeyedState) -> list[int]:
-        """The reports of vehicles that stand where another one does, too, or did 30 s ago. Few stand, so they are looked at one by one."""
+        """The reports of vehicles that stand where another one stands, or stood 30 s ago. Few stand, so a Python loop is enough."""
         if not len(stopped):
             return []
         names = ("road", "Lane", "Pos", "VID", "Time")
@@ -205,7 +208,7 @@ class Segments(hr.Processor):
         return accidents
 
     def _tolls(self, roads: Column, cars: Column, speed: Column, accident: Column) -> tuple[Column, Column, Column]:
-        """Of each road and segment in the minute that runs: LAV, toll, and where the nearest accident ahead is (or -1)."""
+        """For each road and segment in the current minute: LAV, toll, and the segment of the nearest accident ahead (or -1)."""
         has = cars[:, 1:] > 0
         means = np.where(has, speed[:, 1:] / np.maximum(cars[:, 1:], 1), 0).sum(axis=1) / np.maximum(has.sum(axis=1), 1)
         lav = np.where(has.any(axis=1), means + ROUNDING, -1).astype(np.int64)
@@ -220,7 +223,7 @@ class Segments(hr.Processor):
 
 
 class Accounts(hr.Processor):
-    """A toll is due when its segment is left behind; balances are told when they are asked for."""
+    """Charges a toll when the vehicle leaves its segment, and answers questions about balances."""
 
     state = "balance long, owes int"
     output = "VID int, Time int, QID int, balance long"
@@ -248,9 +251,9 @@ class Accounts(hr.Processor):
 
 
 class Diaries(hr.Processor):
-    """What a vehicle has spent on a day of the past. Nothing changes; the history is there from the start, as state."""
+    """Answers what a vehicle spent on a past day. The history is the initial state and never changes."""
 
-    state = "tolls array<int>"  # by day, from 0 on; -1 where there is nothing
+    state = "tolls array<int>"  # by day, from 0 on; -1 if nothing was spent
     output = "Time int, QID int, Bal int"
 
     def process(self, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
@@ -264,14 +267,17 @@ class Diaries(hr.Processor):
 
 
 def diaries(history: DataFrame) -> DataFrame:
-    """From what each vehicle spent on each day and expressway (VID, Day, XWay, Toll) to the state of ``Diaries``."""
+    """The initial state of ``Diaries``, from what each vehicle spent by day and expressway (VID, Day, XWay, Toll)."""
     spent = history.groupBy("VID", "XWay").agg(F.map_from_entries(F.collect_list(F.struct("Day", "Toll"))).alias("spent"))
     return spent.selectExpr("VID", "XWay", f"transform(sequence(0, {DAYS}), day -> coalesce(spent[day], -1)) AS tolls")
 
 
 def answers(tuples: hr.Stream, diaries: DataFrame, journeys: DataFrame) -> dict[str, hr.Stream]:
-    """The five answers. ``diaries`` has what each vehicle spent by day; ``journeys`` how long and how dear it is from the road's
-    beginning to the edges of its segments (seconds and tolls, arrays), by day of the week, hour and direction."""
+    """The streams of the five answers.
+
+    ``diaries`` has what each vehicle spent by day. ``journeys`` has, by day of the week, hour and direction, the seconds and tolls
+    from the beginning of the road to the edges of its segments, as arrays.
+    """
     kinds = tuples.split(reports="Type = 0", balance="Type = 2", daily="Type = 3", travel="Type = 4")
     place = f"(XWay * 2 + Dir) * {SEGMENTS} + Seg AS place"
     reports = kinds.reports.selectExpr("VID", "Time", "Spd", "Lane", "Pos", place)
@@ -297,7 +303,7 @@ def answers(tuples: hr.Stream, diaries: DataFrame, journeys: DataFrame) -> dict[
 
 
 def a_small_jam(folder: Path) -> None:
-    """Sixty cars crawl through segment 10 for two minutes; then one more comes along, and asks later what it has paid."""
+    """Sixty cars drive slowly through segment 10 for two minutes. Then one more enters, and later asks for its balance."""
     reports = [(0, 30 * at + car % 30, car, 20, 0, 1, 0, 10, 52_800 + car, *[-1] * 6) for at in range(4) for car in range(60)]
     late = [(0, 125, 99, 40, 0, 1, 0, 10, 53_000, *[-1] * 6), (0, 155, 99, 40, 0, 1, 0, 11, 58_100, *[-1] * 6)]
     balance = (2, 156, 99, *[-1] * 6, 7, *[-1] * 5)

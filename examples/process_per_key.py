@@ -1,6 +1,6 @@
 """A stateful operator of your own, key by key: an alarm for cards that were used in many places.
 
-The state has two levels: values of each card, and a map of the places it was seen at. What was not written for a day is forgotten.
+The state has two levels: the values of each card, and a map of the places where it was used. State expires after a day.
 
 python examples/process_per_key.py
 """
@@ -16,7 +16,7 @@ import headrace as hr
 
 
 class Alarms(hr.KeyProcessor):
-    """Called for each card and batch, with the card's rows in order and its state."""
+    """Called once for each card and batch, with the sorted rows and the state of the card."""
 
     def process(self, card: str, rows: list[Any], state: Any) -> Iterator[tuple[str, int, float]]:
         for row in rows:

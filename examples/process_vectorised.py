@@ -14,14 +14,14 @@ import headrace as hr
 
 
 class Smooth(hr.Processor):
-    """An exponentially weighted mean of each sensor: the state is one number a sensor, and how many readings it has seen."""
+    """An exponentially weighted mean of each sensor. The state is the mean and the number of readings."""
 
     def __init__(self, weight: float) -> None:
         self.weight = weight
 
     def process(self, rows: pa.Table, state: hr.KeyedState) -> pa.Table:
         new = rows.group_by("sensor").aggregate([("value", "mean"), ("value", "count")])
-        old = state.get(new)  # one row for each row of `new`, null where a sensor is new
+        old = state.get(new)  # one row for each row of `new`; null if a sensor is new
         before = pc.coalesce(old["mean"], new["value_mean"])
         mean = pc.add(pc.multiply(before, 1 - self.weight), pc.multiply(new["value_mean"], self.weight))
         readings = pc.add(new["value_count"], pc.fill_null(old["readings"], 0))

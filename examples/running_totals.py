@@ -1,4 +1,4 @@
-"""Running totals per key, kept up to date in update mode; then the same state, read as a table.
+"""Running totals per key in update mode; then the same state, read as a table.
 
 python examples/running_totals.py
 """
@@ -27,7 +27,7 @@ def main(spark: SparkSession, folder: str) -> None:
     )
     query.awaitTermination()
 
-    # State is data: a DataFrame at any kept version.
+    # State is data: it can be read as a DataFrame, at any kept version.
     query.state().orderBy("customer").show()
 
 

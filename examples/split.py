@@ -1,4 +1,4 @@
-"""One stream, two branches, two sinks, one query: the source is read once, and every batch reaches both sinks or neither.
+"""One query with two branches and two sinks. The source is read once, and every batch reaches both sinks or neither.
 
 python examples/split.py
 """

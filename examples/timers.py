@@ -1,6 +1,6 @@
-"""Timers: who has ordered and not paid within ten minutes of event time.
+"""Timers: orders that were not paid within ten minutes of event time.
 
-A timer fires when the watermark has passed it, so the answer does not depend on when the rows happen to arrive.
+A timer fires when the watermark passes it, so the result does not depend on when rows arrive.
 
 python examples/timers.py
 """
@@ -54,7 +54,7 @@ def main(spark: SparkSession, folder: str) -> None:
     )
     query.awaitTermination()
 
-    # What still waits: order 3, until the watermark passes 12:40.
+    # Order 3 still waits, until the watermark passes 12:40.
     query.state("process.timers").show()
 
 

@@ -1,9 +1,8 @@
-"""How JVMs of tests are started: tests are many short Spark programs, whose start is much of their time.
+"""Options for the JVMs of tests. Tests are many short Spark programs, and starting them is much of their time.
 
-The second compiler would be busy with code that is about to be thrown away, and Spark's classes need not be verified anew by each of
-thirty JVMs. And an archive of loaded classes, which JVMs map instead of reading jars, takes a quarter off a small program's time.
-``python -m tests.archive`` makes it, once for each environment; without it, tests only take longer. It takes a minute, in which
-``make test`` runs what needs no Spark.
+The second compiler is off, because its code would hardly be used. Classes are not verified again by each of thirty JVMs. An archive of
+loaded classes, which JVMs map instead of reading jars, saves a quarter of the time of a small program. ``python -m tests.archive`` makes
+it, once for each environment, in about a minute; meanwhile ``make test`` runs tests without Spark. Without the archive, tests take longer.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 
 def jvm_options() -> str:
-    """What a JVM that a test starts now is to be told."""
+    """The options for a JVM that a test starts now."""
     mapped = f" -XX:SharedArchiveFile={PATH} -Xlog:cds=off -Xlog:cds+dynamic=off" if PATH.exists() else ""
     return f"{OPTIONS} {UNVERIFIED}{mapped}"
 
 
 def make() -> None:
-    """Run a small query, and let its JVM write down the classes that it has loaded."""
+    """Run a small query, and let its JVM archive the classes that it has loaded."""
     from tests.crash.harness import ROOT, write_input
 
     with tempfile.TemporaryDirectory() as folder:
@@ -36,7 +35,7 @@ def make() -> None:
         command = [sys.executable, "-m", "tests.crash.driver", "windowed", str(source), f"{folder}/output", f"{folder}/checkpoint"]
         options = f"{OPTIONS} -XX:ArchiveClassesAtExit={made}"
         subprocess.run(command, cwd=ROOT, env={**os.environ, "SPARK_SUBMIT_OPTS": options}, capture_output=True, check=False)
-        # Its output ends with the JVM, which is when the archive is written; without one, there is nothing to keep.
+        # The archive is written when the JVM ends, which also ends its output. Without an archive there is nothing to keep.
         if made.exists():
             shutil.move(made, PATH.with_suffix(".new"))
             PATH.with_suffix(".new").rename(PATH)

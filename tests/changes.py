@@ -10,7 +10,7 @@ INSTANCES_MAX = 4
 
 
 def change_at_random(query: hr.HeadraceQuery, random: Random) -> None:
-    """One change: rescale all or one, move some slots, or rebalance; by any protocol that the operators allow."""
+    """Make one change: rescale all operators or one, move slots, or rebalance, by any protocol that the operators allow."""
     operator = random.choice(sorted(query.routing()))
     facts = query._engine.routing.facts
     own = random.choice(["auto", *facts[operator].possible])
@@ -23,7 +23,7 @@ def change_at_random(query: hr.HeadraceQuery, random: Random) -> None:
         case 2:
             lo = random.randint(0, 4000)
             to = random.randrange(query.routing()[operator].instances)
-            # Every other range begins or ends within a slot, and cuts it.
+            # Every other range begins or ends inside a slot, and cuts it.
             edges = lo + random.choice([0, random.random()]), lo + random.randint(1, 96) + random.choice([0, random.random()])
             query.move([edges, random.randint(0, 4095)], to, operator, own)
         case 3 if facts[operator].mergeable:

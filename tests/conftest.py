@@ -15,13 +15,13 @@ from tests import archive
 
 GIVEN = os.environ.get("SPARK_SUBMIT_OPTS")
 
-# Tests say what is right, not how quickly: on a busy machine any example may take long.
+# Tests check results, not speed: on a busy machine any example may take long.
 settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
 
 
 def pytest_runtest_setup() -> None:
-    """Inherited by all that a test starts. Asked for each test, as the archive of classes may be made meanwhile."""
+    """Inherited by all processes that a test starts. Set for each test, because the archive of classes may be made meanwhile."""
     os.environ["SPARK_SUBMIT_OPTS"] = GIVEN or archive.jvm_options()
 
 
@@ -35,7 +35,7 @@ BASIC = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-"""Settings without any effect on plans and tasks."""
+"""Settings that have no effect on plans and tasks."""
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +48,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 def plain_session() -> SparkSession:
-    """As users get it who do not know of ``hr.session``: Spark's defaults, and no word on which Python to use."""
+    """A session of a user who does not know ``hr.session``: Spark's defaults, and no setting for Python."""
     for variable in ("PYSPARK_PYTHON", *THREADS):
         os.environ.pop(variable, None)
     builder = SparkSession.builder.appName("headrace tests").master("local[2]")
@@ -63,7 +63,7 @@ def small_session() -> SparkSession:
         master="local[2]",
         **{name.replace(".", "__"): value for name, value in BASIC.items()},
         spark__sql__shuffle__partitions="2",
-        # Queries on few rows: compiling their plans would take longer than running them. Programs that tests start compile theirs.
+        # Queries have few rows, and compiling their plans would take longer than running them. Programs that tests start do compile.
         spark__sql__codegen__wholeStage="false",
         spark__sql__codegen__factoryMode="NO_CODEGEN",
     )

@@ -1,9 +1,9 @@
 """A steady load for a long time: ``make soak SECONDS=3600``, or ``python -m tests.soak --seconds 60 --rate 2000``.
 
 One query with a running aggregate, sliding windows and dropDuplicates reads files that come at a constant rate, and changes its number
-of instances now and then. Every few seconds files, descriptors, threads, memory and batch time are noted, and once a minute told. At the
-end the median of the last quarter is compared with that of the second: what has grown by more than its tolerance ends the program with 1,
-and so does a row that the running aggregate has not counted, or has counted twice. The figures are written as JSON and drawn.
+of instances now and then. Every few seconds files, descriptors, threads, memory and batch time are recorded, and printed once a minute.
+At the end the median of the last quarter is compared with that of the second. The program exits with 1 if a metric has grown by more
+than its tolerance, or if the running aggregate has missed a row or counted it twice. The figures are written as JSON and plotted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.spark.gateway import jvm_of
 KEYS = 500
 FILES_PER_S = 2
 KEEP_FILES_S = 180
-"""How long a source file stays after it was written; by then it has been read, or the query has fallen behind."""
+"""How long a source file is kept. By then it has been read, or the query has fallen behind."""
 TELL_S = 60
 TOTALS = "totals"
 MEGA = 1 << 20
@@ -39,7 +39,7 @@ MEGA = 1 << 20
 
 @dataclass(frozen=True)
 class Metric:
-    """What is measured, and by how much the median may grow: a share of it, and an amount."""
+    """The metrics, and by how much the median of each may grow: a share and an amount."""
 
     name: str
     share: float
@@ -245,7 +245,7 @@ def _descriptors(process: int) -> int:
 
 
 def _resident(process: int) -> int:
-    """Memory of the process's own; mapped files are the page cache's."""
+    """The private memory of the process; mapped files belong to the page cache."""
     try:
         with open(f"/proc/{process}/status") as status:
             return sum(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))

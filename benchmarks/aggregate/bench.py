@@ -1,4 +1,4 @@
-"""Running count and sum by key, update mode, no sink: what touching state costs."""
+"""Running count and sum by key in update mode, without a sink: the cost of state access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows by number, and a running count and sum of them by key. The same text runs on both engines."""
+"""A running count and sum by key. The same code runs on both engines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benchmarks.rows import numbered
 
 
 def key_of(value: Column, keys: int) -> Column:
-    """The first rows touch every key once, so that state can be filled quickly; then keys are drawn uniformly."""
+    """The key of a row. The first rows touch every key once, to fill the state quickly; then keys are uniform."""
     return F.when(value < keys, value).otherwise(F.pmod(F.xxhash64(value), F.lit(keys)))
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
-    """Key and value from the row's number; the source and the check share it."""
+    """Key and value, made from the row number; used by the source and by the check."""
     return rows.select(key_of(F.col("value"), params["keys"]).alias("key"), F.col("value").alias("v"))
 
 
@@ -26,7 +26,7 @@ def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:
-    """``rows`` is a Headrace stream or a streaming DataFrame."""
+    """The query. ``rows`` is a Headrace stream or a streaming DataFrame."""
     return rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("v").alias("s"))
 
 

@@ -1,4 +1,4 @@
-"""StreamCloud's operators and its heavy customers over call records: what a CPU second does, with ever more instances, and in Spark."""
+"""StreamCloud's operators over call records: throughput per CPU second, with more and more instances, and in Spark."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ AUTO, NONE = "auto", "none"
 
 @dataclass(frozen=True)
 class Work:
-    """What one query gets."""
+    """The parameters of one query."""
 
     rows: int
-    """Of a batch."""
+    """Rows in a batch."""
     step_s: int
-    """Event time of a batch."""
+    """Seconds of event time in a batch."""
     numbers: int
-    """Phone numbers in use."""
+    """The number of phone numbers."""
     warmup: int
-    """Batches until state is as large as it will be."""
+    """The number of batches until the state has its full size."""
     store: str
-    """The quicker of Spark's state stores."""
+    """The faster of Spark's state stores."""
     fill_s: int = 0
-    """Event time of the first batch, where that fills the state."""
+    """Seconds of event time in the first batch, if it fills the state."""
     spark_rows: int = 0
-    """Of a batch of Spark's, where one with as many rows as ours would take minutes; 0: as many."""
+    """Rows in a batch of Spark's, if a batch of our size would take minutes there; 0 means as many as ours."""
 
 
 WORKS = {
@@ -44,7 +44,7 @@ WORKS = {
 
 
 def lanes(options: Options) -> list[Lane]:
-    """For each query a group: Spark's lanes, then one lane for each number of instances."""
+    """The lanes. Each query is a group: Spark's lanes, then one lane for each number of instances."""
     counts, found = numbers_of(options, "instances"), []
     if not counts:
         raise HeadraceError(where="--instances", wanted="numbers of instances, such as 1,2,4", found=NONE)
@@ -65,7 +65,7 @@ def lanes(options: Options) -> list[Lane]:
         each = {"warmup_batches": work.warmup, "group": query}
         theirs = {**params, "rows": work.spark_rows} if work.spark_rows and query not in rows else params
         found += [Lane(f"{query} {engine}", engine, theirs, **each) for engine in _engines(options, work)]
-        # A map has no state: it runs in the source's own tasks, so those are its instances.
+        # A map has no state. It runs in the tasks of the source, so those are its instances.
         inside = "partitions" if query == "map" else "instances"
         found += [Lane(f"{query} {count}", OURS, {**params, inside: count}, **each) for count in counts]
     return found
@@ -80,7 +80,7 @@ def queries_of(options: Options) -> list[str]:
 
 
 def _engines(options: Options, work: Work) -> list[str]:
-    """The state store that is said to be the quicker one, or those that are named."""
+    """The faster state store by default, or those that the option names."""
     text = str(options["baselines"])
     named = [name for name in text.split(",") if name]
     if text == AUTO:
@@ -93,7 +93,7 @@ def _engines(options: Options, work: Work) -> list[str]:
 
 
 def _by_query(options: Options, name: str) -> dict[str, int]:
-    """``auto`` for what suits each, a number for all, or ``join=1000,product=200`` for some."""
+    """Parse an option: ``auto``, a number for all queries, or ``join=1000,product=200`` for some."""
     text = str(options[name])
     if text == AUTO:
         return {}

@@ -1,4 +1,4 @@
-"""What was written is the batch answer over the records that were taken, query by query."""
+"""The output of each query equals the batch answer over the records that were read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_aggregate(finished: Finished) -> Verdict:
 
 
 def expected_by_district(records: DataFrame, closed_s: int) -> DataFrame:
-    """By another way than the query's: calls are summed by ten seconds first."""
+    """The answer, computed differently from the query: calls are summed by ten seconds first."""
     found = averages(records, "district", duration_s(), BY_DISTRICT, closed_s)
     return found.select("district", "window", F.col("rows").alias("calls"), F.col("average").alias("avg_duration"))
 

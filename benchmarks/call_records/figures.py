@@ -1,9 +1,9 @@
-"""What came of the lanes, query by query: what a second does, what a CPU second does, and whether more instances cost anything.
+"""Figures of the lanes, by query: throughput per second and per CPU second, and the cost of more instances.
 
-On a machine of n cores the wall clock can show no more than n instances. What a CPU second does tells more: where it stays level as
-instances are added, they cost nothing, and on cores of their own each would bring its full part (StreamCloud, Fig. 16: from 20 to 40
-instances throughput doubles). Work is counted in rows, or in comparisons where the paper does: pairs that the time bound (and the join's
-key) leaves.
+On a machine of n cores, wall-clock throughput grows with at most n instances. Throughput per CPU second shows more: if it stays constant
+as instances are added, they cost nothing, and on more cores throughput would grow with them (StreamCloud, Fig. 16: from 20 to 40
+instances throughput doubles). Work is counted in rows, or in comparisons where the paper does so: pairs within the time bound (and with
+the join's key).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Said = dict[str, dict[str, Any]]
 
 
 def by_query(results: Results) -> Said:
-    """Per query the figures of each lane, ours by their number of instances."""
+    """By query, the figures of each lane; Headrace's lanes by their number of instances."""
     groups: dict[str, list[LaneResult]] = {}
     for result in results.values():
         groups.setdefault(result.lane.group, []).append(result)
@@ -42,7 +42,7 @@ def _query_figures(group: list[LaneResult]) -> dict[str, Any]:
     for each in ours.values():
         each["speed_up"] = stats.ratio(each["per_s"], first["per_s"])
         each["efficiency"] = stats.ratio(each["per_cpu_s"], first["per_cpu_s"])
-    # As many instances as cores, or as near as there are.
+    # The lane whose number of instances is nearest to the number of cores.
     at = max((count for count in ours if count <= machine.cores()), default=min(ours))
     best = {name: max((each[name] or 0.0 for each in spark.values()), default=0.0) or None for name in ("per_s", "per_cpu_s")}
     return {
@@ -65,7 +65,7 @@ def unit_of(result: LaneResult) -> str:
 
 
 def work_per_row(result: LaneResult) -> float:
-    """Rows count as they are; a row of the product is compared with all others in reach, one of the join with those of the same caller."""
+    """The work of a row: 1, or its comparisons: in the product with all rows within the bound, in the join with those of its caller."""
     params = result.lane.params
     if unit_of(result) == "rows":
         return 1.0
@@ -90,7 +90,7 @@ def _lane_figures(result: LaneResult) -> dict[str, Any]:
 
 
 def headline(said: Said) -> dict[str, Any]:
-    """The keys that every benchmark has: all queries as one figure. Units differ; in the ratio they cancel out."""
+    """The keys that every benchmark has, with all queries as one figure. Units differ, but cancel out in the ratio."""
     compared = {name: each for name, each in said.items() if each["ratio_per_cpu_s"]}
     counted = compared or said
     ours = [each["instances"][str(each["at_instances"])]["per_cpu_s"] for each in counted.values()]
@@ -128,7 +128,7 @@ def table(said: Said) -> Table:
 
 
 def plots(said: Said) -> list[Plot]:
-    """One that puts all queries on one scale, then one for each."""
+    """One plot with all queries on one scale, then one plot per query."""
     from headrace.report.plots import Plot, Series
 
     counts = {query: [int(count) for count in each["instances"]] for query, each in said.items()}

@@ -1,4 +1,4 @@
-"""StreamCloud's queries over call records (section X), all on the same records; each text runs on both engines.
+"""StreamCloud's queries over call records (section X), all on the same records. The same code runs on both engines.
 
 The aggregate and the map are here. The join, the product and the heavy customers are those of the benchmarks of these names.
 """
@@ -41,7 +41,7 @@ def duration_s() -> Any:
 
 @dataclass(frozen=True)
 class Part:
-    """One of the queries, and the columns of a record that it reads, by the names that it has for them."""
+    """A query, and the columns of a record that it reads, by the query's names for them."""
 
     query: Callable[[Any, dict[str, Any]], Any]
     columns: dict[str, str]
@@ -61,7 +61,7 @@ PARTS = {
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
-    """What the query reads of the records of these row numbers; the source and the check share it."""
+    """The columns that the query reads, for these row numbers; used by the source and by the check."""
     part = PARTS[params["query"]]
     return calls(rows, params).select(*(F.col(theirs).alias(ours) for ours, theirs in part.columns.items()))
 

@@ -1,4 +1,4 @@
-"""How long policies take: placements, shedding plans in advance and at run time, and a decision of every policy."""
+"""The time that policies take: placements, shedding plans in advance and at run time, and one decision of each policy."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def lookups(network: Deployment, epsilon: float, repeats: int) -> list[Figure]:
 
 
 def plans_ahead(networks: tuple[Deployment, ...], epsilon: float, repeats: int) -> tuple[list[Figure], float, float, bool]:
-    """FIT's time against Solver's, the mean of each, and whether the plans of both keep to epsilon.
+    """The mean times of FIT and Solver, and whether the plans of both keep to epsilon.
 
-    Solver's epsilon is a share that may be lost; FIT's is the spread of its grid, and half of it gives plans as good.
+    Solver's epsilon is a share that may be lost. FIT's is the spread of its grid; half of it gives equally good plans.
     """
     figures, good = [], True
     for network, imbalance in zip(networks, IMBALANCES, strict=True):
@@ -83,7 +83,7 @@ def worst_loss(network: Deployment, planner: plan.Planner, points: int = 40) -> 
 
 
 def decides(instances: int, repeats: int) -> tuple[list[Figure], bool]:
-    """Every policy, and whether each was in the case it is measured for."""
+    """Every policy, and whether each took the path that is to be measured."""
     figures, good = [], True
     for name, case in decisions.cases(instances).items():
         good &= case.expensive(case.call())

@@ -29,9 +29,9 @@ SUM = OperatorId("sum")
 @dataclass(frozen=True)
 class Case:
     call: Callable[[], object]
-    """Gives what was decided."""
+    """Makes the decision and returns it."""
     expensive: Callable[[object], bool]
-    """Whether that is the case it is meant to be."""
+    """True if the decision is of the expected kind."""
 
 
 def load(cpu: np.ndarray, name: str = SUM) -> OperatorLoad:
@@ -50,7 +50,7 @@ def first_is(kind: type[Decision]) -> Callable[[object], bool]:
 
 @dataclass(frozen=True)
 class World:
-    """What the policies look at, with so many instances."""
+    """An observation with this many instances."""
 
     instances: int
 
@@ -58,7 +58,7 @@ class World:
         return Observation(100.0, (load(np.random.default_rng(5).uniform(low, high, self.instances)),))
 
     def chain(self, each: int) -> Observation:
-        """Operators of so many instances each."""
+        """Operators with this many instances each."""
         count = max(self.instances // each, 1)
         return Observation(
             0.0,
@@ -77,7 +77,7 @@ class World:
 
     @cached_property
     def units(self) -> tuple[HaUnit, ...]:
-        """Every instance a unit of its own; the first server has the most to lose."""
+        """Each instance is a unit of its own; the first server has the highest recovery load."""
         rng, count = np.random.default_rng(7), len(self.servers)
         primaries = rng.integers(count, size=self.instances)
         backed = (primaries + rng.integers(1, count, size=self.instances)) % count
@@ -100,7 +100,7 @@ class World:
 
 
 def history(operators: int, streams: int, samples: int = 100) -> correlation.LoadHistory:
-    """Operators on streams that burst each at its own time."""
+    """Operators on streams with bursts at different times."""
     rng = np.random.default_rng(0)
     bursts = 1 + 3 * (rng.random((streams, samples)) < 0.2)
     costs = rng.uniform(0.5, 1.5, operators) * 0.03
@@ -109,7 +109,7 @@ def history(operators: int, streams: int, samples: int = 100) -> correlation.Loa
 
 
 def cases(instances: int) -> dict[str, Case]:
-    """By name. Everything that is not the decision itself is made here, in advance."""
+    """The cases by name. Everything but the decision itself is prepared here."""
     return {**_of_queries(World(instances)), **_of_rings(World(instances)), **_of_borealis(World(instances))}
 
 
@@ -155,14 +155,14 @@ def _of_rings(world: World) -> dict[str, Case]:
 
 def _of_borealis(world: World) -> dict[str, Case]:
     units, servers, placement = world.units, world.servers, world.uneven
-    # Two paths, an operator of each on every node.
+    # Two paths; every node has one operator of each.
     planner = plan_by_tables(networks.chains([[0.01, 0.02]] * max(world.instances // 2, 1)), (200.0, 200.0))
 
     def rebalanced(method: str) -> Case:
         config, known = correlation.CorrelationConfig(method=method), world.history
 
         def call() -> object:
-            # Every decision has a history of its own, whose means and deviations it has to find first.
+            # Every decision has its own history, whose means and deviations must be computed first.
             return correlation.rebalance(correlation.LoadHistory(known.operators, known.series), servers, placement, config)
 
         return Case(call, bool)

@@ -1,4 +1,4 @@
-"""Does a query that was rescaled while it ran work as well as one that had its size from the start? (StreamCloud, Table I)"""
+"""Is a query that was rescaled as efficient as one that had its size from the start? (StreamCloud, Table I)"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def per_million(result: LaneResult) -> list[float]:
 def extra(results: Results, options: Options) -> dict[str, Any]:
     turns = {name: per_million(result) for name, result in results.items()}
     medians = {name: round(median(each), 4) if each else None for name, each in turns.items()}
-    # Turns of one round ran one after the other: each pair saw the same machine.
+    # The turns of a round ran directly after each other, so each pair had the same conditions.
     pairs = [round(ours / theirs, 4) for ours, theirs in zip(turns[OURS], turns[STATIC], strict=False)]
     return {
         "ours": medians[OURS],

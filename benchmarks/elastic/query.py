@@ -1,4 +1,4 @@
-"""The query of the aggregate benchmark; one lane has its instances from the start, the other one came to as many by rescaling."""
+"""The query of the aggregate benchmark. One lane has its instances from the start, the other reaches the same number by rescaling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write(writer: Any, params: dict[str, Any], folder: Path) -> Any:
 
 
 def started(runner: Runner) -> None:
-    """Go through the numbers of instances, a few batches each; it is over long before anything is measured."""
+    """Rescale through several numbers of instances, a few batches each, long before anything is measured."""
     path = runner.lane.params["path"]
     if len(path) > 1:
         threading.Thread(target=_rescale, args=(runner, path[1:]), daemon=True).start()

@@ -1,4 +1,4 @@
-"""How long until an added instance has done a batch on a new executor, with a pool of ready ones and without (SEEP 5.2)."""
+"""The time until an added instance has run a batch on a new executor, with and without a pool of ready executors (SEEP 5.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running count on executors of its own; an instance is added and taken away, again and again."""
+"""A running count on executors. An instance is added and removed repeatedly."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def change(runner: Runner) -> None:
         runner.notes.append(grow(runner.query, ready))
         runner.query.rescale(1)
         if placement is not None:
-            # Until what is not needed was given back, or the pool is full again.
+            # Wait until unneeded executors were released, or the pool is full again.
             wait_until(lambda: len(placement.executors.live()) == 1 + ready)
             time.sleep(2)
 
 
 def grow(query: Any, ready: int) -> dict[str, Any]:
-    """One instance more; how long until it has done a batch on an executor where none was before."""
+    """Add an instance and return the time until it has run a batch on a new executor."""
     homes = set(query._engine.routing.homes().get("aggregate", ()))
     began = time.monotonic()
     query.rescale(2)

@@ -1,4 +1,4 @@
-"""The hand-over protocols side by side: how long until a change is over, and how many bytes it moves (StreamCloud, Fig. 19)."""
+"""Compares the hand-over protocols: the time until a change is complete, and the bytes that it moves (StreamCloud, Fig. 19)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lanes(options: Options) -> list[Lane]:
 
 
 def told(results: Results) -> list[dict[str, Any]]:
-    """What was noted, the median of each protocol's repeats."""
+    """The medians over the repeats of each protocol."""
     notes = [note for result in results.values() for progress in result.headrace for note in progress.get("notes", [])]
     places = dict.fromkeys((n["window_s"], n["keys"], n["protocol"]) for n in notes)
     found = []
@@ -72,7 +72,7 @@ def tables(results: Results, options: Options) -> list[Table]:
 
 
 def _draw(folder: Path, notes: list[dict[str, Any]]) -> None:
-    """A chart for each length of window: completion above, bytes below, against the windows that change hands."""
+    """A chart for each window length: completion time above, bytes below, over the number of windows that change hands."""
     from matplotlib.figure import Figure
 
     windows = sorted({n["window_s"] for n in notes})

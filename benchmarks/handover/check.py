@@ -1,4 +1,4 @@
-"""What was written is Spark's batch answer for all windows that have closed, whatever changed hands meanwhile."""
+"""The output equals Spark's batch answer for all closed windows, in spite of all changes of owners."""
 
 from __future__ import annotations
 

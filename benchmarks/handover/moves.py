@@ -1,4 +1,4 @@
-"""Bytes that one instance more, or one less, of n has to fetch: real runs, real working copies, one folder an instance (Floe: O(1/n))."""
+"""Bytes fetched when n instances become one more or one less: real runs and working copies, one folder per instance (Floe: O(1/n))."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAYOUT = Layout(keys=(("k", pa.int64()),), values=(("n", pa.int64()), ("s", pa.i
 
 
 def moved_share(rows: int, sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> dict[str, dict[str, float]]:
-    """Per n: which share of the state's bytes is fetched when n instances become n + 1, and when they become n again."""
+    """By n: the share of the state's bytes that is fetched when n instances become n + 1, and when they become n again."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         runs = Path(folder) / "runs"
@@ -45,7 +45,7 @@ def _run(folder: Path, at: int, rows: int) -> RunRef:
 
 
 def _fetch(copies: Path, runs: Path, refs: list[RunRef], routing: Routing) -> int:
-    """Every instance opens what it owns; returns the bytes that were not in its folder yet."""
+    """Let every instance open what it owns, and return the bytes that were not in its folder yet."""
     fetched = 0
     for instance, ranges in enumerate(routing.ranges):
         OPEN.close_all()

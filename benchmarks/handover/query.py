@@ -1,4 +1,4 @@
-"""Counts over time windows, in event time that passes as the clock does; and slots that change hands by one protocol after another."""
+"""Counts over time windows, with event time at the pace of the clock. Slots change owners by one protocol after another."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from headrace.bench.runner import Runner
 from headrace.control.handover import Protocol
 
 STEP_MS = 500
-"""A batch's event time, and how often one begins."""
+"""The seconds of event time in a batch, and the interval between batches."""
 OVER_S_MAX = 120.0
 SLOTS = (0, 1024)
-"""What changes hands: half of what the first of two instances owns."""
+"""The slots that change owners: half of those of the first of two instances."""
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
-    """Key and event time from the row's number; the source and the check share it. A batch touches its keys one after another."""
+    """Key and event time, made from the row number; used by source and check. A batch touches its keys one after another."""
     value, per_batch = F.col("value"), F.lit(params["rows"])
     ms = F.lit(START_S * 1000) + F.floor(value / per_batch) * STEP_MS + F.floor(F.pmod(value, per_batch) * STEP_MS / per_batch)
     return rows.select(F.pmod(value, F.lit(params["keys"])).alias("key"), F.timestamp_millis(ms).alias("ts"))
@@ -43,7 +43,7 @@ def write(writer: Any, params: dict[str, Any], folder: Path) -> Any:
 
 
 def change(runner: Runner) -> None:
-    """Slots go to the other instance by each protocol in turn, and come back in between, when windows have been filled anew."""
+    """Move the slots to the other instance by each protocol in turn. In between, windows fill again and the slots move back."""
     asked = int(runner.lane.params["repeats"])
     for protocol in [each for each in Protocol for _ in range(asked)]:
         runner.notes.append(hand_over(runner.query, protocol, runner.lane.params))
@@ -53,7 +53,7 @@ def change(runner: Runner) -> None:
 
 
 def hand_over(query: Any, protocol: Protocol, params: dict[str, Any]) -> dict[str, Any]:
-    """Move the slots; what it took until nothing was left to be done."""
+    """Move the slots, and return what it took until the change was complete."""
     before = query.lastProgress["headrace"]["version"]
     state = [(each["stateRows"], each["stateBytes"]) for each in query.lastProgress["headrace"]["instances"] if each["instance"] == 0]
     began = time.monotonic()
@@ -81,12 +81,12 @@ def hand_over(query: Any, protocol: Protocol, params: dict[str, Any]) -> dict[st
 
 
 def _switched(query: Any, epoch: int) -> bool:
-    """Whether a batch has ended by the new routing."""
+    """True if a batch with the new routing has ended."""
     return bool(query.lastProgress["headrace"]["routing"]["aggregate"]["epoch"] >= epoch)
 
 
 def _arrived(query: Any, protocol: Protocol, after: int) -> bool:
-    """Whether the old state has joined the new owner's, where it comes later."""
+    """True if the new owner has merged the old state, in protocols where it arrives later."""
     if protocol is not Protocol.MERGE or query._engine.routing.placement is None:
         return True
     told = [c for p in query.recentProgress if p["headrace"]["version"] > after for c in p["headrace"]["changes"]]

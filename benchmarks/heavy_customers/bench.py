@@ -1,11 +1,11 @@
-"""The elasticity query of StreamCloud, end to end: records in, heavy customers out as Parquet files."""
+"""StreamCloud's elasticity query, end to end: from records to heavy customers in Parquet files."""
 
 from __future__ import annotations
 
 from headrace.bench.model import Benchmark, Lane, Options, engines_of
 
 WARMUP = 4
-"""The first batch fills the state; what follows compiles code and fills caches."""
+"""The number of warm-up batches. The first fills the state; the others compile code and fill caches."""
 
 
 def lanes(options: Options) -> list[Lane]:

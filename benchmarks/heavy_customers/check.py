@@ -1,4 +1,4 @@
-"""The customers written are those of a batch answer, for all windows that have closed, and all that are due have closed."""
+"""The output equals the batch answer for all closed windows, and all windows that are due have closed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.bench.runner import Finished, verdict
 
 
 def check(finished: Finished, columns: Callable[[DataFrame, dict[str, Any]], DataFrame] = columns) -> Verdict:
-    """``columns`` makes the calls from the numbers of rows."""
+    """Check the result. ``columns`` makes the calls from row numbers."""
     written = finished.spark.read.parquet(str(finished.folder / "output")).select("src", "window", "avg_duration", "calls")
     closed_s, numbers, detail = closed(finished, written, HOURLY)
     lasts = F.col("end").cast("long") - F.col("start").cast("long")

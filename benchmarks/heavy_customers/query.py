@@ -1,6 +1,6 @@
-"""StreamCloud's elasticity query: customers whose calls were long on average over the last hour. The same text runs on both engines.
+"""StreamCloud's elasticity query: customers whose calls were long on average over the last hour. The same code runs on both engines.
 
-Call records are made from the row's number. The first batch fills a whole window; then every batch advances event time. Durations are
+Call records are made from row numbers. The first batch fills a whole window; then every batch advances event time. Durations are
 whole seconds, so that averages can be compared bit by bit.
 """
 
@@ -34,7 +34,7 @@ def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:
-    """``rows`` is a Headrace stream or a streaming DataFrame."""
+    """The query. ``rows`` is a Headrace stream or a streaming DataFrame."""
     calls = rows.withColumn("duration", F.col("end").cast("long") - F.col("start").cast("long")).withWatermark("ts", HOURLY.delay)
     grouped = calls.groupBy("src", F.window("ts", HOURLY.size, HOURLY.advance))
     return grouped.agg(F.avg("duration").alias("avg_duration"), F.count("*").alias("calls")).filter(F.col("avg_duration") > HEAVY_S)

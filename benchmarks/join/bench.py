@@ -9,7 +9,7 @@ WITHIN_S, DELAY_S = 60, 10
 
 def lanes(options: Options) -> list[Lane]:
     params = {name: int(options[name]) for name in ("keys", "rows", "step_s")}
-    # Until rows are forgotten, state grows.
+    # State grows until the first rows expire.
     warmup = -(-(WITHIN_S + DELAY_S) // params["step_s"]) + 3
     return [Lane(engine, engine, params, warmup_batches=warmup) for engine in engines_of(options)]
 

@@ -1,4 +1,4 @@
-"""What was written is the batch answer over all rows that were joined."""
+"""The output equals the batch answer over all rows that were joined."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headrace.bench.runner import Finished, verdict
 
 
 def check(finished: Finished, columns: Callable[[DataFrame, dict[str, Any]], DataFrame] = columns) -> Verdict:
-    """``columns`` makes the calls from the numbers of rows."""
+    """Check the result. ``columns`` makes the calls from row numbers."""
     spark, params = finished.spark, finished.params
     written = spark.read.parquet(str(finished.folder / "output")).select("src", "ts", "ts_right", "km")
-    # Batches come whole and in order, and every one finds pairs, so the newest call in the output tells how far the query has come.
+    # Batches are complete and in order, and each finds pairs. So the newest call in the output shows how far the query has come.
     newest_ms = int(written.agg(F.unix_millis(F.max("ts_right"))).collect()[0][0] or 0)
     batches = (newest_ms - START_S * 1000) // (params["step_s"] * 1000) + 1
     short = f"pairs of {batches} batches of {finished.rows // params['rows']}" if batches * params["rows"] < finished.rows else ""

@@ -1,6 +1,6 @@
 """Calls of one caller within 60 seconds of each other, too far apart for anyone to have travelled. The same conditions on both engines.
 
-Callers live somewhere, and call from within some kilometres of there. Event time advances with every batch, and a batch's rows are spread
+Callers have a home and call from within some kilometres of it. Event time advances with every batch, and the rows of a batch are spread
 over that advance.
 """
 
@@ -21,14 +21,14 @@ EARTH_KM = 6371.0
 
 DISTANCE = f"""2 * {EARTH_KM} * asin(sqrt(pow(sin(radians(lat_right - lat) / 2), 2)
     + cos(radians(lat)) * cos(radians(lat_right)) * pow(sin(radians(lon_right - lon) / 2), 2)))"""
-"""Along the surface of the earth, in kilometres."""
+"""The distance along the surface of the earth, in kilometres."""
 TOO_FAST = f"ts < ts_right and {DISTANCE} > {SPEED_KM_H} * (unix_micros(ts_right) - unix_micros(ts)) / 3.6e9"
-"""The later of two calls is written on the right, so that each pair comes once."""
+"""The later of two calls is on the right, so that each pair occurs once."""
 EVERY_PAIR = "ts < ts_right"
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
-    """A call from the row's number; the source and the check share it."""
+    """A call, made from the row number; used by the source and by the check."""
     value = F.col("value")
     caller = drawn(params["keys"], value)
     return rows.select(
@@ -44,7 +44,7 @@ def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:
-    """``rows`` is a Headrace stream or a DataFrame, streaming or not. With ``every_pair`` also pairs one can have travelled between."""
+    """The query. ``rows`` is a Headrace stream or a DataFrame. With ``every_pair``, pairs that a person could have travelled count too."""
     where = EVERY_PAIR if params.get("every_pair") else TOO_FAST
     calls = rows.withWatermark("ts", DELAY)
     if isinstance(rows, DataFrame):

@@ -1,4 +1,4 @@
-"""How long a small batch takes, and where the time goes."""
+"""The duration of a small batch, and how it is spent."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ WARMUP_BATCHES = 30
 def lanes(options: Options) -> list[Lane]:
     keys, rows = int(options["keys"]), int(options["rows"])
     params = {"keys": keys, "rows": rows}
-    # Few rows keep the JVM cold for long; it takes many batches until it has compiled what they run.
+    # With few rows per batch, the JVM needs many batches until it has compiled the code.
     warmup = int(options["warmup"])
     return [Lane(engine, engine, params, **preload(keys, rows), warmup_batches=warmup) for engine in engines_of(options)]
 
 
 def extra(results: Results, options: Options) -> dict[str, Any]:
-    """Periods, and the ratio turned round: ``period_ratio`` is ours over the baseline, so that less is better."""
+    """Periods, and their ratio: ``period_ratio`` is Headrace over the baseline, so less is better."""
     periods = {name: _period(result) for name, result in results.items() if not result.failed}
     ours = periods.get(OURS)
     others = {name: period for name, period in periods.items() if name != OURS}
@@ -67,7 +67,7 @@ def tables(results: Results, options: Options) -> list[Table]:
 
 
 def _period(result: LaneResult) -> dict[str, float | None]:
-    # Where no two batches followed each other, a batch's duration is the best that is known.
+    # If no two batches followed each other, the duration of a batch is the best estimate.
     measured = stats.periods_ms(result) or [batch.duration_ms for batch in result.batches]
     return {"median": stats.percentile(measured, 50), "p99": stats.percentile(measured, 99)}
 

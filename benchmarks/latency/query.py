@@ -1,4 +1,4 @@
-"""The query is that of the aggregate benchmark; only the batches are small."""
+"""The query of the aggregate benchmark, with small batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many expressways: every answer right, and in time."""
+"""How many expressways the query can handle, with every answer right and in time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FILES = {"input": "", "history": "", "out": "", "no_pace": False}
 ACCIDENT_EVERY_S = 60.0
 GROWTH = 1.5
 CLOSE = 0.1
-"""A search is over when the largest number that will do and the smallest that will not are as close as this."""
+"""A search ends when the largest number that works and the smallest that fails differ by at most this."""
 
 
 def measure(options: Options) -> Measured:
-    """One run, or, with --search, runs until it is known how many expressways there may be."""
+    """One run; or, with --search, runs until the largest number of expressways is known."""
     for name, least in (("xways", 1), ("minutes", 1), ("from", 0), ("ramp", 1), ("instances", 1)):
         if int(options[name]) < least:
             raise HeadraceError(where=f"bench linear-road --{name}", wanted=f"a number from {least} on", found=str(options[name]))
@@ -51,7 +51,7 @@ def _made(options: Options, folder: Path) -> Measured:
 
     begins_s = 60 * int(options["from"])
     ends_s = begins_s + 60 * int(options["minutes"])
-    # A short day has its accidents too.
+    # A short day has accidents too.
     traffic = Traffic(seed=int(options["seed"]), ramp_s=60 * int(options["ramp"]), accident_every_s=ACCIDENT_EVERY_S)
     print(f"linear road: making {ends_s // 60} minutes of traffic", flush=True)
     day = prepare(folder / "day", traffic, begins_s, ends_s)
@@ -64,7 +64,7 @@ def _made(options: Options, folder: Path) -> Measured:
 
 
 def search(trial: Callable[[int], Measured], first: int) -> Measured:
-    """The most expressways for which everything holds: more while it does, then half-way between what did and what did not.
+    """The largest number of expressways that works: increase it until it fails, then bisect.
 
     >>> def trial(xways):
     ...     return Measured((Figure("toll", xways / 10, 5, "s"),), float(xways), {}, True)
@@ -123,7 +123,7 @@ def _tell_where_the_time_goes(outcome: Outcome) -> None:
 
 
 def _given(options: Options, folder: Path) -> Measured:
-    """A day from the user's files; answers to files."""
+    """Run a day from the user's files, and write the answers to files."""
     from benchmarks.linear_road.check import expected, verdict
     from benchmarks.linear_road.given import given
     from benchmarks.linear_road.outputs import Outputs

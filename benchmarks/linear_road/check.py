@@ -1,4 +1,4 @@
-"""Every answer against the reference, expressway by expressway."""
+"""Compares every answer with the reference, expressway by expressway."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Verdict:
 
 
 def expected(day: Prepared) -> Answers:
-    """What the rules say of one expressway."""
+    """The expected answers of one expressway."""
     spent = pq.read_table(day.history)
     reference = Reference({(vid, d, xway): toll for vid, d, xway, toll in zip(*(c.to_pylist() for c in spent.columns), strict=True)})
     for tuples in day.tables():
@@ -34,7 +34,7 @@ def expected(day: Prepared) -> Answers:
 
 
 def verdict(told: pa.Table, wanted: Answers, xways: int, day: Prepared) -> Verdict:
-    """Whether all answers are there, once, and right."""
+    """The verdict: equal if every answer is there exactly once, and right."""
     kind = told["kind"].to_numpy()
     rows = np.stack([told[name].to_numpy().astype(np.int64) for name in ("Time", "a", "b", "c")], axis=1)
     plain = {
@@ -56,7 +56,7 @@ def verdict(told: pa.Table, wanted: Answers, xways: int, day: Prepared) -> Verdi
 
 
 def _different(found: Rows, one: Rows, xways: int, shift: int) -> str:
-    """Expressways are copies of one: whoever has a number from ``shift`` on belongs to the next."""
+    """How the answers differ from copies of one expressway's answers; empty if they do not. ``shift`` separates the numbers of copies."""
     if len(found) != xways * len(one):
         return f"{len(found):,} answers instead of {xways * len(one):,}"
     copy = found[:, 1] // shift if xways > 1 else np.zeros(len(found), dtype=np.int64)

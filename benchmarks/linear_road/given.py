@@ -1,4 +1,4 @@
-"""A day from files of the user's own: tuples and history as CSV without a header, checked before anything runs."""
+"""A day from the user's files: tuples and history as CSV without a header, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HISTORY = pa.schema([(name, pa.int32()) for name in ("VID", "Day", "XWay", "Toll
 NEVER_S = 1 << 62
 PORTION_S = 60
 PORTION_ROWS = 100_000
-"""Without a pace, so many tuples, and whole minutes of them, are a batch."""
+"""Without a pace, a batch has about this many tuples, in whole minutes."""
 KINDS = (0, 2, 3, 4)
 
 REPORT = {
@@ -30,12 +30,12 @@ REPORT = {
     "Seg": (0, 99),
     "Pos": (0, 527_999),
 }
-"""What the values of a position report may be."""
+"""The allowed values of a position report."""
 TRAVEL = {"Sinit": (0, 99), "Send": (0, 99), "DOW": (1, 7), "TOD": (1, 1440)}
 
 
 def given(tuples: Path, history: Path, folder: Path, paced: bool) -> Prepared:
-    """The day that the files describe; without a pace all of it is past."""
+    """The day that the files describe. Without a pace, all of it counts as past."""
     begins_s, last, files = 0, -1, None
     for table, line in _tables(tuples, SCHEMA):
         _check(table, line, last, str(tuples))
@@ -65,7 +65,7 @@ def _range(seconds: np.ndarray[tuple[int], np.dtype[np.int32]], second: int) -> 
 
 
 def _tables(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.Table, int]]:
-    """A file's rows in parts that end with a second, and the number of the line before each."""
+    """The rows of a file in parts that end with a second, each with the number of the line before it."""
     line, rest = 0, schema.empty_table()
     read, convert = csv.ReadOptions(column_names=schema.names), csv.ConvertOptions(column_types=schema)
     try:
@@ -73,7 +73,7 @@ def _tables(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.Table, int]]:
             table = pa.concat_tables([rest, pa.Table.from_batches([batch])]).combine_chunks()
             first = schema.names[1] if schema is SCHEMA else None
             cut = int(np.searchsorted(table[first].to_numpy(), table[first][-1].as_py())) if first else len(table)
-            # What is not in order is told by the check, which must see all of it.
+            # Rows out of order are reported by the check, which must see all rows.
             cut = cut if first is None or bool((np.diff(table[first].to_numpy()) >= 0).all()) else len(table)
             rest = table.slice(cut)
             if cut:
@@ -91,7 +91,7 @@ def _tables(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.Table, int]]:
 
 
 def _check(table: pa.Table, line: int, last: int, where: str) -> None:
-    """Times in order, known types, values that there can be."""
+    """Check that times are in order, types are known and values are allowed."""
     seconds = table["Time"].to_numpy()
     back = np.flatnonzero(np.diff(np.concatenate([[last], seconds])) < 0)
     if len(back):

@@ -1,4 +1,4 @@
-"""Answers as files: one for each kind, in the benchmark's columns, without a header."""
+"""Writes answers to files: one file per kind, with the benchmark's columns, without a header."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ FILES = {
     "daily": ("kind", "Time", "Emit", "a", "c"),
     "travel": ("kind", "a", "Time", "Emit", "b", "c"),
 }
-"""What stands in each file. A balance is that of the moment of the question, so its ResultTime is its Time."""
+"""The columns of each file. A balance is that at the time of the question, so its ResultTime is its Time."""
 
 
 class Outputs:
-    """Writes what comes, as it comes."""
+    """Writes answers as they arrive."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._sinks = {name: (folder / f"{name}.csv").open("wb") for name in FILES}
 
     def write(self, answers: pa.Table, emitted: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
-        """``emitted``: the moment of each answer, in seconds of the road's time; told in whole seconds, rounded up."""
+        """``emitted`` is the time of each answer in seconds of the road's time. It is written in whole seconds, rounded up."""
         whole = answers.append_column("Emit", pa.array(np.ceil(emitted).astype(np.int64)))
         for kind, (name, columns) in enumerate(FILES.items()):
             mine = whole.filter(pc.equal(whole["kind"], kind))

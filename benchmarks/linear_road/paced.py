@@ -1,7 +1,7 @@
-"""Files that come when their time does: a tuple is there when its second has come, neither earlier nor later.
+"""Files that become visible at their time: a tuple arrives exactly in its second.
 
-The past is made up of portions of some seconds, for which nobody waits. From then on each second of the road's time is a second of the
-clock's, and a file.
+The past is divided into portions of some seconds, which are processed as fast as possible. After that, each second of the road's time
+is a second of the clock, and a file.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from benchmarks.linear_road.road import Road, Traffic, history
 
 PAST_S = 10
-"""Seconds of the past in one portion."""
+"""The number of seconds in a portion of the past."""
 BEGAN_S = 1_700_000_000
 FILES = 2
-"""A second, or a portion of the past, comes in so many files, so that as many tasks read them."""
+"""The number of files of a second or of a portion of the past; as many tasks read them."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Prepared:
     begins_s: int
     ends_s: int
     vids: int
-    """Vehicles and questions have numbers below these; expressways are replicated with numbers above."""
+    """Vehicles and questions have numbers below these. Copies of the expressway use numbers above."""
     qids: int
 
     @property
@@ -50,7 +50,7 @@ class Prepared:
         return self.folder / "history.parquet"
 
     def portions(self) -> Iterator[list[Path]]:
-        """The files of the past that come together."""
+        """The files of the past that arrive together."""
         for _, paths in groupby(sorted(self.past.iterdir()), key=second):
             yield list(paths)
 
@@ -64,10 +64,10 @@ class Prepared:
 
 
 class Files:
-    """Writes seconds as they will be read: those of the past in portions, the others each alone."""
+    """Writes seconds as they will be read: the past in portions, other seconds one by one."""
 
     def __init__(self, folder: Path, begins_s: int, portion_s: int = PAST_S, portion_rows: int = 0) -> None:
-        """A portion has at least so many seconds and rows."""
+        """The least number of seconds and rows in a portion."""
         self.folder, self.begins_s = folder, begins_s
         self.portion_s, self.portion_rows = portion_s, portion_rows
         self._waiting: list[pa.Table] = []
@@ -81,7 +81,7 @@ class Files:
             self.close()
             self._write(tuples, self.folder / "coming" / f"{second:06d}")
             return
-        # The first second comes alone: the query starts with it, and nobody else need wait for that.
+        # The first second is a portion of its own: the query starts with it, and no other rows wait for the start.
         full = second - self._first_s >= self.portion_s and sum(map(len, self._waiting)) >= self.portion_rows
         if full or self._written == 0:
             self.close()
@@ -99,7 +99,7 @@ class Files:
         for at in range(FILES):
             path = name.with_name(f"{name.name}-{at}.parquet")
             pq.write_table(tuples.slice(at * size, size), path)
-            # Spark takes files by age, and these may be written faster than clocks tick.
+            # Spark reads files by age, and these may be written faster than the clock ticks.
             os.utime(path, (BEGAN_S + self._written, BEGAN_S + self._written))
             self._written += 1
 
@@ -116,26 +116,26 @@ def prepare(folder: Path, traffic: Traffic, begins_s: int, ends_s: int, portion_
 
 
 def appear(path: Path, folder: Path) -> None:
-    """A file is now in the folder as well. A rename is whole or not at all; where it was, it is read again for the check."""
+    """Make a file visible in the folder, by an atomic rename of a link. The original is read again for the check."""
     (folder / f".{path.name}").hardlink_to(path)
     (folder / f".{path.name}").rename(folder / path.name)
 
 
 def second(path: Path) -> int:
-    """The second with which a file begins."""
+    """The first second in a file."""
     return int(path.stem.partition("-")[0])
 
 
 @dataclass
 class Pace:
-    """Moves the files of the seconds to come to where the query looks for them, each at its second."""
+    """Moves the files of later seconds into the folder that the query reads, each at its second."""
 
     day: Prepared
     source: Path
     began: float = 0.0
-    """The clock at the first second."""
+    """The time of the clock at the first second."""
     late_s: float = 0.0
-    """How late a file was at most: the measuring machine's own fault."""
+    """The greatest delay of a file, caused by the measuring machine."""
     done: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:

@@ -14,7 +14,7 @@ OUT = Path("bench-out") / "linear-road.svg"
 
 
 def draw(outcome: Outcome, day: Prepared, path: Path = OUT) -> Path:
-    """Of all answers to the tuples of a second: the median and the last, beside the limit of tolls."""
+    """A plot of the median and the longest response time of each second, with the limit for tolls."""
     seconds, took, _ = waits(outcome, day)
     at = np.unique(seconds)
     of = [took[seconds == second] for second in at]

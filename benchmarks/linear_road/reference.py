@@ -1,6 +1,6 @@
-"""Linear Road's answers, worked out tuple by tuple from the rules: slow, plain, and sharing no code with the query.
+"""Linear Road's answers, computed tuple by tuple from the rules: slow and simple, without code of the query.
 
-Rules are those of the README. Tuples come in order of Time; all reports of a minute are known when the next one begins.
+The rules are in the README. Tuples are ordered by Time. All reports of a minute are known when the next minute begins.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Vehicle:
     reports_here: int
     """Consecutive reports of the same lane and position."""
     owes: int = 0
-    """The toll of the segment it is in."""
+    """The toll of its current segment."""
 
 
 @dataclass
 class Answers:
-    """Without the times of emission."""
+    """The answers, without the times of emission."""
 
     tolls: list[tuple[int, int, int, int]] = field(default_factory=list)
     """VID, Time, LAV, toll."""
     accidents: list[tuple[int, int, int]] = field(default_factory=list)
     """Time, VID, segment."""
     balances: list[tuple[int, int, int, frozenset[int]]] = field(default_factory=list)
-    """Time, QID, VID, and the balances that were true at some moment of the last minute."""
+    """Time, QID, VID, and all balances that held at some time in the last minute."""
     daily: list[tuple[int, int, int]] = field(default_factory=list)
     """Time, QID, balance."""
     travel: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -53,14 +53,14 @@ class Reference:
         self.answers = Answers()
         self.vehicles: dict[int, Vehicle] = {}
         self.speeds: dict[tuple[int, Place], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-        """Of a minute and place, each car's."""
+        """By minute and place, the speeds of each car."""
         self.stopped: dict[tuple[Place, int, int], dict[int, int]] = defaultdict(dict)
-        """At a place, lane and position: when each vehicle last reported that it stands there."""
+        """By place, lane and position: when each stopped vehicle last reported."""
         self.accidents: set[tuple[int, Place]] = set()
         self.lavs: dict[tuple[int, Place], int] = {}
         self.means: dict[tuple[int, Place], Fraction | None] = {}
         self.charges: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        """A vehicle's, in order: time and balance from then on."""
+        """By vehicle, in order: a time, and the balance from then on."""
 
     def feed(self, rows: Iterable[tuple[int, ...]]) -> None:
         for kind, time, vid, spd, xway, lane, direction, seg, pos, qid, sinit, send, dow, tod, day in rows:
@@ -113,7 +113,7 @@ class Reference:
         return self.lavs[minute, place]
 
     def _mean_speed(self, place: Place, minute: int) -> int:
-        """In fractions: a mean that is a whole number is not to lose one for a rounding."""
+        """Computed with fractions, so that rounding cannot lower a mean that is a whole number."""
         means = [mean for earlier in range(minute - 5, minute) if (mean := self._mean_of_minute(place, earlier)) is not None]
         return int(sum(means) / len(means)) if means else -1
 

@@ -1,8 +1,8 @@
-"""Traffic on one expressway, second by second: who is where, how fast, who breaks down, who asks what.
+"""Traffic on one expressway, second by second: positions, speeds, accidents and questions.
 
-Linear Road's own generator is not free to ship, so this one makes data of the same form: 100 segments of 5,280 feet in two directions,
+Linear Road's own generator may not be redistributed, so this one makes data of the same form: 100 segments of 5,280 feet in two directions,
 lanes 0 (entry), 1 to 3 (travel) and 4 (exit); a vehicle reports every 30 s; the number of reports climbs from 15 to 1,700 a second over
-three hours; accidents happen and clear; a hundredth of the reports come with a question. Same seed, same traffic.
+three hours; accidents happen and clear; one report in a hundred comes with a question. The same seed gives the same traffic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEGMENT_FT = 5280
 ROAD_FT = SEGMENTS * SEGMENT_FT
 PERIOD_S = 30
 FT_PER_REPORT = 44
-"""What a mile an hour is in feet per 30 s."""
+"""A mile per hour in feet per 30 s."""
 ENTRY, EXIT = 0, 4
 POSITION, BALANCE, DAILY, TRAVEL = 0, 2, 3, 4
 DAYS = 69
@@ -34,15 +34,15 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Traffic:
-    """What kind of day it is."""
+    """The parameters of a day."""
 
     seed: int = 1
     rate_first: float = 15.0
-    """Reports a second at the beginning ..."""
+    """Reports per second at the beginning."""
     rate_last: float = 1700.0
-    """... and after three hours."""
+    """Reports per second after three hours."""
     curve: float = 1.0
-    """1: the rate climbs evenly; above, late."""
+    """With 1 the rate grows linearly; with more it grows later."""
     ramp_s: int = 3 * 3600
     accident_every_s: float = 600.0
     accident_s: tuple[int, int] = (300, 1200)
@@ -59,7 +59,7 @@ class Traffic:
 
 @dataclass
 class Group:
-    """The vehicles that report in the same second of every half minute; one entry a vehicle."""
+    """The vehicles that report in the same second of every half minute; one entry per vehicle."""
 
     vid: Ints
     dir: Ints
@@ -67,9 +67,9 @@ class Group:
     lane: Ints
     spd: Ints
     wish: Ints
-    """The speed at which it would like to go."""
+    """The speed that it tries to reach."""
     exit: Ints
-    """The segment it leaves at."""
+    """The segment where it leaves the road."""
     stopped_until: Ints
 
     @classmethod
@@ -94,7 +94,7 @@ class Group:
 
 @dataclass
 class Crash:
-    """A vehicle that stands in the way, and waits for the one that runs into it."""
+    """A stopped vehicle, until another one runs into it."""
 
     dir: int
     seg: int
@@ -117,7 +117,7 @@ class Road:
         self.qids = 0
 
     def seconds(self, until_s: int) -> Iterator[pa.Table]:
-        """All tuples, a table a second, from the beginning of the day."""
+        """All tuples from the beginning of the day, one table per second."""
         for now in range(until_s):
             yield self.second(now)
 
@@ -130,7 +130,7 @@ class Road:
         return self._told(group, now)
 
     def _drive(self, group: Group, now: int) -> None:
-        """Jams come and go in waves along the road; an accident brings all to a crawl."""
+        """The speed of the traffic. Jams move in waves along the road; an accident slows everything down."""
         wave = self.waves[group.dir]
         jam = np.sin(group.seg / 7 + now / 900 + wave[:, 0]) + np.sin(group.seg / 17 - now / 1500 + wave[:, 1])
         factor = np.where(self.slow_until[group.dir, group.seg] > now, 0.15, np.clip(0.75 - 0.3 * jam, 0.15, 1.0))
@@ -145,7 +145,7 @@ class Road:
         group.lane = np.where(free & there, EXIT, group.lane)
 
     def _enter(self, group: Group, now: int) -> None:
-        """As many as are missing; they begin on a ramp."""
+        """Add the missing vehicles; they begin on a ramp."""
         count = max(0, round(self.traffic.rate(now)) - len(group))
         dir_ = self.random.integers(0, 2, count)
         begin = self.random.integers(0, SEGMENTS - 1, count)
@@ -159,7 +159,7 @@ class Road:
         group.add(Group(vid, dir_, pos, zeros + ENTRY, zeros + 20, self.random.integers(45, 75, count), exit_, zeros))
 
     def _crash(self, group: Group, now: int) -> None:
-        """Now and then a vehicle stops; another one of its segment runs into it, and both stand at one place until it is cleared."""
+        """Sometimes a vehicle stops and another one in its segment runs into it. Both stand at one place until it is cleared."""
         travelling = np.flatnonzero((group.lane != ENTRY) & (group.lane != EXIT) & (group.stopped_until <= now))
         for crash in self.crashes:
             near = [at for at in travelling if group.dir[at] == crash.dir and group.seg[at] == crash.seg]
@@ -179,7 +179,7 @@ class Road:
         group.pos[at], group.lane[at], group.spd[at], group.stopped_until[at] = crash.pos, crash.lane, 0, crash.until_s
 
     def _told(self, group: Group, now: int) -> pa.Table:
-        """Reports, each perhaps followed by a question of the same vehicle."""
+        """Reports; some are followed by a question of the same vehicle."""
         count = len(group)
         nothing = np.full(count, -1)
         of = {
@@ -212,7 +212,7 @@ class Road:
 
 
 def history(vids: int, seed: int = 1) -> pa.Table:
-    """What vehicles 0, 1, ... spent on each of the last 69 days; most, but not all, have driven."""
+    """What vehicles 0, 1, ... spent on each of the last 69 days. Most of them, but not all, were driving."""
     random = np.random.default_rng([seed, DAYS])
     vid, day = np.meshgrid(np.arange(vids), np.arange(1, DAYS + 1), indexing="ij")
     drove = random.random(vid.shape) < DROVE

@@ -1,4 +1,4 @@
-"""One run of Linear Road: the past as fast as it is taken, then the present at its own speed; every answer with its time."""
+"""One run of Linear Road: the past as fast as possible, then the present at its own pace; answers get the time of their delivery."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Floats = npt.NDArray[np.float64]
 KINDS = ("toll", "accident", "balance", "daily", "travel")
 ANSWERS = "kind int, Time int, a int, b int, c long"
 TELL_S = 10
-"""Progress is told as often as this."""
+"""The interval at which progress is printed."""
 LIMITS_S = {"toll": 5, "accident": 5, "balance": 5, "daily": 10, "travel": 30}
 
 DIARIES = "diaries"
-"""Operators in the order in which the query makes them."""
+"""The operators in the order in which the query builds them."""
 
 _SHAPES = {
     "toll": ("VID", "LAV", "Toll"),
@@ -46,7 +46,7 @@ _SHAPES = {
 
 @dataclass
 class Answered:
-    """A batch's answers, and when they were there."""
+    """The answers of a batch, and when they were delivered."""
 
     at: float
     rows: pa.Table
@@ -56,19 +56,19 @@ class Answered:
 class Outcome:
     xways: int
     began: float = 0.0
-    """The clock when the first second of the present came."""
+    """The time of the clock when the first second of the present arrived."""
     past_rows: int = 0
     past_s: float = 0.0
     answered: list[Answered] = field(default_factory=list)
     batches: list[dict[str, Any]] = field(default_factory=list)
     late_s: float = 0.0
     last_at: float = field(default_factory=time.time)
-    """When the last batch's answers were there, or a portion of the past came after them ..."""
+    """When the answers of the last batch were delivered, or a later portion of the past arrived."""
     waited_s: float = 0.0
-    """... and how old the newest tuple of it was then."""
+    """The age of its newest tuple at that time."""
 
     def table(self) -> pa.Table:
-        """All answers, with the second in which each was there."""
+        """All answers, each with the second of its delivery."""
         if not any(len(each.rows) for each in self.answered):
             return self.answered[0].rows.append_column("at", pa.array([], pa.float64()))
         parts = [each.rows.append_column("at", pa.array(np.full(len(each.rows), each.at))) for each in self.answered if len(each.rows)]
@@ -101,7 +101,7 @@ def journeys(spark: SparkSession) -> DataFrame:
 
 
 def replicated(rows: DataFrame, xways: int, day: Prepared) -> DataFrame:
-    """As many expressways as are wanted from one, as SEEP did: each has vehicles and questions of its own."""
+    """Replicate one expressway, as SEEP did. Each copy has its own vehicles and questions."""
     if xways == 1:
         return rows
     asks = F.col("QID") >= 0
@@ -116,7 +116,7 @@ def replicated(rows: DataFrame, xways: int, day: Prepared) -> DataFrame:
 
 
 def in_one_stream(each: dict[str, hr.Stream]) -> hr.Stream:
-    """All answers in the same columns, so that a batch's are delivered together."""
+    """All answers in the same columns, so that those of a batch are delivered together."""
     found = None
     for kind, name in enumerate(KINDS):
         a, b, c = _SHAPES[name]
@@ -128,7 +128,7 @@ def in_one_stream(each: dict[str, hr.Stream]) -> hr.Stream:
 
 @dataclass
 class Run:
-    """One query: it is given the past portion by portion, as fast as it takes it, then what comes, as much a batch as is there."""
+    """One query. It gets the past portion by portion, as fast as it can process it, then new rows as they arrive."""
 
     spark: SparkSession
     day: Prepared
@@ -136,7 +136,7 @@ class Run:
     outcome: Outcome
     instances: int
     outputs: Outputs | None = None
-    """Files that answers are written to."""
+    """The files to which answers are written."""
     _told_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -159,7 +159,7 @@ class Run:
             query.stop()
 
     def _past(self, query: hr.HeadraceQuery) -> None:
-        """The state of the earlier minutes."""
+        """Process the past, to build up the state."""
         began = time.monotonic()
         for portion in self.day.portions():
             self.outcome.last_at = time.time()
@@ -171,7 +171,7 @@ class Run:
             self._tell(f"second {second(portion[0]):,}, {self.outcome.past_rows:,} tuples in {self.outcome.past_s:.0f} s")
 
     def _present(self, query: hr.HeadraceQuery) -> None:
-        """At the road's own speed."""
+        """Process the present at the pace of the road."""
         pace = Pace(self.day, self.source)
         self.outcome.began = time.time()
         pace.start()
@@ -184,7 +184,7 @@ class Run:
         self.outcome.late_s = pace.late_s
 
     def _tell(self, what: str) -> None:
-        """Progress, now and then."""
+        """Print the progress now and then."""
         if time.monotonic() - self._told_at >= TELL_S:
             self._told_at = time.monotonic()
             print(f"linear road: {what}", flush=True)
@@ -194,7 +194,7 @@ class Run:
         tuples = hr.stream(replicated(read, self.outcome.xways, self.day))
         told = in_one_stream(answers(tuples, self._diaries(), journeys(self.spark)))
         writer = told.writeStream.foreachBatch(self._note).option("checkpointLocation", str(self.folder / "checkpoint"))
-        # So few ask for their expenditure that one instance is enough, which needs no shuffle.
+        # Few vehicles ask for their expenditure, so one instance is enough; it needs no shuffle.
         writer = writer.option("headrace.instances", self.instances).option("headrace.instancesOf", f"{DIARIES}=1")
         return writer.trigger(processingTime="0 seconds").start()
 
@@ -223,7 +223,7 @@ class Run:
 
 
 def waits(outcome: Outcome, day: Prepared) -> tuple[Ints, Floats, Ints]:
-    """Of each answer to what came in the present: the second of its tuple, how long it took, its kind."""
+    """For each answer in the present: the second of its tuple, its response time and its kind."""
     told = outcome.table()
     seconds, kinds = told["Time"].to_numpy(), told["kind"].to_numpy()
     took = told["at"].to_numpy() - (outcome.began + seconds - day.begins_s)
@@ -232,7 +232,7 @@ def waits(outcome: Outcome, day: Prepared) -> tuple[Ints, Floats, Ints]:
 
 
 def response_times(outcome: Outcome, day: Prepared) -> dict[str, tuple[float, float, float, float, int]]:
-    """Of each kind of answer: median, 95th and 99th percentile, the longest; and how many."""
+    """By kind of answer: median, 95th and 99th percentile and maximum of the response time, and the number of answers."""
     _, took, kinds = waits(outcome, day)
     found = {}
     for at, name in enumerate(KINDS):

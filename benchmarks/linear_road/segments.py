@@ -1,8 +1,8 @@
-"""The history of segment statistics, from which travel times are told.
+"""The history of segment statistics, from which travel times are computed.
 
-Linear Road leaves it to a file of past weeks that nobody has. Ours is a formula, so that everyone has the same: a mean speed and a mean
-toll for each day of the week, hour of the day, direction and segment. A journey from Sinit to Send drives through all segments between,
-both included, eastward (direction 0) if Send is not before Sinit; it takes the statistics of the hour in which it begins; its time is the
+Linear Road takes it from a file of past weeks, which is not available. Ours is a formula, so that everyone has the same: a mean speed and
+a mean toll for each day of the week, hour of the day, direction and segment. A journey from Sinit to Send covers all segments between,
+both included, eastward (direction 0) if Send is not before Sinit. It uses the statistics of the hour in which it begins. Its time is the
 sum of the segments' times in seconds, truncated at the end; its toll is the sum of the segments' tolls.
 """
 
@@ -17,17 +17,17 @@ _MIX = (7, 24, 2, SEGMENTS)
 
 
 def speed_mph(dow: int, hour: int, direction: int, seg: int) -> int:
-    """25 to 64."""
+    """The mean speed, 25 to 64."""
     return 25 + (dow * 31 + hour * 17 + direction * 7 + seg * 13) % 40
 
 
 def toll(dow: int, hour: int, direction: int, seg: int) -> int:
-    """0 to 29; no toll in the hours of the night."""
+    """The mean toll, 0 to 29; 0 at night."""
     return 0 if hour < 6 else (dow * 11 + hour * 5 + direction * 3 + seg * 29) % 30
 
 
 def journey(sinit: int, send: int, dow: int, tod: int) -> tuple[int, int]:
-    """Seconds and toll.
+    """The seconds and the toll of a journey.
 
     >>> journey(3, 3, dow=1, tod=1)
     (65, 0)
@@ -41,7 +41,7 @@ def journey(sinit: int, send: int, dow: int, tod: int) -> tuple[int, int]:
 
 
 def totals() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Seconds and tolls added up from segment 0 on, by day of the week (from 0), hour, direction and segment: a journey is a difference."""
+    """Cumulative seconds and tolls from segment 0 on, by day of the week, hour, direction and segment. A journey is a difference."""
     dow, hour, direction, seg = np.meshgrid(*(np.arange(n) for n in _MIX), indexing="ij")
     speeds = 25 + ((dow + 1) * 31 + hour * 17 + direction * 7 + seg * 13) % 40
     tolls = np.where(hour < 6, 0, ((dow + 1) * 11 + hour * 5 + direction * 3 + seg * 29) % 30)

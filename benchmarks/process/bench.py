@@ -1,4 +1,4 @@
-"""A running count and sum by key as a user's own operator: what state costs that is touched from Python."""
+"""A running count and sum by key as a user's own operator: the cost of state that Python accesses."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def lanes(options: Options) -> list[Lane]:
     for name, rows in sizes.items():
         engine = ROCKSDB if name in BASELINES else OURS
         params = {"keys": keys, "rows": rows, "form": name}
-        # Every key once, so that what is measured finds the state full. Batches of the baselines stay short enough to watch.
+        # Every key once, so that the state is full when measuring begins. Batches of the baselines stay short.
         fill = max(rows, min(keys, int(options["preload_rows"])))
         found.append(Lane(name, engine, params, preload_rows=fill, preload_batches=-(-keys // fill), warmup_batches=2))
     return found
 
 
 def extra(results: Results, options: Options) -> dict[str, Any]:
-    """The per-key form is ours as well: it has ratios of its own."""
+    """The ratios of Headrace's per-key form, which is a lane of its own."""
     rates = {name: None if result.failed else stats.rate_total(result) for name, result in results.items()}
     baselines = {name: rate for name, rate in rates.items() if name in BASELINES}
     return {

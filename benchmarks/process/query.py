@@ -22,7 +22,7 @@ OUTPUT = "key long, n long, s long"
 STATE = "n long, s long"
 VARIABLE = "totals"
 
-# Workers are started anywhere, and need not find the benchmarks.
+# Pickled by value: workers need not be able to import the benchmarks.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 __all__ = ["columns", "query", "source", "write"]

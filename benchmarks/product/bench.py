@@ -11,9 +11,9 @@ from headrace.errors import HeadraceError
 
 WITHIN_S, DELAY_S = 60, 5
 SPARK = "spark"
-"""Spark's state store in memory, its default, the quicker one here."""
+"""Spark's default state store, in memory; it is the faster one here."""
 LAST = "last per cell"
-"""The paper's variant: a cell keeps its last rows, so what is found depends on how many cells there are."""
+"""The paper's variant: a cell keeps its last rows, so the result depends on the number of cells."""
 
 
 def lanes(options: Options) -> list[Lane]:
@@ -26,20 +26,20 @@ def lanes(options: Options) -> list[Lane]:
     for count in numbers_of(options, "instances"):
         named[f"ours, {count} instance{'s' if count > 1 else ''}"] = {**params, "instances": count}
     if options["last_per_cell"]:
-        # As many rows as the time bound leaves in a cell's side, so that both do the same number of comparisons.
+        # As many rows as the time bound leaves in one side of a cell, so that both make the same number of comparisons.
         named[LAST] = {**params, "last_per_cell": int(params["rows"] * WITHIN_S / params["step_s"] / Config().grid[0])}
     return [Lane(name, SPARK if name == SPARK else OURS, each, warmup_batches=warmup) for name, each in named.items()]
 
 
 def comparisons_per_row(rows: int, step_s: int) -> float:
-    """A row meets all rows of the other side within the bound, once as the left and once as the right one."""
+    """A row is compared with all rows of the other side within the bound, once as the left and once as the right one."""
     return 2 * rows * WITHIN_S / step_s
 
 
 def extra(results: Results, options: Options) -> dict[str, Any]:
     per_row = comparisons_per_row(int(options["rows"]), int(options["step_s"]))
     rates = {name: stats.rate_total(result) for name, result in results.items() if not result.failed}
-    # All other lanes are ours.
+    # All other lanes are Headrace's.
     baselines = {SPARK: rates.get(SPARK)} if SPARK in results else {}
     return {
         "baselines": baselines,

@@ -1,6 +1,6 @@
-"""Calls that overlap in time and have a number in common, as caller or callee. The same condition on both engines.
+"""Calls that overlap in time and share a phone number, as caller or callee. The same condition runs on both engines.
 
-Spark has no product of two streams without an equality, so there it is a join with a key that is always the same.
+Spark needs an equality to join two streams, so there the join has a constant key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONDITION = f"{OVERLAP} and {IN_COMMON}"
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
-    """A call from the row's number; the source and the check share it."""
+    """A call, made from the row number; used by the source and by the check."""
     value = F.col("value")
     ms = event_ms(value, params)
     return rows.select(
@@ -38,13 +38,13 @@ def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:
-    """``rows`` is a Headrace stream or a DataFrame, streaming or not."""
+    """The query. ``rows`` is a Headrace stream or a DataFrame, streaming or not."""
     calls = rows.withWatermark("ts", DELAY)
     if "last_per_cell" in params:
         return calls.crossJoin(calls, last_per_cell=params["last_per_cell"], where=CONDITION)
     if not isinstance(rows, DataFrame):
         return calls.crossJoin(calls, within=f"{WITHIN_S} seconds", where=CONDITION)
-    # Always 0, but Spark must not know: it would drop an equality of constants, and then refuse the join.
+    # Always 0, but Spark must not notice: it would drop an equality of constants, and then refuse the join.
     one = F.pmod(F.length("src"), F.lit(1))
     others = rows.withWatermark("ts", DELAY).select(*[F.col(c).alias(f"{c}_right") for c in rows.columns], one.alias("one_right"))
     bound = f"ts_right between ts - interval {WITHIN_S} seconds and ts + interval {WITHIN_S} seconds"

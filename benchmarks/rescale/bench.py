@@ -13,7 +13,7 @@ from headrace.bench import stats
 from headrace.bench.model import OFFLINE, OURS, Benchmark, Lane, LaneResult, Options, Results, preload
 
 PAUSE_MS_MIN = 1.0
-"""A pause that is lost in the jitter of batches counts as this."""
+"""The value for a pause that is within the jitter of batches."""
 
 
 def engines(options: Options) -> list[str]:
@@ -30,7 +30,7 @@ def lanes(options: Options) -> list[Lane]:
 
 
 def pause(result: LaneResult) -> dict[str, float | None]:
-    """The longest gap between the ends of batches after the change, beyond the usual one; and the longest before, to tell it from noise."""
+    """The longest gap between the ends of batches after the change, minus the usual gap; and the longest before, as the noise."""
     batches = result.batches
     if result.failed or result.changed_ms is None or len(batches) < 3:
         return dict.fromkeys(("pause_ms", "usual_ms", "longest_before_ms", "longest_after_ms"))
@@ -49,7 +49,7 @@ def pause(result: LaneResult) -> dict[str, float | None]:
 def extra(results: Results, options: Options) -> dict[str, Any]:
     sizes = sizes_of(options)
     pauses = {engine: {str(keys): pause(results[lane_name(engine, keys)]) for keys in sizes} for engine in engines(options)}
-    # The ratio is asked for at a million keys; without that size, at the largest.
+    # The ratio is that at a million keys, or at the largest size if there is no such lane.
     at = str(1_000_000 if 1_000_000 in sizes else sizes[-1])
     ours = pauses[OURS][at]["pause_ms"]
     baselines = {engine: pauses[engine][at]["pause_ms"] for engine in engines(options) if engine != OURS}
@@ -84,7 +84,7 @@ def tables(results: Results, options: Options) -> list[Table]:
 
 
 def _draw(folder: Path, pauses: dict[str, dict[str, dict[str, float | None]]]) -> Path:
-    """The pause against the size of the state, both on logarithmic scales."""
+    """A plot of the pause over the size of the state, on logarithmic scales."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3.4), layout="constrained")

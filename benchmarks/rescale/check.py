@@ -1,4 +1,4 @@
-"""As in the aggregate benchmark: the final state is Spark's batch answer."""
+"""The final state equals Spark's batch answer, as in the aggregate benchmark."""
 
 from __future__ import annotations
 

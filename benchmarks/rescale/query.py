@@ -10,13 +10,13 @@ __all__ = ["change", "query", "source", "write"]
 
 
 def change(runner: Runner) -> None:
-    """Ours: a call. Spark: stop, rewrite the state into another number of partitions, start again."""
+    """Headrace: one call. Spark: stop, rewrite the state into another number of partitions, start again."""
     instances = int(runner.lane.params["to"])
     if runner.lane.engine == OURS:
         runner.query.rescale(instances)
         return
     runner.stop()
-    # A batch that the stop cut off is done again after the restart, so nothing is skipped for the state.
+    # A batch that the stop interrupted runs again after the restart, so the state misses nothing.
     manager = runner.spark._streamingCheckpointManager
     manager.repartition(str(runner.folder / "checkpoint"), instances, enforce_exactly_once_sink=False)
     runner.start()

@@ -1,4 +1,4 @@
-"""What was written is right for all windows that have closed, and all that are due have closed."""
+"""The output is right for all closed windows, and all windows that are due have closed."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def check(finished: Finished) -> Verdict:
 
 
 def closed(finished: Finished, written: DataFrame, windows: Windows) -> tuple[int, DataFrame, str]:
-    """Up to when windows have closed; the numbers of all rows that can lie in them; and, if windows are missing that are due, which.
+    """The end of the last closed window, the row numbers that can be in closed windows, and windows that are due but missing.
 
     The first batch covers a whole window.
     """
     params = finished.params
     closed_s = int(written.agg(F.max("window.end").cast("long")).collect()[0][0] or 0)
     step_s, batches = params["step_s"], finished.rows // params["rows"]
-    # Windows close at the end of a batch or, in Spark, in the next one. The last row of a batch lies one spacing before its end.
+    # Windows close at the end of a batch or, in Spark, in the next one. The last row of a batch is one spacing before its end.
     reached_s = START_S + windows.size_s + (batches - 2) * step_s - step_s / params["rows"] - windows.delay_s
     due_s = int(reached_s // windows.advance_s * windows.advance_s)
     detail = f"windows up to {closed_s} are closed, those up to {due_s} are due" if closed_s < due_s else ""
-    # However many batches ended unseen before the query stopped.
+    # Any number of batches may have ended unseen before the query stopped.
     rows = max(1, (closed_s - START_S - windows.size_s) // step_s + 3) * params["rows"]
     return closed_s, finished.spark.range(rows).withColumnRenamed("id", "value"), detail
 
@@ -40,7 +40,7 @@ def closed(finished: Finished, written: DataFrame, windows: Windows) -> tuple[in
 def averages(rows: DataFrame, key: str, value: Any, windows: Windows, closed_s: int) -> DataFrame:
     """By key and window: the average of a value, and the number of rows.
 
-    By another way than the queries', so that the check ends soon: rows are summed by advance first, those sums then by window.
+    This is computed differently from the query, to be fast: rows are summed by advance first, then these sums by window.
     """
     size_s, advance_s = windows.size_s, windows.advance_s
     pane = (F.floor(F.unix_seconds("ts") / advance_s) * advance_s).alias("pane")

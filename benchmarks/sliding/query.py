@@ -1,4 +1,4 @@
-"""An average over windows of an hour that advance by a minute. The same text runs on both engines.
+"""An average over windows of an hour that advance by a minute. The same code runs on both engines.
 
 The first batch fills a whole window. From then on event time advances with every batch, and a batch's rows are spread over that
 advance, so that windows open and close in every batch.
@@ -19,7 +19,7 @@ from benchmarks.rows import event_ms, numbered
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows that slide, and how late rows may be."""
+    """The sliding window, and the delay of the watermark."""
 
     size_s: int
     advance_s: int
@@ -42,7 +42,7 @@ HOURLY = Windows(size_s=3600, advance_s=60, delay_s=10)
 
 
 def columns(rows: DataFrame, params: dict[str, Any]) -> DataFrame:
-    """Key, event time and value from the row's number; the source and the check share it."""
+    """Key, event time and value, made from the row number; used by the source and by the check."""
     value = F.col("value")
     hashed = F.xxhash64(value)
     return rows.select(
@@ -57,7 +57,7 @@ def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:
-    """``rows`` is a Headrace stream or a streaming DataFrame."""
+    """The query. ``rows`` is a Headrace stream or a streaming DataFrame."""
     windows = F.window("ts", HOURLY.size, HOURLY.advance)
     return rows.withWatermark("ts", HOURLY.delay).groupBy("key", windows).agg(F.avg("v").alias("average"))
 

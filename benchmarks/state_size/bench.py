@@ -1,4 +1,4 @@
-"""What a batch costs as state grows, with the same number of touched keys; and the memory of a worker."""
+"""The cost of a batch as the state grows, with the same number of touched keys; and the memory of a worker."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _cost(result: LaneResult) -> dict[str, float | None]:
 
 
 def _growth(costs: list[dict[str, float | None]]) -> dict[str, float | None]:
-    """The worst of all sizes over the smallest size."""
+    """The worst value over all sizes, divided by that of the smallest size."""
     found: dict[str, float | None] = {}
     for which in ("median", "p99"):
         values = [cost[which] for cost in costs]

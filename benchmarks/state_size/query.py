@@ -1,4 +1,4 @@
-"""The query is that of the aggregate benchmark; what differs is the number of keys."""
+"""The query of the aggregate benchmark, with different numbers of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One query under two ways to cut it into subqueries: throughput, and how much of the time goes into moving rows."""
+"""One query, divided into subqueries in two ways: throughput, and the share of time for moving rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lane_name(strategy: Strategy) -> str:
 
 
 def instances(strategy: Strategy, nodes: int) -> int:
-    """How many of the nodes each stateful operator gets: all, or its share."""
+    """The number of nodes of each stateful operator: all, or its share."""
     return max(1, nodes // len(split(GRAPH, strategy)))
 
 
@@ -51,7 +51,7 @@ def extra(results: Results, options: Options) -> dict[str, Any]:
 
 
 def _share(batches: list[dict[str, Any]]) -> float | None:
-    """Of the instances' time, how much they spent taking in rows that were sent to them."""
+    """The share of the instances' time that they spent receiving rows."""
     reports = [report for batch in batches for report in batch["instances"]]
     wall_ms = sum(1000 * report["wallSeconds"] for report in reports)
     return round(sum(report["phasesMs"].get("read", 0.0) for report in reports) / wall_ms, 4) if wall_ms else None

@@ -1,4 +1,4 @@
-"""What was written is Spark's batch answer for all minutes that have closed."""
+"""The output equals Spark's batch answer for all closed windows."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def source(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 def query(rows: Any, params: dict[str, Any]) -> Any:
-    """Readings by key in ten seconds, the spread of keys by group in a minute, and the groups that stand out."""
+    """Readings by key in ten seconds, the spread of keys by group in a minute, and outlying groups."""
     cleaned = rows.filter("v >= 10").withColumn("group", F.col("key") % 100).withWatermark("ts", "5 seconds")
     first = cleaned.groupBy("group", "key", F.window("ts", "10 seconds")).agg(F.sum("v").alias("total"), F.count("*").alias("n"))
     busy = first.filter("n > 0").select("group", F.window_time("window").alias("at"), "total")

@@ -1,4 +1,4 @@
-"""Top-k in an open loop: more is offered than one instance can take; who catches up, and who discards for ever? (SEEP 6.1, Fig. 8)"""
+"""Top-k in an open loop: more is offered than one instance can process. Which engine catches up? (SEEP 6.1, Fig. 8)"""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ DEFAULTS: dict[str, Option] = {
 
 HOUR_S = 3600
 LAST = 0.75
-"""The open loop's last quarter: by then it must have caught up."""
+"""The last quarter of the open loop, in which the query must have caught up."""
 
 
 def check_options(options: Options) -> None:
-    """What would not do, before Spark starts."""
+    """Refuse wrong options before Spark starts."""
     where = "bench top-k"
     if HOUR_S % int(options["window"]):
         raise HeadraceError(where=f"{where} --window", wanted="seconds that divide an hour", found=str(options["window"]))
@@ -60,7 +60,7 @@ def measure(options: Options) -> Measured:
     try:
         first = order(options, folder)
         for name in names:
-            # The first lane finds out what one instance can take, and needs its code warm for it; all are then offered the same.
+            # The first lane measures the capacity of one instance, with warm code. All lanes are then offered the same rate.
             rate, closed_s = (found[0].rate, first.closed_s) if found else (first.rate, 2 * first.closed_s)
             found.append(apart(replace(first, name=name, folder=folder / name.replace(" ", "-"), rate=rate, closed_s=closed_s)))
     finally:
@@ -77,13 +77,13 @@ def measure(options: Options) -> Measured:
 
 
 def order(options: Options, folder: Path) -> Order:
-    """The files that make up the stream, and what lanes have in common."""
+    """The files of the stream, and the settings that all lanes share."""
     from benchmarks.top_k.outcome import ONE, Order
     from benchmarks.top_k.views import lines, lines_of, write_blocks
 
     text, batch, buffer = str(options["text"]), int(options["batch"]), int(options["buffer"])
     pool = lines_of(text) if text else lines(int(options["languages"]), int(options["seed"]))
-    # More blocks than can wait, with those of the running batch: a block that waits must not come again meanwhile.
+    # More blocks than can wait or be in the current batch: a waiting block must not come again.
     blocks = write_blocks(folder / "blocks", pool, buffer + 2 * batch + 1, int(options["lines"]))
     return Order(
         name=ONE,
@@ -103,14 +103,14 @@ def order(options: Options, folder: Path) -> Order:
 
 
 def most_visited(outcome: Outcome, k: int) -> str:
-    """The query's answer, of the window that most was counted in."""
+    """The answer for the window with the largest count."""
     start, ranking = max(outcome.rankings.items(), key=lambda window: sum(count for _, count in window[1]))
     best = ", ".join(f"{language} {count:,}" for language, count in ranking[:k])
     return f"top {k} of the window from {start // 1000} s on: {best}"
 
 
 def table(found: list[Outcome]) -> Table:
-    """A column a lane."""
+    """A table with one column per lane."""
     shown = Table(title=f"top-k in an open loop, {found[0].rate:,.0f} lines/s offered", title_justify="left")
     shown.add_column("")
     for outcome in found:
@@ -143,7 +143,7 @@ def _percentile(values: object, percent: int) -> float:
 
 
 def summary(found: list[Outcome]) -> Measured:
-    """Lines a second that were consumed, and whether the elastic lane caught up."""
+    """Lines consumed per second, and whether the elastic lane caught up."""
     from benchmarks.top_k.outcome import ELASTIC, ONE
 
     of = {outcome.name: outcome for outcome in found}

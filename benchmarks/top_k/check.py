@@ -1,4 +1,4 @@
-"""The reference: plain counting of exactly the lines that were offered and not discarded."""
+"""The reference: counts exactly the lines that were offered and not discarded."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benchmarks.top_k.outcome import Ranking
 
 @cache
 def languages_of(block: Path) -> Counter[str]:
-    """Views by language of a block of lines, line by line."""
+    """The views by language of a block of lines, counted line by line."""
     return Counter(line.split(b" ", 1)[0].split(b".", 1)[0].decode() for line in block.read_bytes().splitlines())
 
 
 def expected(files: Iterable[tuple[int, Path]], window_s: int) -> dict[int, Counter[str]]:
-    """By the window's start in ms: views by language of the files of these times."""
+    """By window start in ms: the views by language of the files of these times."""
     found: dict[int, Counter[str]] = {}
     for at_ms, block in files:
         found.setdefault(at_ms - at_ms % (1000 * window_s), Counter()).update(languages_of(block))
@@ -25,7 +25,7 @@ def expected(files: Iterable[tuple[int, Path]], window_s: int) -> dict[int, Coun
 
 
 def difference(told: dict[int, Ranking], wanted: dict[int, Counter[str]]) -> str:
-    """Empty if every window was told, with all counts right and in the right order; else the first thing that is wrong."""
+    """The first mistake; empty if every window was reported, with all counts right and in the right order."""
     if told.keys() != wanted.keys():
         return f"windows {sorted(told)} instead of {sorted(wanted)}"
     for start, ranking in sorted(told.items()):

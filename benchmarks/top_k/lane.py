@@ -1,8 +1,8 @@
-"""One lane: an engine's query from its start to its last window, in a process of its own.
+"""One lane: the query of an engine from its start to its last window, in a separate process.
 
     closed loop (capacity, code gets compiled) -> open loop at the offered rate -> what waits is drained -> closed loop again (capacity now)
 
-It is one query throughout, so what the elastic one has learned in the open loop shows in the second closed loop.
+One query runs all the time, so the second closed loop shows how the elastic query has adapted in the open loop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headrace.spark.gateway import spark_home
 
 @contextmanager
 def session(order: Order) -> Iterator[SparkSession]:
-    """Executors of one core each, the machines of SEEP: to scale out is to get one more."""
+    """Executors of one core each, like the machines of SEEP: scaling out adds an executor."""
     spark = hr.session(
         f"top-k, {order.name}",
         master=f"local-cluster[{order.instances_max},1,{order.heap_mb}]",
@@ -42,28 +42,28 @@ def session(order: Order) -> Iterator[SparkSession]:
         spark__ui__enabled="false",
         spark__sql__session__timeZone="UTC",
         spark__sql__shuffle__partitions=str(order.instances_max),
-        # Lines are read by more tasks than there are cores: a new executor, slow while its code is compiled, then holds no batch up.
+        # There are more reading tasks than cores, so that a new executor, slow until its code is compiled, delays no batch.
         spark__sql__files__minPartitionNum=str(4 * order.instances_max),
         spark__sql__streaming__numRecentProgressUpdates="10000",
     )
-    # Executors are given back in the middle of it, which Spark takes for errors.
+    # Executors are released while the query runs, which Spark reports as errors.
     spark.sparkContext.setLogLevel("OFF")
     application = spark.sparkContext.applicationId
     try:
         yield spark
     finally:
         spark.stop()
-        # Executors of local-cluster leave their folders with Spark itself.
+        # Executors of local-cluster leave their folders in the folder of Spark itself.
         shutil.rmtree(Path(spark_home()) / "work" / str(application), ignore_errors=True)
 
 
 def apart(order: Order) -> Outcome:
-    """The lane in a process of its own, so that no engine works with a JVM that another has warmed up."""
+    """Run the lane in a separate process, so that no engine uses a JVM that another has warmed up."""
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_in_session, args=(order, theirs))
     process.start()
-    # The other end is the lane's alone, so that we are told when it is gone.
+    # Only the lane holds the other end, so that its end is noticed here.
     theirs.close()
     try:
         found = ours.recv()
@@ -71,7 +71,7 @@ def apart(order: Order) -> Outcome:
     except EOFError:
         found = "a process that has ended"
     finally:
-        # Where we were interrupted; Spark ends with the process that started it.
+        # After an interrupt. Spark ends with the process that started it.
         process.kill()
     if isinstance(found, str):
         raise HeadraceError(where=f"bench top-k, lane {order.name}", wanted="a query that runs to its end", found=found)
@@ -80,7 +80,7 @@ def apart(order: Order) -> Outcome:
 
 
 def _in_session(order: Order, told: Connection) -> None:
-    """Tells what came of it, or why nothing did: errors of Spark do not travel from one process to another."""
+    """Send the outcome, or the reason of a failure as text: Spark's exceptions cannot be sent between processes."""
     try:
         with session(order) as spark:
             found: Outcome | str = run(spark, order)
@@ -121,7 +121,7 @@ def run(spark: SparkSession, order: Order) -> Outcome:
 
 def start(spark: SparkSession, order: Order, outcome: Outcome, source: Path, checkpoint: Path) -> Any:
     """The query: the same code for every engine."""
-    # A state store of plain Spark; to Headrace it means nothing.
+    # The state store of plain Spark; Headrace ignores it.
     spark.conf.set(PROVIDER, PROVIDERS[ROCKSDB])
     lines = read(spark, str(source), order.batch_files)
     counted = views(lines if order.name == SPARK else hr.stream(lines), order.window_s)
@@ -141,9 +141,9 @@ def start(spark: SparkSession, order: Order, outcome: Outcome, source: Path, che
 
 
 def _capacity(query: Any, offering: Offering, order: Order, seconds: float) -> float:
-    """Lines a second in a closed loop: of the batches in its last third, for a JVM compiles its code for a minute or two."""
+    """Lines per second in the last third of a closed loop, since the JVM compiles code for a minute or two."""
     offering.closed(2 / 3 * seconds)
-    # The first batch of a query may take longer than that.
+    # The first batch of a query may take longer than the loop.
     query.processAllAvailable()
     warm_s = time.time()
     offering.closed(seconds / 3)
@@ -157,14 +157,14 @@ def _capacity(query: Any, offering: Offering, order: Order, seconds: float) -> f
 
 
 def batches(query: Any, order: Order) -> list[Batch]:
-    """From Spark's progress, for all engines alike."""
+    """The batches, from Spark's progress, in the same way for all engines."""
     found = []
     for progress in (json.loads(each.json) for each in query.recentProgress):
-        # Spark's half comes a little after the batch has ended.
+        # Spark's progress comes shortly after the batch has ended.
         if progress.get("numInputRows"):
             begin_s = _clock(progress["timestamp"])
             end_s = begin_s + progress["durationMs"]["triggerExecution"] / 1000
-            # The source counts its own batches, and Spark also runs some without rows.
+            # The source has its own batch numbers, because Spark also runs batches without rows.
             id_ = int(progress["sources"][0]["endOffset"]["logOffset"])
             found.append(Batch(id_, begin_s, end_s, progress["numInputRows"], _instances(progress, order)))
     return found

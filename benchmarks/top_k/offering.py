@@ -1,8 +1,8 @@
-"""The two loops of SEEP 6.1: what is offered, and what becomes of it.
+"""The two loops of SEEP 6.1: how files are offered, and when they are discarded.
 
-*Closed*: the next files come when the last ones were taken, and nothing is lost; the rate is the query's capacity. *Open*: files come by
-the clock, whatever the query does. A bounded number of them may wait, which is the query's input buffer; a file that comes when the
-buffer is full is discarded, and counted.
+*Closed*: the next files come when the last ones were read, and nothing is lost. The rate is the query's capacity. *Open*: files come by
+the clock, whatever the query does. A bounded number of files may wait; this is the query's input buffer. A file that comes when the
+buffer is full is discarded and counted.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ CLOSED_POLL_S = 0.02
 
 @dataclass(frozen=True)
 class Offered:
-    """A file of lines that came, and where it went."""
+    """A file of lines that was offered, and what became of it."""
 
     at_s: float
-    """The clock, as `time.time` has it."""
+    """When it came, by `time.time`."""
     ms: int
-    """The time of its views, since the stream began."""
+    """The event time of its views, since the stream began."""
     name: str = ""
-    """Empty: discarded."""
+    """The name of its file; empty if it was discarded."""
     block: Path | None = None
 
 
 @dataclass
 class Taken:
-    """Which batch took which file, from Spark's own log of its source; it has an entry as soon as a batch is cut."""
+    """Which batch reads which file, from the log of Spark's source. The log has an entry as soon as a batch is planned."""
 
     log: Path
     batches: dict[str, int] = field(default_factory=dict)
     _read: set[str] = field(default_factory=set)
 
     def count(self) -> int:
-        """How many files have been taken."""
+        """The number of files that were read."""
         for name in os.listdir(self.log) if self.log.is_dir() else ():
             if name in self._read or name.startswith("."):
                 continue
@@ -54,7 +54,7 @@ class Taken:
 
 @dataclass
 class Offering:
-    """Puts files into a query's source, in one loop or the other; one loop at a time."""
+    """Adds files to the source of a query, in one loop at a time."""
 
     stream: Stream
     taken: Taken
@@ -62,7 +62,7 @@ class Offering:
     buffer_files: int
     history: list[Offered] = field(default_factory=list)
     late_s: float = 0.0
-    """How late a file was at most: the measuring machine's own fault."""
+    """The greatest delay of a file, caused by the measuring machine."""
     alive: Callable[[], bool] = lambda: True
     _accepted: int = 0
     _began: float = field(default_factory=time.time)
@@ -72,7 +72,7 @@ class Offering:
         return self._accepted - self.taken.count()
 
     def closed(self, seconds: float) -> None:
-        """A batch's files as soon as the ones before were taken."""
+        """Offer the files of a batch as soon as the previous ones were read."""
         end = time.time() + seconds
         while time.time() < end and self.alive():
             if self.waiting == 0:
@@ -81,7 +81,7 @@ class Offering:
             time.sleep(CLOSED_POLL_S)
 
     def open(self, seconds: float, files_per_s: float) -> None:
-        """By the clock."""
+        """Offer files by the clock."""
         began = time.time()
         for at in range(round(seconds * files_per_s)):
             due = began + at / files_per_s
@@ -92,11 +92,11 @@ class Offering:
             self.late_s = max(self.late_s, time.time() - due)
 
     def end(self, window_s: int) -> Offered:
-        """A last file, so much later that its time closes all windows before."""
+        """Offer a last file whose event time is late enough to close all earlier windows."""
         return self._offer(time.time(), True, ahead_ms=3_000 * window_s)
 
     def _offer(self, at_s: float, fits: bool, ahead_ms: int = 0) -> Offered:
-        # Names are times, so that no two may be equal, and later ones must be later.
+        # Names are times, so they must be different and increasing.
         earliest = self.history[-1].ms + 1 if self.history else 0
         ms = max(earliest, round((at_s - self._began) * 1000) + ahead_ms)
         self.history.append(Offered(at_s, ms, *self.stream.add(ms)) if fits else Offered(at_s, ms))

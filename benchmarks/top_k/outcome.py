@@ -1,4 +1,4 @@
-"""What a lane is asked to do, what it did, and the same second by second: offered, consumed, discarded, latency, instances."""
+"""The order for a lane, its outcome, and the outcome over time: offered, consumed, discarded, latency, instances."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.top_k.offering import Offered
 
 ELASTIC, ONE, SPARK = "elastic", "one instance", "spark"
 NAMES = (ONE, ELASTIC, SPARK)
-"""In the order in which they run: the first one's capacity sets the rate for all."""
+"""The lanes in the order in which they run. The capacity of the first sets the rate for all."""
 
 Ranking = list[tuple[str, int]]
 """Languages with their views, most visited first."""
@@ -21,13 +21,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Order:
-    """What a lane is to do."""
+    """The order for a lane."""
 
     name: str
     folder: Path
     blocks: tuple[Path, ...]
     lines: int
-    """... of a block, which is a file of the stream."""
+    """Lines in a block, which is a file of the stream."""
     batch_files: int
     buffer_files: int
     closed_s: float
@@ -35,21 +35,21 @@ class Order:
     window_s: int
     instances_max: int
     rate: float = 0.0
-    """Lines a second in the open loop; 0: `over` times the capacity seen in the closed loop before."""
+    """Lines per second in the open loop; 0 means `over` times the capacity that the closed loop before has shown."""
     over: float = 1.25
     policy: str = "bottleneck"
     period_s: float = 5.0
-    """SEEP's r: how often utilisation is reported."""
+    """The interval at which utilisation is reported; SEEP's r."""
     heap_mb: int = 1024
-    """... of an executor."""
+    """The memory of an executor."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that is done: when it began and ended by the clock, its lines, and the instances that did them."""
+    """A finished batch: when it began and ended, its lines, and the instances that processed them."""
 
     id: int
-    """... in the log of its source, where files are found by it."""
+    """Its number in the log of the source, which lists its files."""
     begin_s: float
     end_s: float
     rows: int
@@ -58,37 +58,37 @@ class Batch:
 
 @dataclass
 class Outcome:
-    """What a lane did."""
+    """The outcome of a lane."""
 
     name: str
     lines: int
-    """... of a file."""
+    """Lines in a file."""
     buffer_files: int
-    """Files that may wait."""
+    """The number of files that may wait."""
     rate: float
-    """Lines a second offered in the open loop."""
+    """Lines per second offered in the open loop."""
     capacity: dict[str, float] = field(default_factory=dict)
-    """Lines a second in the closed loop, before and after."""
+    """Lines per second in the closed loops, before and after the open loop."""
     began_s: float = 0.0
-    """The clock when the open loop began."""
+    """When the open loop began, by the clock."""
     ended_s: float = 0.0
     offered: list[Offered] = field(default_factory=list)
-    """... in the open loop."""
+    """Files offered in the open loop."""
     batches: list[Batch] = field(default_factory=list)
     taken: dict[str, int] = field(default_factory=dict)
-    """Which batch took a file."""
+    """The batch that read a file."""
     rankings: dict[int, Ranking] = field(default_factory=dict)
     decisions: list[str] = field(default_factory=list)
     late_s: float = 0.0
     wrong: str = ""
-    """What is wrong with the rankings; empty if nothing is."""
+    """The first mistake in the rankings; empty if there is none."""
 
     @property
     def seconds(self) -> float:
         return self.ended_s - self.began_s
 
     def consumed(self, first: float = 0.0) -> float:
-        """Lines of the batches that were done in the open loop from this part of it on; a batch that began before counts in part."""
+        """Lines of the batches in the open loop from this part of it on. A batch that began earlier counts in part."""
         low = self.began_s + first * self.seconds
         done = [batch for batch in self.batches if batch.begin_s >= self.began_s and low < batch.end_s <= self.ended_s]
         return sum(batch.rows * min(1.0, (batch.end_s - low) / (batch.end_s - batch.begin_s)) for batch in done)
@@ -100,17 +100,17 @@ class Outcome:
 
     @property
     def waiting_s(self) -> float:
-        """How long the last line that was offered and not discarded had to wait, from coming to its batch's beginning."""
+        """How long the last accepted line waited, from its arrival to the beginning of its batch."""
         begins = {batch.id: batch.begin_s for batch in self.batches}
         last = next(each for each in reversed(self.offered) if each.name)
         return max(0.0, begins[self.taken[last.name]] - last.at_s)
 
     def grown_s(self, instances: int = 2) -> float | None:
-        """When a batch first had so many instances, since the open loop began."""
+        """When a batch first had this many instances, since the open loop began."""
         return next((b.begin_s - self.began_s for b in self.batches if b.begin_s >= self.began_s and b.instances >= instances), None)
 
     def latencies(self) -> tuple[Floats, Floats]:
-        """Of every file that was not discarded: when it came, since the open loop began, and how long until its batch was done."""
+        """For every accepted file: when it came, since the open loop began, and the time until its batch had finished."""
         ends = {batch.id: batch.end_s for batch in self.batches}
         kept = [(each.at_s - self.began_s, ends[self.taken[each.name]] - each.at_s) for each in self.offered if each.name]
         came, took = np.array(kept).reshape(-1, 2).T
@@ -125,13 +125,13 @@ class Series:
     offered: Floats
     consumed: Floats
     discarded: Floats
-    """Lines a second."""
+    """Lines per second."""
     instances: Floats
-    """Of the batch that ran in the middle of the step; none between batches."""
+    """The number in the batch that ran in the middle of the step; None between batches."""
 
 
 def series(outcome: Outcome, step_s: float = 2.0) -> Series:
-    """The open loop. A batch's lines are consumed evenly between its beginning and its end."""
+    """The open loop over time. The lines of a batch are consumed evenly between its beginning and its end."""
     edges = np.arange(0.0, max(step_s, outcome.seconds) + 1e-9, step_s)
     came = np.array([each.at_s for each in outcome.offered]) - outcome.began_s
     lost = np.array([not each.name for each in outcome.offered])

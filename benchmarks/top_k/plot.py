@@ -17,7 +17,7 @@ TITLES = {"elastic": "Headrace, elastic", "one instance": "Headrace, one instanc
 
 
 def draw(path: Path, found: list[Outcome]) -> Path:
-    """A column a lane: rates, latency, instances."""
+    """One column per lane: rates, latency, instances."""
     style: Any = {"svg.fonttype": "none", "svg.hashsalt": "top-k", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(3.4 * len(found), 5.2), layout="constrained")
@@ -43,7 +43,7 @@ def _lane(axes: Any, outcome: Outcome) -> None:
     rates.plot(over_time.at_s, over_time.consumed, color=BLUE, linewidth=1.6, label="consumed")
     rates.plot(over_time.at_s, over_time.discarded, color=RED, linewidth=1.6, label="discarded")
     latency.plot(*outcome.latencies(), color=ORANGE, linewidth=1.2)
-    # Between two batches there is no number; the steps go on.
+    # Between two batches there is no number; the step continues.
     known = over_time.instances == over_time.instances
     instances.step(over_time.at_s[known], over_time.instances[known], where="post", color=GREEN, linewidth=1.6)
     instances.set_xlabel("time (s)")

@@ -1,8 +1,8 @@
 """The most visited language editions of Wikipedia in every 30 seconds: map, reduce, and a sink that ranks (SEEP 6.1).
 
-    lines -> map: the language, all else is dropped -> reduce: views by window and language -> sink: the k largest of a window
+    lines -> map: keep the language only -> reduce: views by window and language -> sink: the k largest of a window
 
-The same code is run by Headrace and by plain Spark: `lines` is a stream of the one or of the other.
+The same code runs on Headrace and on plain Spark: `lines` is a stream of either.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from benchmarks.top_k.outcome import Ranking
 
 EPOCH_MS = 1_699_999_200_000
-"""When streams begin: at a full hour, so that windows begin with them."""
+"""The time at which streams begin: a full hour, so that windows begin with them."""
 
 
 def read(spark: SparkSession, folder: str, files: int) -> DataFrame:
-    """Lines with the time of their file, so many files a batch at most."""
+    """Lines with the time of their file; a batch has at most this many files."""
     raw = spark.readStream.option("maxFilesPerTrigger", files).text(folder)
     return raw.selectExpr("value", f"timestamp_millis({EPOCH_MS} + bigint(substring_index(_metadata.file_name, '-', -1))) AS time")
 
@@ -33,7 +33,7 @@ def views(lines: Any, window_s: int) -> Any:
 
 
 def ranked(rows: Iterable[tuple[int, str, int]]) -> dict[int, Ranking]:
-    """By window: its languages from the most visited on, equally visited ones by name.
+    """By window: its languages, most visited first; equally visited ones by name.
 
     >>> ranked([(0, "de", 5), (0, "en", 9), (0, "ja", 5), (30, "en", 2)])
     {0: [('en', 9), ('de', 5), ('ja', 5)], 30: [('en', 2)]}
@@ -45,12 +45,12 @@ def ranked(rows: Iterable[tuple[int, str, int]]) -> dict[int, Ranking]:
 
 
 def sink(rankings: dict[int, Ranking], on_window: Callable[[int, Ranking], None]) -> Callable[[DataFrame, int], None]:
-    """Gathers what the instances counted and ranks it, as SEEP's sink does. A window's counts are all in the batch that closes it."""
+    """Collects the counts of all instances and ranks them, like SEEP's sink. The batch that closes a window has all its counts."""
 
     def deliver(rows: DataFrame, _batch: int) -> None:
         columns = rows.select((F.unix_millis("window.start") - EPOCH_MS).alias("start"), "language", "views").toArrow().to_pydict()
         for start, ranking in ranked(zip(columns["start"], columns["language"], columns["views"], strict=True)).items():
-            # A window that came twice would be a wrong answer; it must not hide the first.
+            # A window that comes twice is a mistake; the second must not replace the first.
             rankings[start] = rankings.get(start, []) + ranking
             on_window(start, ranking)
 

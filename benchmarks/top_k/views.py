@@ -2,8 +2,8 @@
 
     en.m Albert_Einstein 1 48213        domain, title, views, bytes; en.m is the English edition as phones see it
 
-As in the dumps the time stands in the file's name, not in its lines: so a few blocks of lines, made once, serve for any length of stream.
-A file of the stream is a hard link to a block, and costs nothing to make.
+As in the dumps, the time is in the name of the file, not in its lines. So a few blocks of lines are enough for a stream of any length.
+A file of the stream is a hard link to a block, which costs nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGEST = {
     "en": 47.0, "ja": 6.5, "es": 6.0, "de": 5.5, "ru": 5.5, "fr": 4.5, "it": 3.0, "zh": 3.0, "pt": 2.3, "pl": 1.7,
     "fa": 1.3, "ar": 1.3, "nl": 1.1, "id": 1.0, "uk": 0.8, "tr": 0.8, "cs": 0.7, "sv": 0.6, "ko": 0.6, "vi": 0.5,
 }  # fmt: skip
-"""Percent of all views, about as in Wikimedia's statistics; the others share the rest by Zipf's law."""
+"""Percent of all views, about as in Wikimedia's statistics. The other editions share the rest by Zipf's law."""
 
 _OTHERS = """
 fi he hu th el no da ro ca hi simple bg sr sk hr bn lt sl et az eu kk ms ta ur hy ka lv te ml mr sq uz bs gl tl my be mk cy af mn la is
@@ -36,10 +36,10 @@ chr chy ik iu kl cr ch nah tet tpi za bug ace map-bms crh gag kaa glk lrc olo ad
 smn szy lld ary mad skr dag blk
 """
 EDITIONS = (*LARGEST, *_OTHERS.split())
-"""From the most visited on."""
+"""Most visited first."""
 
 POOL = 200_000
-"""Different lines; blocks are stretches of them."""
+"""The number of different lines; a block is a range of them."""
 _TITLES = 20_000
 _PHONES = 0.55
 _WORDS = (
@@ -61,7 +61,7 @@ _WORDS = (
 
 
 def shares(languages: int) -> tuple[list[str], npt.NDArray[np.float64]]:
-    """The editions and their parts of all views.
+    """The editions and their shares of all views.
 
     >>> names, parts = shares(280)
     >>> names[:3], round(float(parts[0]), 2), round(float(parts.sum()), 6)
@@ -76,7 +76,7 @@ def shares(languages: int) -> tuple[list[str], npt.NDArray[np.float64]]:
 
 
 def lines(languages: int, seed: int, count: int = POOL) -> list[bytes]:
-    """Views of different pages, drawn with a seed."""
+    """Lines with views of different pages, drawn with a seed."""
     if not 1 <= languages <= len(EDITIONS):
         raise HeadraceError(where="bench top-k --languages", wanted=f"a number from 1 to {len(EDITIONS)}", found=str(languages))
     random = np.random.default_rng(seed)
@@ -92,7 +92,7 @@ def lines(languages: int, seed: int, count: int = POOL) -> list[bytes]:
 
 
 def lines_of(text: str) -> list[bytes]:
-    """The lines of a file of the user's own."""
+    """The lines of a file that the user gives."""
     path = Path(text)
     if not path.is_file():
         raise HeadraceError(where="bench top-k --text", wanted="a file of lines that begin with a language and a blank", found=text)
@@ -105,7 +105,7 @@ def lines_of(text: str) -> list[bytes]:
 
 
 def write_blocks(folder: Path, pool: list[bytes], blocks: int, per_block: int) -> list[Path]:
-    """Blocks of lines as files; each goes on where the one before ended."""
+    """Write blocks of lines as files; each continues where the previous one ended."""
     folder.mkdir(parents=True)
     endless = itertools.cycle(pool)
     found = [folder / f"{at:03d}" for at in range(blocks)]
@@ -116,7 +116,7 @@ def write_blocks(folder: Path, pool: list[bytes], blocks: int, per_block: int) -
 
 @dataclass
 class Stream:
-    """A folder that files of views are put into, in the order of their times."""
+    """A folder to which files of views are added, in the order of their times."""
 
     folder: Path
     blocks: list[Path]
@@ -126,18 +126,18 @@ class Stream:
         self._next: Iterator[Path] = itertools.cycle(self.blocks)
 
     def add(self, at_ms: int) -> tuple[str, Path]:
-        """A file with this time, in milliseconds since the stream began; its name, and the block that it is."""
+        """Add a file with this time, in milliseconds since the stream began. Returns its name and its block."""
         block, name = next(self._next), file_name(at_ms)
         hidden = self.folder / f".{name}"
         hidden.hardlink_to(block)
-        # Spark reads the oldest first. All links of a block get the new time, but earlier ones have long been taken.
+        # Spark reads the oldest files first. All links of a block get the new time, but earlier ones were read long ago.
         os.utime(hidden)
         hidden.rename(self.folder / name)
         return name, block
 
 
 def file_name(at_ms: int) -> str:
-    """The name that says the time.
+    """The name of a file with this time.
 
     >>> file_name(1500), time_of("views-000001500")
     ('views-000001500', 1500)

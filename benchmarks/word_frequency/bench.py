@@ -1,4 +1,4 @@
-"""Word frequency: how late counts come, what checkpoints have to do with it, and how many words a second there can be."""
+"""Word frequency: the latency of counts, the effect of checkpoints on it, and the greatest throughput."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 5.0
 
 
 def measure(options: Options) -> Measured:
-    """All parts, each engine in a process of its own."""
+    """Run all parts, each engine in a separate process."""
     from benchmarks.word_frequency.engines import processes
     from benchmarks.word_frequency.plan import Cells, pools, read
 
@@ -32,7 +32,7 @@ def measure(options: Options) -> Measured:
 
 
 def measured(engines: Engines, cells: Cells) -> Measured:
-    """Part by part."""
+    """Run the parts one after the other."""
     from benchmarks.word_frequency import tables
 
     asked = cells.plan.parts
@@ -79,7 +79,7 @@ def _line(seen: Seen) -> str:
 
 
 def _figures(latency: list[Seen]) -> list[Figure]:
-    """Ours has to be sooner than the first baseline."""
+    """Headrace's latency must be below that of the first baseline."""
     by_cell: dict[tuple[int, float], list[Seen]] = {}
     for seen in latency:
         if seen.cell.sync:

@@ -1,9 +1,9 @@
-"""One cell of a table: one engine, one query, one rate, one dictionary, for some seconds; every result is kept for the check.
+"""One cell of a table: an engine, a query, a rate and a dictionary, for some seconds. Every result is kept for the check.
 
     start -> the head fills the state -> the gun -> settle -> measured seconds -> all offered fragments delivered -> stop
 
-A fragment's latency is from its creation, which is a matter of the clock and not of the query, until the results of its batch have been
-delivered: changed counts, as an Arrow table, in the hands of ``foreachBatch``.
+The latency of a fragment is the time from its creation, which follows the clock, until ``foreachBatch`` has the results of its batch:
+the changed counts as an Arrow table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.spark.streaming import java_query
 
 HEAD_S_MAX = 300
 OVERRUN_S_MAX = 60
-"""An engine that cannot keep up has so long to deliver what it still owes."""
+"""How long an engine that cannot keep up may take to deliver the outstanding fragments."""
 _POLL_S = 0.1
 _BEFORE_TRIGGER_S = 0.4
 CLOSED_BATCHES_MIN = 3
@@ -34,7 +34,7 @@ CLOSED_BATCHES_MIN = 3
 
 @dataclass(frozen=True)
 class Cell:
-    """What is run."""
+    """The parameters of a cell."""
 
     engine: str
     window: Window
@@ -42,16 +42,16 @@ class Cell:
     pool: str
     head: int
     rate: float = 0.0
-    """Fragments a second; 0: as many as the query can take, ``rows`` a batch."""
+    """Fragments per second; 0 means as many as the query can process, ``rows`` per batch."""
     rows: int = 0
     seconds: float = 10.0
     settle_s: float = 2.0
     interval_s: float = 0.0
-    """Between the beginnings of batches, each of which is a checkpoint; 0: one after the other."""
+    """The time between the beginnings of batches, each of which is a checkpoint; 0 means no pause."""
     sync: bool = True
-    """Ours: whether a version waits until the disk has it."""
+    """Headrace only: sync each version to disk."""
     recovers: bool = False
-    """At the end the query fails and starts again from its checkpoint."""
+    """True if the query fails at the end and restarts from its checkpoint."""
 
     @property
     def name(self) -> str:
@@ -59,11 +59,11 @@ class Cell:
 
     @property
     def step_s(self) -> float:
-        """Event time of a closed-loop batch: one advance of a window that slides."""
+        """The event time of a closed-loop batch: one advance of a sliding window."""
         return float(self.window.advance_s) if self.window.slides else 1.0
 
     def offer(self, folder: Path) -> Offer:
-        # The head of a sliding window is spread over a whole one, so that as many windows are open as ever will be.
+        # The head covers a whole sliding window, so that the number of open windows is at its maximum.
         span_s = float(self.window.size_s or 0) if self.window.slides else 0.0
         density = self.rate or self.rows / self.step_s
         offered = int(self.rate * (self.settle_s + self.seconds)) if self.rate and not self.recovers else 2**62
@@ -78,12 +78,12 @@ class Batch:
     end: int
     at_s: float
     duration_ms: float | None
-    """As Spark says; none of a batch that the stop cut off."""
+    """By Spark's progress; None for a batch that the stop interrupted."""
 
 
 @dataclass
 class Outcome:
-    """What was seen."""
+    """The measurements of a cell."""
 
     cell: Cell
     fired_s: float = 0.0
@@ -91,32 +91,32 @@ class Outcome:
     delivered: list[pa.Table] = field(default_factory=list)
     """Results, in the order of batches."""
     phases_ms: list[dict[str, float]] = field(default_factory=list)
-    """Headrace's own: of each batch, with the slowest instance's as ``instance/...``."""
+    """Headrace's phases of each batch; those of the slowest instance are named ``instance/...``."""
     keys_touched: list[int] = field(default_factory=list)
     failed_s: float | None = None
-    """What is delivered later has nothing to say about the usual latency."""
+    """Fragments that are delivered later do not count for the latency."""
     recovery_s: float | None = None
     overran: bool = False
-    """Fragments were still owed when the time was up."""
+    """True if fragments were still outstanding when the time was up."""
 
 
 class Run:
-    """A cell on a session."""
+    """Runs a cell on a session."""
 
     def __init__(self, spark: SparkSession, cell: Cell, folder: Path) -> None:
         self.spark, self.cell, self.folder = spark, cell, folder
         self.outcome = Outcome(cell)
         self._times_s: dict[int, float] = {}
-        """When a batch was first delivered; ..."""
+        """When each batch was first delivered."""
         self._last_s: dict[int, float] = {}
-        """... and last: after a failure it may be delivered again."""
+        """When each batch was last delivered: after a failure it may be delivered again."""
         self._durations_ms: dict[int, float] = {}
         self._tables: dict[int, pa.Table] = {}
         self._query: Any = None
         self._java: Any = None
 
     def run(self) -> Outcome:
-        """All of it. The session's settings are left as they were."""
+        """Run the whole cell. The settings of the session are restored."""
         before = self.spark.conf.get(PROVIDER)
         self.folder.mkdir(parents=True)
         offer = self.cell.offer(self.folder)
@@ -152,7 +152,7 @@ class Run:
         found: Any = self.spark.streams.get(str(self._query.id))
         if found is None:
             raise LaneDied(str(self._query.exception()))
-        # Headrace's own handle builds its progress from the whole history at each call; this one costs little.
+        # Headrace's handle builds its progress from the whole history at each call; Spark's handle is cheaper.
         self._java = java_query(found)
 
     def _keep(self, counted: DataFrame, batch: int) -> None:
@@ -174,12 +174,12 @@ class Run:
         self.outcome.overran = not self._until(lambda: self._reached() >= offer.head + offer.limit, OVERRUN_S_MAX)
 
     def _closed_loop(self) -> None:
-        """For so long, and so many batches at least."""
+        """Wait for this long, and for at least this many batches."""
         enough = self.cell.settle_s + self.cell.seconds
         self._until(lambda: time.time() - self.outcome.fired_s > enough and len(self._times_s) > CLOSED_BATCHES_MIN, OVERRUN_S_MAX + enough)
 
     def _recover(self, offer: Offer) -> None:
-        """Stop just before a batch would begin, when most is to be done again; the time from the new start to the first results."""
+        """Stop just before a batch would begin, which is the worst case, and return the time from the restart to the first results."""
         every_s = self.cell.interval_s
         if every_s:
             self._sleep_until((time.time() // every_s + 1) * every_s - _BEFORE_TRIGGER_S)
@@ -198,7 +198,7 @@ class Run:
         self._query.stop()
 
     def _batches(self) -> list[Batch]:
-        """What each delivered batch held, by Spark's log of offsets: the progress of one that the stop cut off may never come."""
+        """The fragments of each delivered batch, from Spark's offset log. The progress of an interrupted batch may never come."""
         log = self.folder / "checkpoint" / "offsets"
         ends = {batch: int(json.loads((log / str(batch)).read_text().splitlines()[-1])["n"]) for batch in sorted(self._times_s)}
         return [

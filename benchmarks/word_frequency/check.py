@@ -1,4 +1,4 @@
-"""What was delivered against plain Python: a Counter of the words of the same fragments."""
+"""Compares the delivered counts with plain Python: a Counter over the words of the same fragments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.word_frequency.source import START_S, event_us
 from benchmarks.word_frequency.windows import DELAY_S
 
 Counts = dict[tuple[str, int], int]
-"""By word, and the start of its window."""
+"""Counts by word and start of the window."""
 
 
 class Texts:
@@ -31,7 +31,7 @@ class Texts:
         return self._round.total() / len(self.body)
 
     def count(self, begin: int, end: int) -> Counter[str]:
-        """Of the fragments from ``begin`` to ``end``, not included."""
+        """The counts of the fragments from ``begin`` up to, but not including, ``end``."""
         found = Counter(_words(self.head[begin:end]))
         first, last = max(begin - len(self.head), 0), max(end - len(self.head), 0)
         rounds, rest = divmod(last - first, len(self.body))
@@ -48,7 +48,7 @@ def _words(texts: list[str]) -> Iterator[str]:
 
 
 def expected(texts: Texts, cell: Cell, fragments: int) -> Counts:
-    """Of the first so many fragments. Of windows that slide, those only that have closed for certain; see `wrong`."""
+    """The counts of the first fragments. For sliding windows, only windows that have certainly closed; see `wrong`."""
     window = cell.window
     if window.size_s is None:
         return {(word, 0): times for word, times in texts.count(0, fragments).items()}
@@ -66,7 +66,7 @@ def expected(texts: Texts, cell: Cell, fragments: int) -> Counts:
 
 
 def _panes(texts: Texts, cell: Cell, fragments: int) -> dict[int, Counter[str]]:
-    """The words of each advance, by its start."""
+    """The word counts of each advance, by its start."""
     offer = cell.offer(Path())
     us = event_us(np.arange(fragments), offer.head, offer.span_s, offer.density)
     starts = us // (cell.window.advance_s * 1_000_000) * cell.window.advance_s
@@ -75,7 +75,7 @@ def _panes(texts: Texts, cell: Cell, fragments: int) -> dict[int, Counter[str]]:
 
 
 def delivered(outcome: Outcome) -> Counts:
-    """A later result of a word replaces an earlier one."""
+    """The last result of each word."""
     found: Counts = {}
     for table in outcome.delivered:
         keys = zip(table["word"].to_pylist(), table["start"].to_pylist(), strict=True)
@@ -84,13 +84,13 @@ def delivered(outcome: Outcome) -> Counts:
 
 
 def wrong(outcome: Outcome, texts: Texts) -> str:
-    """What is not as it should be, or nothing."""
+    """The first mistake, or an empty text."""
     found = delivered(outcome)
     fragments = max(batch.end for batch in outcome.batches)
     asked = expected(texts, outcome.cell, fragments)
     window = outcome.cell.window
     if window.slides:
-        # Spark closes a window in the batch after the one that made it due; that batch may not have come.
+        # Spark closes a window one batch after it is due; that batch may not have come.
         rows = sum(len(table) for table in outcome.delivered)
         if rows != len(found):
             return f"{rows:,} results for {len(found):,} windows of words: some came twice"
@@ -108,7 +108,7 @@ def wrong(outcome: Outcome, texts: Texts) -> str:
 
 
 def _due_s(outcome: Outcome) -> int:
-    """The end of the last window that the batch before the last made due."""
+    """The end of the last window that was due in the last batch but one."""
     offer, advance_s = outcome.cell.offer(Path()), outcome.cell.window.advance_s
     before_last = sorted(batch.end for batch in outcome.batches)[-2:][0]
     reached_s = event_us(np.array([before_last - 1]), offer.head, offer.span_s, offer.density)[0] / 1_000_000 - DELAY_S

@@ -1,4 +1,4 @@
-"""A process an engine: each has its JVM, its heap and its compiled code to itself, and is idle while another's cell runs."""
+"""One process per engine: each has its own JVM, heap and compiled code, and is idle while a cell of another engine runs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from headrace.bench.runner import lane_session
 from headrace.errors import HeadraceError
 
 HEAP_GB = 3
-"""Of each engine's JVM: three of them are there at once."""
+"""The heap of each engine's JVM; three JVMs run at the same time."""
 _KEPT = {"spark.sql.streaming.numRecentProgressUpdates": "100000", "spark.sql.streaming.minBatchesToRetain": "100000"}
-"""A cell reads what its batches did when it is over."""
+"""Spark must keep all progress and logs: a cell reads them at its end."""
 _spark: Any = None
 
 
@@ -33,7 +33,7 @@ class Engines(Protocol):
 
 
 class Here:
-    """All on one session, for tests."""
+    """Runs all engines on one session, for tests."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark, self.folder = spark, folder
@@ -43,7 +43,7 @@ class Here:
 
 
 class Processes:
-    """An engine's cells run in its own process, which is warmed up before the first."""
+    """Runs the cells of an engine in its own process, which is warmed up before the first cell."""
 
     def __init__(self, engines: Sequence[str], folder: Path, stack: ExitStack) -> None:
         self._pools = {
@@ -67,7 +67,7 @@ class Processes:
 
 @contextmanager
 def processes(engines: Sequence[str]) -> Iterator[tuple[Processes, Path]]:
-    """The engines, and a folder for pools; all is gone afterwards."""
+    """The engines and a folder for pools; both are removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-words-"))
     try:
         with ExitStack() as stack:
@@ -77,20 +77,20 @@ def processes(engines: Sequence[str]) -> Iterator[tuple[Processes, Path]]:
 
 
 def _end_at_once(kind: type[BaseException] | None, *_: object) -> None:
-    """After an interrupt nobody waits for the cell under way. A JVM ends with the process that started it."""
+    """End the engines without waiting for a running cell. A JVM ends with the process that started it."""
     if kind is not None:
         for child in active_children():
             child.kill()
 
 
 def run_cell(spark: Any, cell: Cell, folder: Path) -> Seen:
-    """Run it and check what it delivered."""
+    """Run a cell and check what it delivered."""
     place = Path(tempfile.mkdtemp(prefix=f"{cell.engine}-", dir=folder)) / "cell"
     outcome = Run(spark, cell, place).run()
     texts = texts_of(cell.pool, cell.head)
     seen = summarise(outcome, wrong(outcome, texts), texts.words_per_fragment, place / "checkpoint")
     shutil.rmtree(place.parent, ignore_errors=True)
-    # The pool's place means nothing to a reader.
+    # The path of the pool is of no interest to a reader.
     return replace(seen, cell=replace(cell, pool=""))
 
 
@@ -100,7 +100,7 @@ def texts_of(pool: str, head: int) -> Texts:
 
 
 def _begin(log: str) -> None:
-    """What Spark and its workers say, also about sources that are stopped while they work, goes to a file."""
+    """Start the session, with the output of Spark and its workers redirected to a file."""
     global _spark
     with open(log, "wb") as out:
         os.dup2(out.fileno(), 1)

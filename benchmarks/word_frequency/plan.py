@@ -1,4 +1,4 @@
-"""What a run consists of: its options, read and checked, and the cells they ask for."""
+"""The plan of a run: its options, parsed and checked, and its cells."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from headrace.errors import HeadraceError
 
 PARTS = ("latency", "interval", "throughput")
 INTERVAL_RATE = 1000
-"""Fragments a second where intervals are compared: SEEP's, section 6.3."""
+"""Fragments per second in the comparison of intervals, as in SEEP, section 6.3."""
 SLIDING_ROWS = 4_000
-"""At most so many fragments a batch where windows slide: Spark makes sixty rows of each word."""
+"""The most fragments in a batch with sliding windows: Spark makes sixty rows of each word."""
 WARM_ROWS = 2_000
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Options as they are meant."""
+    """The parsed options."""
 
     parts: list[str]
     rates: list[float]
@@ -38,7 +38,7 @@ class Plan:
 
 
 def read(options: Options) -> Plan:
-    """Or an error that says which option is wrong."""
+    """Parse the options, or raise an error that names the wrong one."""
     parts = [part.strip() for part in str(options["parts"]).split(",")]
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
@@ -67,7 +67,7 @@ def read(options: Options) -> Plan:
 
 
 def numbers(option: str, text: object, least: float) -> list[float]:
-    """Separated by commas.
+    """Numbers that are separated by commas.
 
     >>> numbers("--rates", "100, 1000", 1)
     [100.0, 1000.0]
@@ -83,7 +83,7 @@ def numbers(option: str, text: object, least: float) -> list[float]:
 
 
 def pools(options: Options, plan: Plan, folder: Path) -> dict[int, tuple[str, Pool]]:
-    """By the size of their dictionary, with the file that the source reads. A text has the one it has."""
+    """Pools by the size of their dictionary, with the file that the source reads. A text has a fixed dictionary."""
     if str(options["text"]) != "none":
         made = [of_text(Path(str(options["text"])))]
     else:
@@ -94,17 +94,17 @@ def pools(options: Options, plan: Plan, folder: Path) -> dict[int, tuple[str, Po
 
 @dataclass(frozen=True)
 class Cells:
-    """Of a plan, part by part."""
+    """The cells of a plan, part by part."""
 
     plan: Plan
     pools: dict[int, tuple[str, Pool]]
 
     def warm(self, engine: str) -> Cell:
-        """Not measured: a JVM compiles its code for a minute or more."""
+        """A warm-up cell, which is not measured: a JVM compiles its code for a minute or more."""
         return self._cell(engine, self._middle, self.plan.window, rows=min(WARM_ROWS, self.plan.rows), seconds=self.plan.warm_s)
 
     def latency(self) -> Iterator[Cell]:
-        """SEEP's Fig. 14. Engines side by side, so that what disturbs the machine disturbs all."""
+        """SEEP's Fig. 14. Engines take turns, so that a disturbance of the machine affects all."""
         for words in self.pools:
             for rate in self.plan.rates:
                 for engine in self.plan.engines:

@@ -1,8 +1,8 @@
-"""How often each word came: running, or over a window of time. The same text runs on both engines.
+"""Counts words, running or over a time window. The same code runs on both engines.
 
 SEEP's query (section 6.2) has two operators, a word splitter and a word counter, and a window of 30 s. Floe's (section VIII) counts
-overall, and over the last 15 minutes, hour and twelve hours. Neither says how often windows advance: SEEP's tumble here, and Floe's slide
-by a sixtieth of their size. A sliding window's counts are given once, when it closes; all others whenever they change.
+overall, and over the last 15 minutes, hour and twelve hours. Neither says how often windows advance. Here SEEP's windows tumble, and Floe's
+slide by a sixtieth of their size. Counts of a sliding window are emitted once, when it closes; all others whenever they change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Offer:
 
 
 def read(spark: SparkSession, offer: Offer) -> DataFrame:
-    # By value: Spark's Python workers need not know where this folder is.
+    # Pickled by value: Spark's Python workers need not be able to import this folder.
     cloudpickle.register_pickle_by_value(source)
     spark.dataSource.register(source.Fragments)
     options = {name: str(value) for name, value in vars(offer).items()}
@@ -42,11 +42,11 @@ def read(spark: SparkSession, offer: Offer) -> DataFrame:
 
 
 def counts(fragments: Any, window: Window) -> Any:
-    """``fragments`` is a Headrace stream or a streaming DataFrame."""
+    """The query. ``fragments`` is a Headrace stream or a streaming DataFrame."""
     if window.size_s is None:
         return _words(fragments).groupBy("word").agg(F.count("*").alias("count"))
     over = F.window("at", f"{window.size_s} seconds", f"{window.advance_s} seconds")
-    # Times are looked at fragment by fragment, not word by word, which helps both engines.
+    # Times are computed per fragment, not per word, which helps both engines.
     return _words(fragments.withWatermark("at", f"{DELAY_S} seconds")).groupBy("word", over).agg(F.count("*").alias("count"))
 
 
@@ -55,6 +55,6 @@ def _words(fragments: Any) -> Any:
 
 
 def results(counted: DataFrame) -> DataFrame:
-    """Word, the window's start in seconds if there is one, count: what a batch delivers."""
+    """The columns that a batch delivers: word, start of the window in seconds if there is one, and count."""
     start = F.unix_seconds("window.start") if "window" in counted.columns else F.lit(0)
     return counted.select("word", start.cast("long").alias("start"), "count")

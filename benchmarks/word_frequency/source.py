@@ -1,14 +1,13 @@
-"""Fragments by the clock: a streaming source that offers so many a second, whether the query keeps up or not (open loop).
+"""A streaming source that offers fragments at a fixed rate, whether the query keeps up or not (open loop).
 
     head, at once | the gun | fragment n at gun + n / rate | ... | the end
 
-A batch takes what has been offered when Spark asks. Spark's own ``rate`` source offers whole seconds only: what it measures of small
-batches is mostly itself. Files that are moved in at their time cost a listing and a log entry a batch, and wait for one another.
-Here the number of fragments follows from the clock to the microsecond, no thread has to keep the pace, and a batch that is done again
-after a crash gets the same fragments. Without a rate every batch takes ``rows`` fragments at once (closed loop): what the query can do
-at most.
+A batch reads what has been offered when Spark asks. Spark's own ``rate`` source offers whole seconds only, which dominates the latency
+of small batches. Files that are moved into a folder cost a listing and a log entry per batch, and wait for each other. Here the number
+of fragments is a function of the clock, to the microsecond. No thread has to keep the pace, and a batch that runs again after a crash
+gets the same fragments. Without a rate, every batch reads ``rows`` fragments (closed loop): this gives the greatest throughput.
 
-The gun is a file with the clock's seconds in it. It is fired when the head, which fills the state, is through.
+The gun is a file that holds the start time. It is written when the head, which fills the state, has been processed.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 START_S = 39_352 * 43_200
-"""Where event time begins: a multiple of twelve hours, so that windows of all sizes begin there."""
+"""The start of event time: a multiple of twelve hours, so that windows of all sizes begin there."""
 SCHEMA = "n long, at timestamp, text string"
 _ROWS_PER_ARROW_BATCH = 20_000
 
 
 def event_us(numbers: np.ndarray, head: int, span_s: float, density: float) -> np.ndarray:
-    """Event time: the head over the first ``span_s``, what follows it so many (``density``) to a second."""
+    """The event time of a fragment: the head covers the first ``span_s`` seconds, then come ``density`` fragments per second."""
     spread = numbers * (span_s / max(head, 1))
     behind = span_s + (numbers - head) / density
     return (START_S * 1_000_000 + np.floor(np.where(numbers < head, spread, behind) * 1_000_000)).astype(np.int64)
 
 
 class Fragments(DataSource):
-    """Options: see `Reader`."""
+    """The source; see `Reader` for its options."""
 
     @classmethod
     def name(cls) -> str:
@@ -55,15 +54,15 @@ class Fragments(DataSource):
 class Reader(DataSourceStreamReader):
     def __init__(self, options: dict[str, str]) -> None:
         self.pool = options["pool"]
-        """A file: the head, and the pool behind it."""
+        """The file with the head, followed by the pool."""
         self.head = int(options["head"])
         self.span_s = float(options["span_s"])
         self.density = float(options["density"])
         self.rate = float(options["rate"])
-        """Fragments a second; 0: ``rows`` a batch."""
+        """Fragments per second; 0 means ``rows`` per batch."""
         self.rows = int(options["rows"])
         self.limit = int(options["limit"])
-        """Behind the head."""
+        """The number of fragments after the head."""
         self.gun = Path(options["gun"])
         self.parts = int(options["parts"])
         self._fired_s: float | None = None

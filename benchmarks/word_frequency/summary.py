@@ -1,4 +1,4 @@
-"""Figures of a cell, from what was seen of its batches."""
+"""The figures of a cell, computed from its batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.word_frequency.cell import Batch, Cell, Outcome
 
 CHECKPOINT_PHASES = ("instance/write", "commit")
-"""What a batch of ours spends on its version: the run with the changed counts and the results to deliver, then the manifest."""
+"""The phases in which Headrace writes a version: the run with the changed counts, the staged results, the manifest."""
 
 
 @dataclass(frozen=True)
@@ -21,24 +21,24 @@ class Seen:
 
     cell: Cell
     fragments_s: float
-    """Delivered a second of the measured time."""
+    """Fragments delivered per second of the measured time."""
     words_s: float
     batches: int
     batch_ms: float
-    """Median, of batches behind the head."""
+    """The median of batches after the head."""
     latency_ms: dict[str, float] = field(default_factory=dict)
-    """p50, p95, p99 and max; nothing in a closed loop."""
+    """p50, p95, p99 and maximum; empty in a closed loop."""
     behind_s: float = 0.0
-    """How long after the last fragment was offered it was delivered."""
+    """The time from the offer of the last fragment to its delivery."""
     checkpoint_ms: float | None = None
-    """Ours: median of a batch's ``CHECKPOINT_PHASES``."""
+    """Headrace only: the median time of ``CHECKPOINT_PHASES`` in a batch."""
     delta_bytes: float | None = None
     """What a batch adds to the state in the checkpoint."""
     delta_share: float | None = None
-    """Ours: counts that a batch changed, of all; median."""
+    """Headrace only: the median share of counts that a batch changed."""
     recovery_s: float | None = None
     overran: bool = False
-    """Fragments were still owed when the time was up: their latency is not among the figures."""
+    """True if fragments were outstanding when the time was up. Their latency is not in the figures."""
     wrong: str = ""
 
 
@@ -70,7 +70,7 @@ def summarise(outcome: Outcome, wrong: str, words_per_fragment: float, checkpoin
 
 
 def latencies_s(cell: Cell, batches: list[Batch], fired_s: float) -> np.ndarray:
-    """Of each fragment that was created after the query had settled."""
+    """The latency of each fragment that was created after the query had settled."""
     first = cell.head + int(cell.settle_s * cell.rate)
     found = []
     for batch in batches:
@@ -80,7 +80,7 @@ def latencies_s(cell: Cell, batches: list[Batch], fired_s: float) -> np.ndarray:
 
 
 def _rate(batches: list[Batch], settled_s: float) -> float:
-    """Fragments a second between the first delivery after the query had settled and the last."""
+    """Fragments per second between the first delivery after the query had settled and the last."""
     counted = [batch for batch in batches if batch.at_s >= settled_s]
     if len(counted) < 2 or counted[-1].at_s <= counted[0].at_s:
         return 0.0
@@ -88,8 +88,11 @@ def _rate(batches: list[Batch], settled_s: float) -> float:
 
 
 def written_bytes(checkpoint: Path, fired_s: float, batches: int) -> float | None:
-    """What a batch adds to the state in the checkpoint. Ours: the run with what changed, by the versions still there; runs that were merged
-    repeat what was there before. Spark's: all files since the gun, which merge and repeat as well, by the number of batches."""
+    """The bytes that a batch adds to the state in the checkpoint, on average.
+
+    Headrace: the runs of the versions that are kept, without merged runs, which repeat earlier content. Spark: all files since the
+    gun, divided by the number of batches; they are merged and repeat content as well.
+    """
     runs: dict[str, int] = defaultdict(int)
     for path in checkpoint.glob("headrace/runs/*-run.arrow"):
         runs[path.name.partition("-")[0]] += path.stat().st_size

@@ -1,4 +1,4 @@
-"""Tables, plots, and plain data of what was seen."""
+"""Tables, plots and plain data of the results."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def plain(seen: Seen) -> dict[str, Any]:
 
 
 def draw(latency: list[Seen], interval: list[Seen]) -> list[str]:
-    """Plots, as files; one of each figure that was measured at more than one point."""
+    """Write plots to files, one for each figure with more than one point."""
     plots = {}
     for words in dict.fromkeys(seen.cell.words for seen in latency):
         plots[f"word-frequency-latency-{words}"] = latency_plot([seen for seen in latency if seen.cell.words == words])
@@ -143,7 +143,7 @@ def draw(latency: list[Seen], interval: list[Seen]) -> list[str]:
 
 
 def latency_plot(latency: Sequence[Seen]) -> Plot:
-    """Rates at equal distances: they are a decade apart. What could not keep up is left out, or nothing else could be seen."""
+    """Rates at equal distances: they are a decade apart. Cells that could not keep up are left out, since they would dwarf the others."""
     rates = sorted({seen.cell.rate for seen in latency})
     kept_up = [seen for seen in latency if not overloaded(seen)]
     lines = {
@@ -156,7 +156,7 @@ def latency_plot(latency: Sequence[Seen]) -> Plot:
 
 
 def interval_plot(interval: Sequence[Seen]) -> Plot:
-    """The two sides of the trade, in seconds."""
+    """The two sides of the trade-off, in seconds."""
     at = [seen.cell.interval_s for seen in interval]
     latency = [seen.latency_ms["p95"] / 1000 if seen.latency_ms else None for seen in interval]
     recovery = [seen.recovery_s for seen in interval]
@@ -165,7 +165,7 @@ def interval_plot(interval: Sequence[Seen]) -> Plot:
 
 
 def overloaded(seen: Seen) -> bool:
-    """What was offered last came later than twice the median: the queue had grown, and would have grown on."""
+    """True if the last fragment was later than twice the median: the queue was growing."""
     return seen.behind_s > 2 and seen.behind_s * 1000 > 2 * seen.latency_ms.get("p50", 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Over what words are counted."""
+"""The windows over which words are counted."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from headrace.errors import HeadraceError
 
 DELAY_S = 1
-"""Of the watermark: fragments come in the order of their event time, but for what a batch's partitions do to it."""
+"""The delay of the watermark. Fragments come in order of event time, except between the partitions of a batch."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Of event time; without a size, all that ever came."""
+    """A window of event time; without a size it is the whole stream."""
 
     name: str
     size_s: int | None = None
@@ -40,7 +40,7 @@ WINDOWS = {
 
 
 def windows_of(option: str, text: str) -> list[Window]:
-    """By their names, separated by commas."""
+    """Parse names of windows, separated by commas."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in WINDOWS]
     if unknown or not names:

@@ -1,11 +1,11 @@
-"""Sentence fragments of 140 bytes: words of a made-up dictionary by Zipf's law, or a text of the user's.
+"""Sentence fragments of 140 bytes: words of a generated dictionary by Zipf's law, or of a text of the user.
 
     dictionary (by rank) -> words drawn by 1 / rank -> fragments, as many words each as fit -> a pool that is repeated
 
 The r-th word is drawn 1/r as often as the first, as in any large text. Frequent words are short (Zipf's law of abbreviation): lengths grow
 with the logarithm of the rank, so that a drawn word has about five letters and one of a large dictionary eight, as in English.
-The first fragments of a stream hold each word of the dictionary once. From then on its state has the size that was asked for: SEEP sets
-the size of the dictionary synthetically too (section 6.3).
+The first fragments of a stream hold each word of the dictionary once. After them the state has its full size. SEEP
+sets the size of the dictionary synthetically too (section 6.3).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import pyarrow.feather as feather
 from headrace.errors import HeadraceError
 
 BYTES = 140
-"""Of a fragment: SEEP, section 6.2."""
+"""The bytes of a fragment: SEEP, section 6.2."""
 FRAGMENTS = 65_536
-"""Of the pool; a stream goes through it again and again."""
+"""The number of fragments in the pool, which a stream repeats."""
 _WORD_BYTES_MAX = 18
 _LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
 _SHARES = np.array(
@@ -32,22 +32,22 @@ _SHARES = np.array(
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a stream is to be made of."""
+    """The parameters of a stream's words."""
 
     words: int
     seed: int = 1
     skew: float = 0.0
-    """The share of words that is replaced by one of the first ``hot``: Floe's load on a few keys."""
+    """The share of words that are replaced by one of the first ``hot`` words: Floe's load on a few keys."""
     hot: int = 4
     fragments: int = FRAGMENTS
 
 
 @dataclass(frozen=True)
 class Pool:
-    """What a stream is made of: fragment n is the n-th of the head or, behind it, the pool's, again and again."""
+    """The fragments of a stream: first those of the head, then those of the pool, repeatedly."""
 
     head: tuple[str, ...]
-    """Each word once."""
+    """Fragments that hold each word once."""
     body: tuple[str, ...]
     words: int
 
@@ -67,14 +67,14 @@ def dictionary(words: int, seed: int) -> list[str]:
     for length in lengths.tolist():
         word = "".join(next(letters) for _ in range(length))
         while word in found:
-            # There are few short words; one that is taken grows by a letter.
+            # There are few short words. A word that exists already gets one more letter.
             word += next(letters)
         found[word] = None
     return list(found)
 
 
 def draw(wanted: Wanted, number: int) -> np.ndarray:
-    """Ranks, from 0, of so many words."""
+    """The ranks, from 0, of this many random words."""
     random = np.random.default_rng((wanted.seed, wanted.words))
     shares = 1.0 / np.arange(1, wanted.words + 1)
     ranks = np.searchsorted(np.cumsum(shares) / shares.sum(), random.random(number))
@@ -83,7 +83,7 @@ def draw(wanted: Wanted, number: int) -> np.ndarray:
 
 
 def fragments(words: list[str], limit: int | None = None) -> list[str]:
-    """As many words a fragment as fit, filled up with blanks; a word that is longer than a fragment is cut."""
+    """Put as many words into a fragment as fit, and pad it with blanks. A word that is longer than a fragment is cut."""
     found: list[str] = []
     line = ""
     for word in words:
@@ -107,7 +107,7 @@ def generated(wanted: Wanted) -> Pool:
 
 
 def of_text(path: Path) -> Pool:
-    """The words of a text in their order; its head holds each once, in the order of their first appearance."""
+    """The words of a text in their order. Its head holds each once, in order of first appearance."""
     if not path.is_file():
         raise HeadraceError(where="bench word-frequency --text", wanted="a text file", found=str(path))
     words = path.read_text(encoding="utf-8", errors="replace").lower().split()

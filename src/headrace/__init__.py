@@ -1,10 +1,12 @@
 """Headrace: elastic, fault-tolerant, stateful streaming on Apache Spark, from plain PySpark code.
 
-import headrace as hr
+    import headrace as hr
 
-spark = hr.session("my query")
-calls = hr.stream(spark.readStream.schema(schema).parquet("calls/"))
-query = calls.groupBy("caller").count().writeStream.outputMode("update").format("console").start()
+    spark = hr.session("my query")
+    calls = hr.stream(spark.readStream.schema(schema).parquet("calls/"))
+    query = calls.groupBy("caller").count().writeStream.outputMode("update").format("console").start()
+
+The names in ``__all__`` are the public API; all other names may change without notice.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Importing PySpark takes most of a second; the command line starts without it.
+    # Importing PySpark takes most of a second, so names are imported on first use. The command line starts without it.
     if name not in _HOMES:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}; it has {', '.join(__all__)}")
     import importlib

@@ -26,15 +26,20 @@ from typing import Any
 
 
 class HeadraceError(Exception):
-    """Base class of all errors of Headrace."""
+    """Base class of all errors of Headrace. The parts of its message are fields; a part that does not apply is empty."""
 
     def __init__(self, message: str = "", *, where: str = "", wanted: str = "", found: str = "", hint: str = "") -> None:
         super().__init__(message)
         self.message = message
+        """A sentence, where the other parts do not say enough."""
         self.where = where
+        """The place of the problem: a method with the line of your program, an option, a file."""
         self.wanted = wanted
+        """What was required."""
         self.found = found
+        """What was there instead."""
         self.hint = hint
+        """What to do next."""
 
     def __str__(self) -> str:
         wanted = self.wanted and f"wanted {self.wanted}"
@@ -66,6 +71,7 @@ class UnsupportedError(QueryError):
     ) -> None:
         super().__init__(message, where=where, wanted=wanted, found=found, hint=hint)
         self.supported = tuple(supported)
+        """What Headrace supports instead."""
 
     def __str__(self) -> str:
         text = super().__str__()
@@ -82,6 +88,7 @@ class BatchFailedError(HeadraceError):
     def __init__(self, message: str = "", *, where: str = "", wanted: str = "", found: str = "", hint: str = "", details: str = "") -> None:
         super().__init__(message, where=where, wanted=wanted, found=found, hint=hint)
         self.details = details
+        """The full stack trace, as Spark reports it."""
 
 
 class ProcessorError(QueryError):
@@ -118,6 +125,7 @@ class CorruptStateError(CheckpointError):
     def __init__(self, message: str = "", *, path: str, where: str = "", wanted: str = "", found: str = "", hint: str = "") -> None:
         super().__init__(message, where=where or path, wanted=wanted, found=found, hint=hint)
         self.path = path
+        """The file."""
 
 
 class StorageError(CheckpointError):
@@ -126,6 +134,7 @@ class StorageError(CheckpointError):
     def __init__(self, message: str = "", *, path: str, where: str = "", wanted: str = "", found: str = "", hint: str = "") -> None:
         super().__init__(message, where=where or path, wanted=wanted, found=found, hint=hint)
         self.path = path
+        """The file or folder."""
 
 
 class FencedError(CheckpointError):

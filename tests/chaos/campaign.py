@@ -1,4 +1,4 @@
-"""A seed's story: a query is set up, hit by its faults one after the other, and compared with the reference after each."""
+"""The campaign of one seed: a query gets its faults one after the other, and is compared with the reference after each."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ ONE_CLUSTER = threading.Lock()
 """Clusters keep their folders with Spark itself, and the next one removes them."""
 FILES_BEFORE = 3
 FILES_PER_FAULT = 5
-"""At most; a fault that finds no file left is still done, on a query without new rows."""
+"""The most files of a seed. If no file is left, a fault hits a query without new rows."""
 
 
 @dataclass
 class Seed:
-    """One query with its faults; all choices come from the number."""
+    """One query with its faults. All choices follow from the seed."""
 
     number: int
     faults: int
@@ -50,12 +50,12 @@ class Seed:
     kinds: tuple[str, ...] = ()
     """Only these kinds of fault; none: the seed's deck."""
     mutation: str = ""
-    """A wrong that is done on purpose after the last fault."""
+    """A deliberate corruption of the results, made after the last fault."""
     latent: list[Damage] = field(default_factory=list)
-    """Damage that disturbed nobody so far."""
+    """Damage that has had no effect so far."""
 
     def run(self) -> list[Record]:
-        """All faults; what was set up is gone in the end, unless something went wrong."""
+        """Run all faults. Files are removed at the end, unless something went wrong."""
         with ONE_CLUSTER if is_on_a_cluster(self.number) else contextlib.nullcontext():
             return self._run()
 
@@ -88,7 +88,7 @@ class Seed:
         return records
 
     def _set_up(self) -> None:
-        """Spark computes the reference while the query's own Spark starts."""
+        """Compute the reference with Spark, while the Spark of the query starts."""
         found: list[Reference] = []
         thread = threading.Thread(target=lambda: found.append(compute(self.spark, self.rig.files, self.work / "all", self.rig.query)))
         thread.start()
@@ -102,7 +102,7 @@ class Seed:
             raise AssertionError(f"seed {self.number} is wrong before any fault: {'; '.join(differences)}")
 
     def _begin_anew(self) -> None:
-        """What is wrong stays wrong: the rest of the faults get a checkpoint of their own."""
+        """After wrong results, the remaining faults get a new checkpoint."""
         kept = self.work / f"wrong-{self.rig.generation}"
         with contextlib.suppress(OSError):
             shutil.copytree(self.rig.checkpoint, kept)
@@ -122,7 +122,7 @@ class Seed:
             try:
                 differences = self._differences()
             except CorruptStateError as found:
-                # Damage that the query had no need to read; whoever reads the state is told.
+                # The query did not have to read the damaged file; readers of the state get an error.
                 outcome, detail = Outcome.REFUSED, f"when the state was read: {found}"
                 self._undo_latent()
                 differences = self._differences()
@@ -137,7 +137,7 @@ class Seed:
         return Record(self.number, number, kind, what, outcome, detail, time.monotonic() - began, self.rig.version)
 
     def _inject(self, kind: str) -> tuple[str, Outcome, str]:
-        """Do it, and see to it that the query has settled; says what was done and how the query took it."""
+        """Do the fault and wait until the query has settled. Returns what was done, and the outcome."""
         injected = Injected("")
         notes = []
         try:
@@ -159,7 +159,7 @@ class Seed:
         return injected.what, Outcome.SURVIVED, "; ".join(filter(None, notes))
 
     def _recover(self, injected: Injected) -> None:
-        """What an operator would do: undo the damage and restart; then undo older damage too; in the end restart the process."""
+        """Repair as an operator would: undo the damage and restart; then undo older damage too; at last restart the process."""
         self.rig.active = False
         steps: list[Callable[[], None]] = [injected.undo or (lambda: None), self._undo_latent, self.rig.kill]
         for at, step in enumerate(steps):
@@ -179,7 +179,7 @@ class Seed:
         self.latent.clear()
 
     def _verified(self) -> str:
-        """Whether ``headrace state verify`` sees the damage."""
+        """True if ``headrace state verify`` finds the damage."""
         command = [sys.executable, "-m", "headrace", "state", "verify", str(self.rig.checkpoint)]
         checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if "Traceback" in checked.stderr:
@@ -187,7 +187,7 @@ class Seed:
         return "verify finds it" if checked.returncode else "verify is content"
 
     def _mutate(self) -> Record:
-        """A wrong that the campaign must find."""
+        """Make a corruption that the campaign must find."""
         began = time.monotonic()
         self.rig.settle()
         self.rig.stop()

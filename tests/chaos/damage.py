@@ -14,11 +14,11 @@ from tests.chaos.processes import NotPossible
 
 @dataclass
 class Damage:
-    """Files that were changed, with what they held."""
+    """Files that were changed, with their former content."""
 
     what: str
     originals: dict[Path, bytes | None] = field(default_factory=dict)
-    """None: there was no such file."""
+    """The former content; None if there was no such file."""
     left: dict[Path, bytes | None] = field(default_factory=dict)
 
     def remember(self, path: Path) -> None:
@@ -35,7 +35,7 @@ class Damage:
                 path.write_bytes(data)
 
     def untouched(self) -> bool:
-        """Whether the damage is still there as it was done."""
+        """True if the damage is still there unchanged."""
         return all((path.read_bytes() if path.exists() else None) == data for path, data in self.left.items())
 
 
@@ -62,7 +62,7 @@ KNOWN = {"manifests", "runs", "staged", "leases", "query.json", "routing.json"}
 
 
 def _others(location: Path) -> list[Path]:
-    """Fencing tokens, the note of the owner, and whatever else a checkpoint may have in time."""
+    """Fencing tokens, the owner file, and any other file of a checkpoint."""
     folder = location / "headrace"
     return sorted(path for path in folder.rglob("*") if path.is_file() and not KNOWN & set(path.relative_to(folder).parts))
 
@@ -80,10 +80,10 @@ TARGETS: dict[str, Callable[[Path], list[Path]]] = {
     "source log": lambda at: _numbered(at / "sources" / "0"),
     "metadata": lambda at: [at / "metadata"],
 }
-"""By kind of file, those that a checkpoint has, oldest first."""
+"""The files of a checkpoint by kind, oldest first."""
 
 SERIES = ("manifest", "offsets", "commits", "source log")
-"""Kinds with a file a version, of which one can stand in another's place."""
+"""Kinds with one file per version, where a file can replace that of another version."""
 
 
 def flip(path: Path, random: Random) -> None:
@@ -107,7 +107,7 @@ def delete(path: Path, random: Random) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """As a new file: a process that has the old one mapped keeps it."""
+    """Write a new file, so that a process that has mapped the old one keeps it."""
     path.unlink()
     path.write_bytes(data)
 
@@ -161,7 +161,7 @@ def _crc(path: Path) -> Path:
 
 
 def _bogus_lease(checkpoint: Path, random: Random) -> Damage:
-    """A lease that nobody wrote properly."""
+    """A malformed lease."""
     texts = ("{}", "", "[]", "null", '{"version": "x"}', '{"version": 1, "pid": -1, "host": null, "since": "now"}', "\x00\xff")
     text = random.choice(texts)
     path = checkpoint / "headrace" / "leases" / f"{random.randrange(2**32):x}.json"
@@ -172,7 +172,7 @@ def _bogus_lease(checkpoint: Path, random: Random) -> Damage:
 
 
 def foreign_folder(checkpoint: Path, foreign: Path, random: Random) -> Damage:
-    """The whole folder of our state, or of Spark's offsets, is another run's."""
+    """Replace the whole folder of our state, or of Spark's offsets, by that of another run."""
     name = random.choice(("headrace", "offsets"))
     damage = Damage(f"folder {name} of another run")
     for path in [*(checkpoint / name).rglob("*"), *(checkpoint / path.relative_to(foreign) for path in (foreign / name).rglob("*"))]:

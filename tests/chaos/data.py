@@ -31,7 +31,7 @@ DELAY_US = 10 * SECOND
 STEP_US = 12 * SECOND
 """Event time covered by one file, on average."""
 SLACK = 6
-"""Files that may at most share a batch; the campaign feeds fewer at a time."""
+"""The most files that may share a batch; the campaign feeds fewer at a time."""
 HORIZON_US = 120 * SECOND
 """Longer than any operator of the query keeps anything open behind the watermark."""
 ROWS = 60
@@ -67,7 +67,7 @@ class Row:
 
 
 Raw = tuple[str | None, str, int, int | None]
-"""Key, side, time, value: what a stream has of its own."""
+"""Key, side, time and value of a row of the original stream."""
 
 
 def generated(random: Random, rows: int) -> list[Raw]:
@@ -139,7 +139,7 @@ def arrange(raw: list[Raw], random: Random, rows_per_file: int = ROWS) -> list[l
 
 
 def check(files: list[list[Row]]) -> None:
-    """That each row is what it says: never late, or always late."""
+    """Check that each row is what it claims to be: never late, or always late."""
     reached = [0]
     for at, rows in enumerate(files):
         long_ago = reached[max(0, at - SLACK + 1)]
@@ -152,7 +152,7 @@ def check(files: list[list[Row]]) -> None:
 
 
 def write_file(directory: Path, at: int, rows: list[Row]) -> Path:
-    """A file under a name that a source does not read yet; its time makes Spark read files in their order."""
+    """Write a file under a name that the source does not read yet. Its modification time makes Spark read files in order."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{at:05d}.parquet"
     columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in SCHEMA]

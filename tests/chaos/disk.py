@@ -16,13 +16,13 @@ from tests.chaos.rig import Rig
 from tests.crash.harness import session_members
 
 NAMESPACE = "HEADRACE_CHAOS_NAMESPACE"
-"""Set once the campaign has mounts of its own, which end with it."""
+"""Set once the campaign has its own mounts, which end with it."""
 BYTES = 256 << 20
 Undo = Callable[[], None]
 
 
 def enter_namespace() -> None:
-    """Run this program again where mounts are its own business, if the system lets us."""
+    """Run this program again in its own mount namespace, if the system allows it."""
     if NAMESPACE in os.environ:
         return
     command = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
@@ -33,7 +33,7 @@ def enter_namespace() -> None:
 
 
 def mount(path: Path) -> bool:
-    """A small disk of its own for a checkpoint; says whether there is one."""
+    """Mount a small disk for a checkpoint. Returns True if that was possible."""
     if NAMESPACE not in os.environ:
         return False
     path.mkdir(parents=True, exist_ok=True)

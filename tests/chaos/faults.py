@@ -20,7 +20,7 @@ class Injected:
     what: str
     undo: Callable[[], None] | None = None
     always: bool = False
-    """Undone even if nobody was disturbed by it."""
+    """True if the fault must be undone even if it had no effect."""
     damage: damage.Damage | None = None
 
 
@@ -49,7 +49,7 @@ def _other_order(rig: Rig, random: Random) -> Injected:
 def _corrupt(target: str) -> Fault:
     def inject(rig: Rig, random: Random) -> Injected:
         if target == "routing" and not (rig.checkpoint / "headrace" / "routing.json").exists():
-            # It is there after the first change.
+            # The file exists after the first change.
             rig.alive.ask("change", seed=random.randrange(2**31))
         if target == "staged" or random.random() < 0.3:
             # A version that is committed and not delivered: its results are read from their files.
@@ -127,7 +127,7 @@ def is_on_a_cluster(seed: int) -> bool:
 
 
 def deck(seed: int, faults: int) -> list[str]:
-    """Which faults a seed has, in which order. Seeds deal from one endless deck in which every kind comes once before any comes again."""
+    """The faults of a seed, in order. Seeds draw from one endless deck, in which every kind comes once before any repeats."""
     if is_on_a_cluster(seed):
         kinds, first = list(ON_A_CLUSTER), seed // EVERY * faults
     else:

@@ -1,4 +1,4 @@
-"""Damage that no engine can notice, done to prove that the campaign does: results lost or doubled, state forgotten."""
+"""Damage that no engine can notice: lost or doubled results, lost state. It proves that the campaign finds such damage."""
 
 from __future__ import annotations
 

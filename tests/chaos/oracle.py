@@ -1,4 +1,4 @@
-"""Compares what a settled query has left, its sinks and its state, with the reference; says what differs."""
+"""Compares the sinks and the state of a settled query with the reference, and describes differences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def differences(reference: Reference, query: str, fed: int, output: Path, checkpoint: Path) -> list[str]:
-    """What is lost, doubled or wrong; nothing if all is as it must be."""
+    """Descriptions of what is lost, doubled or wrong; empty if all is right."""
     found = []
     for sink in QUERIES[query]:
         found += _difference(f"sink {sink}", read_sink(sink, output), reference.output(sink, fed))

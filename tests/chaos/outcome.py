@@ -1,4 +1,4 @@
-"""What became of a fault."""
+"""The outcome of a fault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     """An error of Headrace's stopped the query; with the damage undone it went on, and everything is right."""
     BARE = "refused, bare"
-    """The same with an error of Java's, Python's or the system's: nothing is wrong, but the user is told badly."""
+    """The same, but with an error of Java, Python or the system: nothing is wrong, but the message does not help the user."""
     SKIPPED = "not possible"
     """The machine or the moment does not allow the fault."""
     WRONG = "WRONG"
@@ -36,9 +36,9 @@ class Record:
     seed: int
     number: int
     kind: str
-    """What the table counts by, such as ``corrupt manifest``."""
+    """The kind in the table, such as ``corrupt manifest``."""
     what: str
-    """Precisely what was done."""
+    """What exactly was done."""
     outcome: Outcome
     detail: str
     seconds: float

@@ -1,7 +1,7 @@
-"""The process that faults hit: it holds a Spark session and the query, and does what it is told, a line of JSON at a time.
+"""The process that faults hit: it holds a Spark session and the query, and executes commands, one line of JSON each.
 
-Starting Spark takes longer than most faults, so one process lives through many of them: it starts and stops the query as often as it
-is told to. ``rig.Rig`` is the other end.
+Starting Spark takes longer than most faults, so one process is used for many of them. It starts and stops the query on command.
+``rig.Rig`` is the other end.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Program:
         self.running.stop()
 
     def wait(self) -> None:
-        """Until the query ends by itself."""
+        """Wait until the query ends by itself."""
         self.running.awaitTermination()
 
     def change(self, seed: int) -> str:
-        """Change the routing at random; says how."""
+        """Change the routing at random, and return how."""
         before = {name: routing.instances for name, routing in self.running.routing().items()}
         change_at_random(self.running, Random(seed))
         after = {name: routing.instances for name, routing in self.running.routing().items()}
@@ -61,11 +61,11 @@ class Program:
         return ", ".join(changed) or "slots moved"
 
     def arm(self, points: str) -> None:
-        """Fail points of the driver, from now on."""
+        """Set the fail points of the driver."""
         os.environ[VARIABLE] = points
 
     def executors(self) -> list[int]:
-        """The processes of the executors, where there are any."""
+        """The process ids of the executors, if there are any."""
         found = cluster.Executors.of(self.spark.sparkContext)
         app = self.spark.sparkContext.applicationId
         return [] if found is None else [cluster.pid_of(each.id, app) for each in found.live()]

@@ -26,7 +26,7 @@ class Report:
         self.records: list[Record] = []
         self._began = time.monotonic()
         self._lock = threading.RLock()
-        """Several seeds may tell of their faults."""
+        """A lock, since several seeds may report at once."""
         self._log = open(folder / "log.txt", "w", encoding="utf-8")  # noqa: SIM115
 
     def say(self, text: str, style: str = "") -> None:
@@ -55,7 +55,7 @@ class Report:
         return [record for record in self.records if record.outcome.fails]
 
     def finish(self) -> bool:
-        """The table; says whether nothing was lost."""
+        """Print the table. Returns True if nothing was lost."""
         counts = Counter((record.kind, record.outcome) for record in self.records)
         seen = [outcome for outcome in Outcome if any(o is outcome for _, o in counts)]
         table = Table("fault", *seen, "all")

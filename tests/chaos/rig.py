@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 class Died(Exception):
-    """The program is gone, or does not answer."""
+    """The program has ended, or does not answer."""
 
 
 class Life:
@@ -77,7 +77,7 @@ class Life:
             raise Died(f"no program to tell {do!r}") from gone
 
     def answer(self, seconds: float = ANSWER_S_MAX) -> Any:
-        """What the program says to the last command."""
+        """The answer of the program to the last command."""
         try:
             line = self._answers.get(timeout=seconds)
         except queue.Empty:
@@ -103,7 +103,7 @@ class Life:
 
 @dataclass
 class Rig:
-    """The query on one checkpoint, through as many lives as it takes."""
+    """The query on one checkpoint, over any number of processes."""
 
     work: Path
     files: list[list[Row]]
@@ -116,7 +116,7 @@ class Rig:
     """The sinks, in the order in which they are given to the query."""
     life: Life | None = None
     active: bool = False
-    """Whether the life has a query that is supposed to run."""
+    """True if the process has a query that should be running."""
     generation: int = 0
 
     def __post_init__(self) -> None:
@@ -167,7 +167,7 @@ class Rig:
         self.marks.mkdir(parents=True)
 
     def start(self, **options: Any) -> None:
-        """Start the query in the process that runs, or in a new one."""
+        """Start the query in the current process, or in a new one."""
         self.source.mkdir(parents=True, exist_ok=True)
         life = self.life or self.launch()
         instances = self.random.randint(1, 3)
@@ -180,7 +180,7 @@ class Rig:
         self.alive.ask("stop")
 
     def feed(self, files: int) -> int:
-        """Let so many more files come in; returns how many there were."""
+        """Feed this many more files. Returns how many there were."""
         files = min(files, len(self.files) - self.fed)
         for at in range(self.fed, self.fed + files):
             write_file(self.source, at, self.files[at])
@@ -188,7 +188,7 @@ class Rig:
         return files
 
     def settle(self) -> None:
-        """Until all that was fed is processed, in whatever life."""
+        """Wait until all files that were fed are processed, also by a later process."""
         if self.life is not None and self.life.process.poll() is not None:
             self.kill()
         if not self.active or self.life is None:
@@ -201,7 +201,7 @@ class Rig:
         self.life, self.active = None, False
 
     def begin_anew(self) -> None:
-        """A checkpoint and sinks of their own for what follows; what was fed comes again."""
+        """Continue with a new checkpoint and new sinks. All files are fed again."""
         self.kill()
         fed, self.fed = self.fed, 0
         self.generation += 1
@@ -210,7 +210,7 @@ class Rig:
         self.feed(fed)
 
     def wait_for_version(self, version: int, seconds: float = ANSWER_S_MAX) -> bool:
-        """Until a version is committed or the process is gone."""
+        """Wait until a version is committed or the process has ended."""
         deadline = time.monotonic() + seconds
         while self.version < version and time.monotonic() < deadline:
             if self.life is None or self.life.process.poll() is not None:

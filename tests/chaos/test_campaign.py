@@ -1,4 +1,4 @@
-"""The campaign in small, and proof that it can fail. ``make chaos`` runs it at length."""
+"""A small campaign, and the proof that it can fail. ``make chaos`` runs a long one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Here:
 
 @pytest.fixture(scope="module", params=["windows", "sessions"])
 def settled(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig, Reference]:
-    """A query that has done all its files and was stopped, and what it must have given."""
+    """A stopped query that has processed all its files, and the results it must have."""
     work = tmp_path_factory.mktemp("settled")
     rig = Rig(work, files_of(7, FILES), Random(7), query=request.param, life=Here(spark))
     rig.feed(FILES)

@@ -50,7 +50,7 @@ def session(master: str) -> SparkSession:
 
 
 def wait_until(what: str, holds: Callable[[], bool]) -> float:
-    """Seconds it took."""
+    """Wait, and return the seconds it took."""
     began = time.monotonic()
     while not holds():
         if time.monotonic() - began > WAIT_S:
@@ -61,7 +61,7 @@ def wait_until(what: str, holds: Callable[[], bool]) -> float:
 
 @dataclass
 class Story:
-    """What is done to a query, and what was seen of it."""
+    """The changes made to a query, and what was observed."""
 
     query: HeadraceQuery
     executors: Executors
@@ -70,7 +70,7 @@ class Story:
     seen: dict[str, Any] = field(default_factory=dict)
 
     def feed(self, files: int) -> list[dict[str, Any]]:
-        """Let so many files come in, one a batch; returns what the batches said."""
+        """Feed this many files, one per batch. Returns the progress of the batches."""
         told = []
         for _ in range(files):
             file = self.files.pop(0)
@@ -102,7 +102,7 @@ class Story:
         threading.Timer(0.1, lambda: os.kill(pid_of(victim, app), signal.SIGKILL)).start()
         self.seen["victim"] = victim
         killed = self.feed(1)
-        # A quick batch may be over before Spark has noticed.
+        # A fast batch may end before Spark notices the loss.
         wait_until("the loss of an executor", lambda: victim not in self.live())
         self.seen["killed"] = [*killed, *self.feed(1)]
 

@@ -1,7 +1,7 @@
-"""Which files a program's batches were made of, and the same batches for a run that nobody disturbs.
+"""The files of each batch of a program, and the same batches for an undisturbed run.
 
-Spark notes new files in its source's log first and the batch in its log of offsets second. A kill in between makes the next life take
-the files noted and the next ones in one batch: no row is lost or read twice, but versions, and what is late, are those of other batches.
+Spark writes new files to the log of the source first, and the batch to the offset log second. After a kill in between, the restarted
+query reads these files and the next ones in one batch. No row is lost or read twice, but batches, and so late rows, are different.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.crash.harness import BEGIN_S, Program
 
 
 def _entries(log: Path) -> Iterator[tuple[int, list[str]]]:
-    """A log of Spark's: the lines of each entry, without the first, which is the format's version."""
+    """A log of Spark's: the lines of each entry without the first, which is the version of the format."""
     for path in log.iterdir():
         if not path.name.startswith("."):
             yield int(path.name.split(".")[0]), path.read_text().splitlines()[1:]
@@ -37,7 +37,7 @@ def batches(program: Program) -> list[list[Path]]:
 
 
 def as_read_by(program: Program, folder: Path) -> Path:
-    """A source that gives an undisturbed run the program's batches, a file each: the program's own where that is so already."""
+    """A source with one file for each batch of the program, for an undisturbed run. It is the program's own source if that fits."""
     found = batches(program)
     if all(len(files) == 1 for files in found):
         return program.source

@@ -17,5 +17,5 @@ Undisturbed = Callable[[str, Path, Path], Left]
 
 @pytest.fixture
 def undisturbed(spark: SparkSession) -> Undisturbed:
-    """Runs a kind of query over a folder from beginning to end; gives what it left."""
+    """A function that runs a kind of query over a folder from beginning to end, and returns what it left."""
     return partial(harness.undisturbed, spark)

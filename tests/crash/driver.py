@@ -1,6 +1,6 @@
 """A small streaming program to be killed: ``python -m tests.crash.driver KIND INPUT OUTPUT CHECKPOINT --instances N``.
 
-It reads parquet files, one a batch, until none is left, and exits with 0. Started again after a crash it goes on where it was.
+It reads parquet files, one per batch, until none is left, and exits with 0. After a crash it continues where it was.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def session() -> SparkSession:
         spark__sql__shuffle__partitions="2",
         spark__sql__session__timeZone="UTC",
         spark__driver__memory="512m",
-        # It lives for some seconds; generating and compiling code would take a third of them.
+        # The program runs for some seconds, of which generating and compiling code would take a third.
         spark__sql__codegen__wholeStage="false",
         spark__sql__codegen__factoryMode="NO_CODEGEN",
     )
@@ -116,7 +116,7 @@ def write_once(frame: DataFrame, version: int, output: Path) -> None:
 
 
 def die_with(parent: int) -> None:
-    """A test run that is killed itself must not leave programs behind that wait for it."""
+    """End with the test run: if that is killed, no program may stay behind and wait for it."""
     while os.getppid() == parent:
         time.sleep(1)
     os.killpg(0, signal.SIGKILL)
@@ -133,7 +133,7 @@ def main() -> None:
     spark = session()
     query = start(spark, given.kind, given.input, given.output, given.checkpoint, given.instances)
     query.awaitTermination()
-    # Nothing is left to do, and an orderly farewell of the JVM would take a second.
+    # Nothing is left to do, and an orderly end of the JVM would take a second.
     spark.stop()
 
 

@@ -74,7 +74,7 @@ class Program:
         return self.work / "checkpoint"
 
     def start(self, instances: int, fail_points: str = "") -> subprocess.Popen[bytes]:
-        """In a session of its own, by which all its descendants are known, whatever process groups they make."""
+        """Start the program in its own session, by which all its descendants are found, whatever process groups they make."""
         marks = self.work / "marks"
         marks.mkdir(parents=True, exist_ok=True)
         environment = {k: v for k, v in os.environ.items() if k not in (VARIABLE, ONCE)}
@@ -95,13 +95,13 @@ class Program:
             )
 
     def run(self, instances: int, fail_points: str = "") -> int:
-        """To its end, by itself or by a fail point; returns the exit code. All its processes are gone then."""
+        """Run the program to its end, by itself or by a fail point, until all its processes have ended. Returns the exit code."""
         first = not self.log
         process = self.start(instances, fail_points)
         try:
             code = process.wait(RUN_SECONDS_MAX)
         finally:
-            # That nothing outlives the driver is seen once; it takes the JVM seconds to say farewell.
+            # One test checks that nothing outlives the driver; it takes the JVM seconds to end.
             orphans = wait_until_gone(process.pid, 30.0) if first else []
             kill_session(process)
         assert not orphans, f"processes outlived the program: {orphans}"
@@ -223,7 +223,7 @@ def in_order(rows: pd.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def difference(mine: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> str:
-    """What differs, in words; empty if nothing does. Doubles are compared within rounding, everything else exactly."""
+    """A description of the differences; empty if there are none. Doubles are compared within rounding, all else exactly."""
     if len(mine) != len(expected):
         return f"{len(mine)} rows instead of {len(expected)}"
     for at, (one, other) in enumerate(zip(mine, expected, strict=True)):
@@ -265,7 +265,7 @@ class Left:
 
 
 def undisturbed(spark: SparkSession, kind: str, source: Path, work: Path) -> Left:
-    """What a kind of query leaves that reads a folder from beginning to end, in this process."""
+    """Run a kind of query over a folder from beginning to end in this process, and return what it left."""
     program = Program(kind, source, work)
     start(spark, kind, source, program.output, program.checkpoint, 2).awaitTermination()
     return Left.of(program)

@@ -1,4 +1,4 @@
-"""Damaged files are found and named, never guessed around; files that nobody asked for never count; one query per checkpoint."""
+"""Damaged files are found and named, and never guessed. Files that no manifest names never count. One query per checkpoint."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ DAMAGES = [flip, truncate, empty, remove]
 
 @pytest.fixture(scope="module")
 def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Program]:
-    """Queries that have done three batches; a fourth file waits for their restart."""
+    """Queries that have run three batches; a fourth file waits for their restart."""
     work = tmp_path_factory.mktemp("finished")
     source = write_input(work / "input", files=4, seed=5)
     fourth = (source / "00003.parquet").rename(work / "fourth.parquet")
@@ -81,7 +81,7 @@ def expected(spark: SparkSession, finished: dict[str, Program]) -> dict[str, Lef
 
 
 def copy_of(program: Program, work: Path) -> Program:
-    """Under another path, where no process has a file open yet."""
+    """A copy under another path, where no process has a file open."""
     shutil.copytree(program.work, work, dirs_exist_ok=True)
     return Program(program.kind, program.source, work)
 
@@ -97,7 +97,7 @@ def newest(program: Program) -> Manifest:
 
 
 def state_files(program: Program) -> list[str]:
-    """All but who owns the checkpoint: every start takes a token."""
+    """All files but those of the owner: every start takes a token."""
     files = (program.checkpoint / "headrace").rglob("*")
     return sorted(path.name for path in files if path.name != "owner" and path.parent.name != "tokens")
 
@@ -243,7 +243,7 @@ def test_a_second_query_on_a_checkpoint_is_refused(
     assert "CheckpointError" in other.stderr
     running.release()
     restart(spark, program).awaitTermination()
-    # The end of a query is enough; nobody has to clean up.
+    # The end of a query is enough; no clean-up is needed.
     restart(spark, program).awaitTermination()
     assert not Left.of(program).difference(expected["running"])
 

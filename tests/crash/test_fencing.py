@@ -1,4 +1,4 @@
-"""One writer: a driver that slept while another took over can neither commit, deliver nor remove anything, with or without locks."""
+"""One writer: a driver that was paused while another took over cannot commit, deliver or remove anything, with or without locks."""
 
 from __future__ import annotations
 

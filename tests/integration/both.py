@@ -1,7 +1,7 @@
 """Runs one query on Headrace and on Spark, over the same files, and compares the answers.
 
 A query is written once, as a function of a stream: Headrace's streams have the methods of Spark's DataFrames. Both engines get the files
-one by one and are let finish each, so that windows close between files in the same places.
+one by one and finish each before the next, so that windows close at the same places.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Feed:
 
     folder: Path
     schema: str
-    """In Spark's words."""
+    """The schema, as text in Spark's form."""
     files: list[list[Path]]
-    """Per step the files that appear together."""
+    """For each step, the files that appear together."""
     options: dict[str, str] = field(default_factory=dict)
     prefix: Callable[[DataFrame], DataFrame] = lambda rows: rows
-    """What Spark does with the rows before a query gets them."""
+    """Steps of Spark before the query gets the rows."""
 
     @classmethod
     def of(cls, root: Path, schema: str, tables: Iterable[pa.Table]) -> Feed:
@@ -87,7 +87,7 @@ def _set(spark: SparkSession, values: dict[str, str | None]) -> None:
 
 
 def compiled(spark: SparkSession) -> AbstractContextManager[None]:
-    """With code generated for the plan, as users have it; the tests' own session goes without."""
+    """With code generation, as users have it; the session of the tests runs without."""
     return settings(spark, spark__sql__codegen__wholeStage="true", spark__sql__codegen__factoryMode="FALLBACK")
 
 
@@ -109,7 +109,7 @@ class Answer:
         return [row for step in self.steps for row in step]
 
     def last(self, keys: int) -> list[Values]:
-        """The last row of each key: what an update stream says in the end."""
+        """The last row of each key: the final result of an update stream."""
         return list({repr(tuple(map(normal, row[:keys]))): row for row in self.rows}.values())
 
 
@@ -137,7 +137,7 @@ def values(frame: DataFrame) -> list[Values]:
 def ours(
     spark: SparkSession, feeds: list[Feed], query: Query, mode: str, root: Path, between: Disturb | None = None, **options: Any
 ) -> Answer:
-    """``between`` may do to the running query what it likes before each step."""
+    """Run the query. ``between`` is called with it before each step, and may change it."""
     root = root / f"ours{next(_numbers)}"
     sources = [root / f"in{i}" for i in range(len(feeds))]
     streams = [hr.stream(feed.stream(spark, source)) for feed, source in zip(feeds, sources, strict=True)]
@@ -156,7 +156,7 @@ def spark_stream(spark: SparkSession, feeds: list[Feed], query: Query, mode: str
     result = query(*[feed.stream(spark, source) for feed, source in zip(feeds, sources, strict=True)])
     steps: list[list[Values]] = []
     writer = result.writeStream.outputMode(mode).option("checkpointLocation", str(root / "ckpt"))
-    # One partition will do. A query keeps the settings that it was started with.
+    # One partition is enough. A query keeps the settings that it was started with.
     with settings(spark, spark__sql__shuffle__partitions="1"):
         started = writer.foreachBatch(lambda frame, _: steps.append(values(frame))).start()
     return _fed(started, feeds, sources, steps, result.columns, mode)
@@ -176,7 +176,7 @@ def _fed(
     mode: str,
     between: Disturb | None = None,
 ) -> Answer:
-    """Give the query its files step by step; what it emits for a step, in however many batches, belongs together."""
+    """Feed the query its files step by step. The results of a step, in any number of batches, belong together."""
     found: list[list[Values]] = []
     try:
         for files in itertools.zip_longest(*[feed.files for feed in feeds], fillvalue=[]):
@@ -199,7 +199,7 @@ def _fed(
 
 
 def normal(value: Any) -> Any:
-    """Equal values look equal: one zero, one NaN, lists without order."""
+    """Normalise values so that equal ones compare equal: one zero, one NaN, sorted lists."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     if isinstance(value, bytearray):
@@ -250,7 +250,7 @@ def assert_equal(
     batch: bool = False,
     **options: Any,
 ) -> Answer:
-    """Headrace says what Spark's own streaming says, after every file; and what Spark says of all rows, if ``batch``.
+    """Assert that Headrace's results equal those of Spark's streaming after every file, and of Spark's batch engine if ``batch``.
 
     ``keys`` leading columns identify a row; they are needed in update mode, where only the last row of a key counts.
     """

@@ -1,4 +1,4 @@
-"""Programs that end their queries in ways that need a process of their own; each prints one line of JSON at last."""
+"""Programs that end their queries in ways that need a separate process. Each prints one line of JSON at the end."""
 
 from __future__ import annotations
 

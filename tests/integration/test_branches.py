@@ -1,4 +1,4 @@
-"""Streams that part and meet again: joins, products and unions of branches of one stream are Spark's own answers.
+"""Streams that are split and combined again: joins, products and unions of branches of one stream equal Spark's results.
 
 Both sides of such a join are built on one leaf, of which Spark renames the second occurrence.
 """

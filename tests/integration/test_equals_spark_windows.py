@@ -1,4 +1,4 @@
-"""Windows, watermarks, late rows and duplicates: after every file Headrace has said what Spark has said."""
+"""Windows, watermarks, late rows and duplicates: after every file Headrace has the same results as Spark."""
 
 from __future__ import annotations
 

@@ -17,11 +17,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.api import stream as api
 from headrace.testing import QueryTest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, QueryTest)
+"""Functions and classes whose docstrings have examples that need Spark."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -48,7 +49,7 @@ def test_the_tests_in_the_documentation_pass(spark: SparkSession, tmp_path: Path
 def test_docstrings_of_the_user_s_api_run(globs: dict[str, Any]) -> None:
     finder = doctest.DocTestFinder()
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    tests = [t for kind in (api.Stream, hr.GroupedStream, hr.count_window, QueryTest) for t in finder.find(kind, globs=globs) if t.examples]
+    tests = [t for kind in KINDS for t in finder.find(kind, globs=globs) if t.examples]
     assert len(tests) >= 8
     for test in tests:
         runner.run(test)

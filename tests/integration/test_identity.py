@@ -1,6 +1,6 @@
-"""After a restart every operator finds its own state, wherever it stands in the program; what is not found is refused.
+"""After a restart every operator finds its own state, wherever it is in the program. If state is not found, the start is refused.
 
-Totals of two groups of rows are kept, the program is changed, more rows come, and what is told must be Spark's answer over all rows.
+A query keeps totals of two groups of rows. The program is changed, more rows come, and results must equal Spark's over all rows.
 """
 
 from __future__ import annotations

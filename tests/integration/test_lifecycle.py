@@ -1,4 +1,4 @@
-"""How queries start, stop and fail: nothing is run twice that ended, nothing stays behind, and the user reads the reason in one line."""
+"""How queries start, stop and fail: no finished batch runs twice, nothing is left behind, and the reason is one line."""
 
 from __future__ import annotations
 

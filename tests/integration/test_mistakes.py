@@ -255,5 +255,5 @@ def test_checkpoints_that_belong_to_something_else(spark: SparkSession, calls: A
     spark_query = source.writeStream.format("noop").option("checkpointLocation", str(plain)).trigger(availableNow=True).start()
     spark_query.awaitTermination()
     assert "plain Spark" in str(refused(lambda: start(counted(calls), plain), CheckpointMismatchError))
-    # The right query still goes on.
+    # The right query still runs.
     start(calls.groupBy("k").agg(F.sum("v").alias("x")), mine)

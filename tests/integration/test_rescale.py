@@ -1,4 +1,4 @@
-"""A running query grows, shrinks and deals out its slots anew, and says what an undisturbed one says."""
+"""A running query is scaled out, scaled in and rebalanced, and gives the same results as an undisturbed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where results go, and what the query's handle tells."""
+"""Sinks, and what the query handle reports."""
 
 from __future__ import annotations
 

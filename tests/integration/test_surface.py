@@ -1,4 +1,4 @@
-"""What users meet first: names of options and of columns, what is missing, output modes, formats that Spark writes, the backlog."""
+"""The surface of the API: options, column names, missing attributes, output modes, formats of Spark, the backlog."""
 
 from __future__ import annotations
 

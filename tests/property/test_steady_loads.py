@@ -1,6 +1,6 @@
-"""No policy swings on a steady load, whatever the load and the settings: each comes to rest and stays there.
+"""No policy oscillates under a steady load, whatever the load and the settings: each settles and stays there.
 
-A policy may change its mind once, where an instance that uses all of its CPU hid how much more it needs: only growing shows that.
+A policy may reverse a change once: an instance that uses all of its CPU hides how much more it needs, until it is scaled out.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def rings(draw: st.DrawFn) -> messages.RingConfig:
 
 
 def rests(model: Model, policy: Policy, steps_max: int, quiet: int = 12) -> list[Decision]:
-    """What was decided until it came to rest; a rest is so many observations in a row without a change."""
+    """The decisions until the policy settled: until this many observations in a row brought no change."""
     calm = 0
     for _ in range(steps_max):
         calm = 0 if model.perform(policy(model.observe())) else calm + 1
@@ -89,7 +89,7 @@ def rests(model: Model, policy: Policy, steps_max: int, quiet: int = 12) -> list
 
 
 def turns(sizes: Sequence[int]) -> int:
-    """How often a number that grew then shrank, or the other way round."""
+    """How often the number of instances changed direction."""
     steps = [b - a for a, b in itertools.pairwise(sizes) if a != b]
     return sum(a * b < 0 for a, b in itertools.pairwise(steps))
 

@@ -1,4 +1,4 @@
-"""A small cluster of counting instances, for tests of state primitives: places are directories, and a lost place a directory removed."""
+"""A small cluster of counting instances, for tests of state primitives. Places are folders; a lost place is a removed folder."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Cluster:
         return Place.made(f"machine {self.places}", self.root / f"machine{self.places}")
 
     def send(self, batches: int = 1) -> None:
-        """Upstream keeps what it sends; downstream instances that live process it."""
+        """Send keys. Upstream instances keep what they send; downstream instances that are alive process it."""
         for _ in range(batches):
             for u in self.up:
                 keys = [self.random.randrange(KEYS) for _ in range(20)]

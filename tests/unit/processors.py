@@ -1,4 +1,4 @@
-"""Users' own operators to try without Spark, and the kernel over runs in a folder to try them on."""
+"""Users' own operators for tests without Spark, and a kernel over runs in a folder that runs them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def text(at: Any) -> str:
 
 
 class Vectorised(Processor):
-    """Puts, deletes and sums, as rows tell it; the last row of a key counts."""
+    """Puts, deletes and sums, as the rows say; the last row of a key counts."""
 
     def process(self, rows: pa.Table, state: Any) -> pa.Table:
         last = rows.group_by("k", use_threads=False).aggregate([("op", "last"), ("v", "last")])

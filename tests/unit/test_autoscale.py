@@ -1,4 +1,4 @@
-"""The autoscaler without Spark: batches of a model go in, the routing changes, and everything is in the log."""
+"""The autoscaler without Spark: it gets batches of a model, changes the routing, and logs every decision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.control.engine import NAME, Engine
 
 
 class NoCheckpoint:
-    """All that a change of the routing asks of one."""
+    """What a change of the routing needs of an operator."""
 
     location = "checkpoint"
 
@@ -35,7 +35,7 @@ class NoCheckpoint:
 
 @dataclass
 class Bench:
-    """A query that is a model, and its autoscaler; nothing happens unless it is told to."""
+    """A model of a query, and its autoscaler. Nothing happens without a call."""
 
     engine: Engine
     scaler: Autoscaler
@@ -70,7 +70,7 @@ class Bench:
 
 @pytest.fixture(autouse=True)
 def model_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cool-downs are over at once: the model's seconds pass quicker than the clock's."""
+    """Cool-downs end at once: the model's seconds are shorter than the clock's."""
     monkeypatch.setattr(time, "time", lambda: -1e6)
 
 
@@ -82,7 +82,7 @@ def test_a_burst_makes_it_grow_and_the_routing_says_why() -> None:
     (grown,) = [entry for entry in bench.scaler.decisions.entries if entry.outcome is Outcome.PERFORMED]
     assert (grown.instances_before, grown.instances) == (1, 4)
     assert grown in bench.scaler.decisions.drain()
-    # What is said again is not told again.
+    # A repeated decision makes no new entry.
     bench.run(20)
     assert not [entry for entry in bench.scaler.decisions.drain() if entry.outcome is Outcome.PERFORMED]
 
@@ -94,7 +94,7 @@ def test_a_stream_that_went_quiet_gives_up_its_instances() -> None:
     assert bench.instances == 4
     bench.scaler.look(last_s + 5.1)
     assert bench.instances == 1
-    # No batch has run since the changes, and so how busy it was before says nothing; it is just idle.
+    # No batch has run since the changes, so the earlier utilisation says nothing. The query is idle.
     bench.scaler.look(last_s + 60)
     assert bench.instances == 1
     assert bench.outcomes[-1] is Outcome.STEADY

@@ -42,7 +42,7 @@ def nothing(lanes: list[Lane]) -> Benchmark:
 
 
 class FakeLane:
-    """Batches of 100 rows and ``ms`` milliseconds, in a time of its own; dies after ``lives`` batches."""
+    """A lane with batches of 100 rows and ``ms`` milliseconds of simulated time; it fails after ``lives`` batches."""
 
     def __init__(self, lane: Lane, ms: float, lives: int = 10**9, equal: bool = True) -> None:
         self.lane, self.ms, self.lives, self.equal = lane, ms, lives, equal
@@ -64,7 +64,7 @@ class FakeLane:
         self.log.append("pause")
 
     def resume(self) -> None:
-        # The batch that is under way began before now.
+        # The current batch began earlier.
         self.clock_ms = time.time() * 1000 - 1
         self.log.append("resume")
 

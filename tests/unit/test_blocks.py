@@ -1,4 +1,4 @@
-"""Files checked block by block: what is needed is checked, what is not needed is not read, and damage is found where it matters."""
+"""Files are checked block by block: needed blocks are checked, others are not read, and damage is found where it matters."""
 
 from __future__ import annotations
 

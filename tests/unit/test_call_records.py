@@ -1,4 +1,4 @@
-"""The figures of the call-records benchmark, from lanes that never ran; and its options."""
+"""The options of the call-records benchmark, and its figures, computed from made-up lanes."""
 
 from __future__ import annotations
 

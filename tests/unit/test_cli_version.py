@@ -25,7 +25,7 @@ def failing(error: BaseException) -> typer.Typer:
 
 @pytest.fixture(autouse=True)
 def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests with colours forced on still gets the plain text that is compared here."""
+    """Turn colours off, so that the output is plain text even if colours are forced on."""
     for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "GITHUB_ACTIONS", "HEADRACE_TRACEBACK"):
         monkeypatch.delenv(name, raising=False)
 

@@ -1,7 +1,7 @@
-"""`headrace cluster` trusts nothing that somebody else may have left, and what it prints works.
+"""`headrace cluster` trusts no files of other users, and the commands that it prints work.
 
-Processes, signals and files are real; only Spark's launcher is a small script, which starts quicker than two JVMs. A real cluster is
-started in tests/cluster.
+Processes, signals and files are real. Only Spark's launcher is a small script, which starts faster than two JVMs. Tests in
+tests/cluster start a real cluster.
 """
 
 from __future__ import annotations

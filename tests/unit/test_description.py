@@ -1,4 +1,4 @@
-"""Stores as JSON and back."""
+"""Descriptions of stores survive the way to JSON and back."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ OLD: list[tuple[dict[str, Any], str, bool, Lifetime]] = [
     ({"kind": "process", "falls_due": False, "ttl_us": None, "ttl_by": "processing"}, "replace", False, FOREVER),
     ({"kind": "process", "falls_due": True, "ttl_us": None, "ttl_by": "processing"}, "replace", True, UntilWatermark(due_us=0)),
 ]
-"""What checkpoints say that name the kind of a store and not its lifetime, and what is meant."""
+"""Descriptions in older checkpoints, which name the kind of a store instead of its lifetime, and their meaning."""
 
 
 @pytest.mark.parametrize(("about", "policy", "sub", "lifetime"), OLD, ids=str)

@@ -1,4 +1,4 @@
-"""Runs the examples in docstrings of all modules that need no Spark: whoever writes one need not register it."""
+"""Runs the examples in docstrings of all modules that need no Spark. Examples are found; they need not be registered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import headrace
 
 SOURCE = Path(headrace.__file__).parent
 WITH_SPARK = {"headrace.api.grouped", "headrace.api.stream", "headrace.api.windows", "headrace.testing.query_test"}
-"""Run by tests/integration/test_examples.py."""
+"""Modules whose examples need Spark; tests/integration/test_examples.py runs them."""
 
 
 def with_examples() -> list[str]:

@@ -1,4 +1,4 @@
-"""The control endpoint stays answerable and small, whatever strangers on the machine send it. Real sockets, no Spark."""
+"""The control endpoint answers and stays small, whatever other users of the machine send. Real sockets, no Spark."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def connected(port: int) -> socket.socket:
 
 
 def said(connection: socket.socket) -> bytes:
-    """All that the endpoint says until it closes the connection."""
+    """Everything that the endpoint sends until it closes the connection."""
     got = b""
     try:
         while part := connection.recv(65536):
@@ -89,7 +89,7 @@ def test_slow_connections_without_a_token_exhaust_nothing(endpoint: Endpoint) ->
         assert descriptors() - before - SLOW <= CONNECTIONS_MAX + 1
         assert threading.active_count() <= threads + ANSWERS_MAX
         assert ask(checkpoint, {"do": "status"})["routing"].keys() == {"aggregate"}
-        # None of them is kept: the endpoint ends each of its own accord.
+        # The endpoint closes all of them by itself.
         answers = [said(each) for each in slow]
     finally:
         for each in slow:

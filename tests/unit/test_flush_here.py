@@ -1,4 +1,4 @@
-"""Which flushes the driver does itself: bounded by what they give, not by state alone, and never with users' code."""
+"""Which flushes the driver runs itself: those with few results, and never with users' code."""
 
 from __future__ import annotations
 

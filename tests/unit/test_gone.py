@@ -1,4 +1,4 @@
-"""What a query says when Spark's JVM was killed under it, or has no disk left to write to."""
+"""The error of a query whose JVM was killed, or cannot write to its disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of joins and products, batch by batch over real runs, against all pairs tried one by one."""
+"""Kernels of joins and products, batch by batch over real runs, compared with brute force over all pairs."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_product_finds_every_pair_once(history: list[tuple[list[Row], int]], w
     rows = in_time(history)
     pairs = [(a, b) for a in rows for b in rows if (a[0], b[0]) == (0, 1) and matches(a, b, within, False, condition)]
     operator = WindowedProduct(pairing(LESS if condition else None, keyed=False), within * MS)
-    # One cell: where rows go is the compiler's business.
+    # One cell: the compiler decides where rows go.
     assert seen(play(operator, history, hash_bits=0)) == Counter((a[2] * MS, a[3], b[2] * MS, b[3]) for a, b in pairs)
 
 

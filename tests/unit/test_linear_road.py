@@ -1,4 +1,4 @@
-"""Linear Road's operators, without Spark, against the plain reference, on traffic that no road has seen."""
+"""Linear Road's operators without Spark, compared with the simple reference, on random traffic."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Operator:
 
 
 def wild_traffic(seed: int) -> list[tuple[int, ...]]:
-    """Vehicles that report whenever they like, jump to and fro, stand for long, leave and come back."""
+    """Vehicles that report at random times, jump, stand for long, leave and come back."""
     random = np.random.default_rng(seed)
     rows, qids = [], itertools.count()
     for vid in range(80):

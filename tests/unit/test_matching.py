@@ -1,4 +1,4 @@
-"""Which stored operator an operator of the program is: never the same one for two."""
+"""Matching of the program's operators with stored ones: no stored operator is matched twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows left behind, from offsets as Spark's sources write them down."""
+"""The backlog, computed from offsets in the form of Spark's sources."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ kinds = pytest.mark.parametrize("kind", list(VALUES))
 
 
 def given(*strategies: st.SearchStrategy[Any]) -> Any:
-    """Many parameters, so few examples of each; no deadline, since a busy machine is no mistake."""
+    """There are many parameters, so each gets few examples. There is no deadline, since the machine may be busy."""
     return lambda test: settings(max_examples=examples(30), deadline=None)(given_any(*strategies)(test))
 
 
@@ -83,7 +83,7 @@ def split_of(data: st.DataObject, rows: int) -> Split:
 
 
 def both_ways(partial: Partial, columns: list[pa.Array], split: Split) -> tuple[list[list[Any]], list[list[Any]]]:
-    """All at once, and by way of parts; also from slices, whose buffers begin elsewhere."""
+    """Merge all at once, and in parts; also from slices, whose buffers have an offset."""
     padded = [pa.concat_arrays([c.slice(0, 1), c]).slice(1) for c in columns]
     once = partial.merge(padded, split.direct())
     parts = partial.merge(columns, np.array(split.parts))
@@ -279,7 +279,7 @@ def test_the_value_of_the_least_or_greatest_order(value_kind: str, order_kind: s
     for i, group in enumerate(groups_of(pairs, split)):
         ordered = [(v, o) for v, o in group if o is not None]
         if not ordered:
-            # No order, no winner: whatever is kept, its order says that it does not count.
+            # Without an order there is no winner: the null order marks the kept value as not valid.
             assert once[1][i] is None
             assert twice[1][i] is None
             continue

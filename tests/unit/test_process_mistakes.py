@@ -1,4 +1,4 @@
-"""What is said when a user's operator does not fit its state or its columns."""
+"""Errors when a user's operator does not fit its state or its columns."""
 
 from __future__ import annotations
 

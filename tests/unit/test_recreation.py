@@ -1,4 +1,4 @@
-"""Window recreation: every row counts once in every window, wherever the change comes, and however it ends."""
+"""Window recreation: every row counts once in every window, whenever the change comes and however it ends."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_windows_are_those_of_an_undisturbed_run(seed: int, window: TimeWindow, 
                     lo = random.randrange(SLOTS - 600)
                     engine.recreate(engine.routing.moved([(lo, lo + 600)], random.randrange(engine.routing.instances)))
                 case 2 if random.random() < 0.3:
-                    # State recreation instead: what is under way is broken off.
+                    # State recreation instead: the window recreation in progress is aborted.
                     engine.routing = engine.routing.rescaled(random.randint(1, 4))
             times = [at * 2000 + 10_000 + random.randint(-4000, 2500) for _ in range(40)]
             batches.append([(random.randrange(KEYS), ts) for ts in times])

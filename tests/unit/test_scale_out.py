@@ -1,4 +1,4 @@
-"""SEEP's scale out, which is recovery too: what happens when something is lost meanwhile."""
+"""SEEP's scale out, which is also recovery, when something is lost meanwhile."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_scale_out_and_recovery_are_one_algorithm(cluster: Cluster, parallelism:
 
 
 def test_the_holder_is_lost_before_the_restores_are_done(cluster: Cluster) -> None:
-    """Abort: the old routing stays, the old instance goes on; the next try, after a new backup, succeeds."""
+    """Abort: the old routing stays and the old instance continues. The next attempt, after a new backup, succeeds."""
     cluster.send(2)
     cluster.backup()
     cluster.send(1)

@@ -1,4 +1,4 @@
-"""Files of a state whose owners change for a long time: they stay few, and no row is lost or comes back."""
+"""State whose owners change for a long time: its files stay few, and no row is lost or reappears."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three ways to parallelise a query: how they cut it, and what they cost by StreamCloud's model."""
+"""The three ways to parallelise a query: how they divide it, and their cost by StreamCloud's model."""
 
 from __future__ import annotations
 

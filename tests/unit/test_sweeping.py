@@ -1,4 +1,4 @@
-"""Files that no version names, removed while the query runs: only those that can never be named any more."""
+"""Sweeping while the query runs removes files that no version names, and only those that no later version can name."""
 
 from __future__ import annotations
 

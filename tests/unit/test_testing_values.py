@@ -1,4 +1,4 @@
-"""Rows of the testing kit: what a user may write, and what becomes of it."""
+"""Rows of the testing kit: what a user may write, and how it is converted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the house in order: sizes, layers, leftovers. What is said in CONTRIBUTING.md about the tree is checked here."""
+"""Checks what CONTRIBUTING.md says about the source tree: sizes of files, layers of imports, leftovers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PRIVATE_TO_SPARK = re.compile(
 )
 WITHOUT_SPARK = ("state", "control", "operators", "sim")
 
-# Put together from halves, so that this file does not find itself.
+# Composed of halves, so that this file does not match.
 LEFTOVER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
 ABSOLUTE_PATH = re.compile(r"(?<![\w.~})\-/])/(?:" + "|".join(("wor" + "k", "roo" + "t", "hom" + "e", "User" + "s")) + r")(?![\w.\-])")
 

@@ -42,7 +42,7 @@ def test_a_source_is_idle_when_others_had_rows_for_long_without_it() -> None:
 
 
 def test_time_without_any_batch_is_no_idle_time() -> None:
-    """After a quiet night one source is a moment sooner than the other: nothing of the other may be late for that."""
+    """After a quiet night one source is a moment earlier than the other. No row of the other may be late because of that."""
     tracker = Tracker("min", idle_s=300)
     tracker.advance(0, (100, 100), 0.0)
     morning = tracker.advance(100, (50_000, None), 40_000.0)

@@ -1,4 +1,4 @@
-"""Windows and panes against brute force: every window that could matter, looked at one by one."""
+"""Windows and panes, compared with brute force over every window that could matter."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_partitions_hold_each_fragment_once_and_go_round_the_pool(tmp_path: Path
 
 
 def plainly(texts: list[str], made: Cell, fragments_s: float) -> dict[tuple[str, int], int]:
-    """Word by word, window by window: slow, and obviously right."""
+    """Counts word by word and window by window: slow, but obviously right."""
     found: Counter[tuple[str, int]] = Counter()
     window = made.window
     span_s = window.size_s if window.slides and window.size_s else 0

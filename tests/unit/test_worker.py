@@ -1,4 +1,4 @@
-"""Workers keep their modules out of the collector's sight; what a task leaves behind is still collected."""
+"""Workers hide their modules from the garbage collector. Garbage of a task is still collected."""
 
 from __future__ import annotations
 

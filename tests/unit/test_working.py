@@ -1,4 +1,4 @@
-"""Working copies of runs: holes are filled as they are needed, damage is mended from the origin, and what nobody needs goes."""
+"""Working copies of runs: missing blocks are fetched when needed, damage is repaired from the origin, unneeded copies are removed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the user builds."""
+"""The user's API: streams, grouped streams, writers and query handles."""

@@ -1,4 +1,4 @@
-"""A stream grouped by keys, and what can be done with it."""
+"""Grouped streams: aggregates, and users' own operators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Stream = TypeVar("Stream")
 
 @dataclass(frozen=True)
 class GroupedStream(missing.Helpful, Generic[Stream]):
-    """A stream grouped by keys, waiting for its aggregates."""
+    """A stream grouped by keys; ``Stream.groupBy`` makes it. Each method returns the stream of its results."""
 
     _is = "a grouped stream"
     _instead = missing.GROUPED
@@ -36,10 +36,20 @@ class GroupedStream(missing.Helpful, Generic[Stream]):
     window: Windows | None
     window_at: int
     results_of: Callable[[StatefulNode], Stream]
-    """Makes the stream of a node's results."""
+    """A function that makes the stream of a node's results."""
 
     def agg(self, *exprs: Any) -> Stream:
-        """Aggregates by Spark's own functions; a dict of column to function name works too, as in Spark."""
+        """Aggregate each group.
+
+        ``exprs`` are columns made of Spark's aggregate functions, or one dict of column names to names of functions. The result has
+        the keys, then the aggregates. Without a window, results change with every batch: write them in update or complete mode.
+        Raises ``UnsupportedError`` for a function that is not supported; the error lists those that are.
+
+        >>> calls.groupBy("src").agg(F.count("*").alias("calls"), (F.sum("seconds") / 60).alias("minutes")).columns
+        ['src', 'calls', 'minutes']
+        >>> calls.groupBy("src").agg({"seconds": "max"}).columns
+        ['src', 'max(seconds)']
+        """
         where = user_line("agg")
         flat = _from_dict(exprs[0], where) if len(exprs) == 1 and isinstance(exprs[0], dict) else list(exprs)
         if not flat or not all(isinstance(c, Column) for c in flat):
@@ -55,10 +65,15 @@ class GroupedStream(missing.Helpful, Generic[Stream]):
         initial: DataFrame | None = None,
         orderBy: str | Sequence[str] = (),
     ) -> Stream:
-        """A stateful operator of your own. ``schema`` are the columns it emits, ``state`` the typed columns it keeps for each key (or a
-        ``hr.State`` with maps, timers and expiry); ``initial``, a DataFrame of keys and values, is the state to start with.
+        """Run a stateful operator of your own. Late rows are dropped before it sees them.
 
-        A ``hr.Processor`` sees all keys of an instance at once, as Arrow tables:
+        - ``processor``: an object of a class derived from ``hr.Processor`` or ``hr.KeyProcessor``.
+        - ``schema``: the columns that it emits.
+        - ``state``: the typed columns that it keeps for each key, or a ``hr.State`` with maps, timers and a time to live.
+        - ``initial``: a batch DataFrame of keys and values, the state to start with.
+        - ``orderBy``: the columns by which the rows of a key are sorted; by default, event time if the stream has a watermark.
+
+        A ``hr.Processor`` is called with all keys of an instance at once, as Arrow tables:
 
         >>> class Totals(hr.Processor):
         ...     def process(self, rows, state):
@@ -74,7 +89,7 @@ class GroupedStream(missing.Helpful, Generic[Stream]):
         >>> sorted(tuple(row) for row in spark.table("processed").collect())
         [('ada', 90), ('bob', 10)]
 
-        A ``hr.KeyProcessor`` is called for each key and batch, with its rows and its state:
+        A ``hr.KeyProcessor`` is called once for each key and batch, with the rows and the state of the key:
 
         >>> class Longest(hr.KeyProcessor):
         ...     def process(self, key, rows, state):
@@ -82,9 +97,6 @@ class GroupedStream(missing.Helpful, Generic[Stream]):
         ...         yield key, state.longest
         >>> calls.groupBy("src").process(Longest(), "src string, longest long", state="longest long").columns
         ['src', 'longest']
-
-        Rows come key by key, those of a key in the order of the columns ``orderBy``; without, in that of event time, where the stream has
-        a watermark. Rows that are late are dropped.
         """
         where = user_line("process")
         if self.window is not None:
@@ -96,25 +108,30 @@ class GroupedStream(missing.Helpful, Generic[Stream]):
         return self.results_of(process_node(self.rows, self.keys, processor, schema, state, initial, orderBy, where))
 
     def count(self) -> Stream:
+        """The number of rows of each group, as column ``count``."""
         return self.agg(F.count("*").alias("count"))
 
     def sum(self, *cols: str) -> Stream:
+        """The sum of each of the columns ``cols``, by name."""
         return self.agg(*[F.sum(c) for c in cols])
 
     def avg(self, *cols: str) -> Stream:
+        """The average of each of the columns ``cols``, by name. ``mean`` is the same."""
         return self.agg(*[F.avg(c) for c in cols])
 
     mean = avg
 
     def min(self, *cols: str) -> Stream:
+        """The least value of each of the columns ``cols``, by name."""
         return self.agg(*[F.min(c) for c in cols])
 
     def max(self, *cols: str) -> Stream:
+        """The greatest value of each of the columns ``cols``, by name."""
         return self.agg(*[F.max(c) for c in cols])
 
 
 def grouped(rows: Rows, cols: tuple[Any, ...], results_of: Callable[[StatefulNode], Stream], where: str) -> GroupedStream[Stream]:
-    """Tell the window, if there is one, from the other grouping columns."""
+    """Group rows by columns, of which at most one is a window."""
     flat = list(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else list(cols)
     keys: list[Column] = []
     window: Windows | None = None
@@ -135,7 +152,7 @@ def grouped(rows: Rows, cols: tuple[Any, ...], results_of: Callable[[StatefulNod
 
 
 def _from_dict(wanted: dict[str, str], where: str) -> list[Column]:
-    """As Spark reads a dict: names of functions that mean the same are one, and so are the columns' names in the result."""
+    """The aggregates that a dict asks for. As in Spark, synonyms such as avg and mean give columns with one name."""
     columns = []
     for name, function in wanted.items():
         if not isinstance(name, str) or not isinstance(function, str):

@@ -1,4 +1,4 @@
-"""Building joins: what the user may ask for, and what is refused at the user's line."""
+"""The nodes of joins and products. Wrong arguments are refused at the user's line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HOW = {
     **dict.fromkeys(("right", "rightouter"), "right"),
     **dict.fromkeys(("full", "outer", "fullouter"), "full"),
 }
-"""Spark's spellings; it ignores case and underscores."""
+"""Kinds of joins by Spark's spellings. Case and underscores do not matter."""
 _BOUND = "write within='60 seconds', so that rows older than that can be forgotten, or {}=100 for the last 100 rows"
 
 
@@ -37,12 +37,12 @@ def join_node(
     suffixes: tuple[str, str],
     where: str,
 ) -> JoinNode:
-    """The node for two streams."""
+    """Check the arguments of ``join`` with another stream and return the node."""
     kind = _kind(how, where, tuple(dict.fromkeys(_HOW.values())))
     names = _names(rows, other, on, where)
     times = tuple(the_event_time(each.frame, where).name for each in (rows, other))
     if last is None and within is None and any(pair == times for pair in zip(*names, strict=True)):
-        # Equal event times are the narrowest bound that there is.
+        # The event times are keys, so matching rows have equal times: no bound is narrower.
         within = timedelta(0)
     within_us = _bound(rows, within, last, "last", where)
     if last is not None and kind != "inner":
@@ -60,14 +60,14 @@ def product_node(
     suffixes: tuple[str, str],
     where: str,
 ) -> ProductNode:
-    """The node for the product of two streams."""
+    """Check the arguments of ``crossJoin`` and return the node."""
     within_us = _bound(rows, within, last_per_cell, "last_per_cell", where)
     inputs = (rows,) if rows.same_as(other) else (rows, other)
     return ProductNode(inputs, within_us, last_per_cell, as_column(condition), check_suffixes(suffixes, where), where)
 
 
 def with_static(rows: Rows, other: DataFrame, on: Any, how: str, unwanted: dict[str, Any], where: str) -> Rows:
-    """A stream joined with a DataFrame that does not change: Spark's own join, by broadcast or shuffle as Spark decides."""
+    """A stream joined with a static DataFrame. This is Spark's own join; Spark decides whether to broadcast or to shuffle."""
     given = [name for name, value in unwanted.items() if value is not None]
     if given:
         hint = "filter the result instead" if given == ["where"] else "leave it out: every row of the DataFrame is always there"
@@ -90,7 +90,7 @@ def with_static(rows: Rows, other: DataFrame, on: Any, how: str, unwanted: dict[
 
 
 def _bound(rows: Rows, within: str | timedelta | None, last: int | None, name: str, where: str) -> int | None:
-    """The bound of time in microseconds; None if rows are counted. One of the two there must be."""
+    """The time bound of a join in microseconds, or None if the bound is a number of rows. One of the two must be given."""
     if within is not None and last is not None:
         raise QueryError(where=where, wanted=f"within or {name}", found="both")
     if last is not None:
@@ -103,6 +103,7 @@ def _bound(rows: Rows, within: str | timedelta | None, last: int | None, name: s
 
 
 def within_microseconds(rows: Rows, within: str | timedelta, where: str) -> int:
+    """The duration of ``within`` in microseconds."""
     if isinstance(within, timedelta):
         us = within // timedelta(microseconds=1)
     elif isinstance(within, str):
@@ -115,10 +116,12 @@ def within_microseconds(rows: Rows, within: str | timedelta, where: str) -> int:
 
 
 def as_column(condition: Column | str | None) -> Column | None:
+    """A condition as a column; text is SQL."""
     return F.expr(condition) if isinstance(condition, str) else condition
 
 
 def check_suffixes(suffixes: Any, where: str) -> tuple[str, str]:
+    """The two suffixes, or an error."""
     if not (isinstance(suffixes, tuple | list) and len(suffixes) == 2 and all(isinstance(s, str) for s in suffixes)):
         raise QueryError(where=where, wanted="two suffixes, such as ('', '_right')", found=repr(suffixes))
     return suffixes[0], suffixes[1]
@@ -132,7 +135,7 @@ def _kind(how: str, where: str, supported: Sequence[str]) -> str:
 
 
 def _names(rows: Rows, other: Rows, on: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The key columns as each side spells them."""
+    """The names of the key columns, as each side spells them. Case does not matter."""
     if on is None:
         hint = "write on='column'; for pairs of any rows use crossJoin"
         raise QueryError(where=where, wanted="the columns that must be equal", found="none", hint=hint)

@@ -1,4 +1,7 @@
-"""StreamCloud's query instantiator: how many instances each operator needs, from what its rows cost on a sample of the real stream."""
+"""``hr.measure``: the cost of a row in each operator, measured on a sample of the real stream.
+
+From the costs follows how many instances each operator needs for a given rate. This is StreamCloud's query instantiator.
+"""
 
 from __future__ import annotations
 
@@ -20,30 +23,34 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Measured:
-    """What a row costs where."""
+    """The result of ``hr.measure``: the cost of a row in each operator, and the instances needed for a rate."""
 
     graph: QueryGraph
     rows: int
-    """Rows of the sample."""
+    """The number of rows in the sample."""
     cost_us: dict[str, float] = field(default_factory=dict)
-    """CPU time per row that comes in: by operator, and for what Spark does before them, under the source's name."""
+    """CPU microseconds per input row, by operator. The work of Spark before the operators is listed under the name of the source."""
     selectivity: dict[str, float] = field(default_factory=dict)
-    """Rows out per row in."""
+    """Output rows per input row, by operator."""
 
     def instances(self, rate: float, utilisation: float = UTILISATION_TARGET) -> dict[str, int]:
-        """How many instances each operator needs for so many rows a second, if each is to be busy to this share."""
+        """The number of instances that each operator needs for ``rate`` rows a second, at the ``utilisation`` that each should have."""
         wanted = instantiate(self.graph, split(self.graph), rate, utilisation)
         return {name: number for name, number in wanted.items() if name in self.cost_us and name in self.selectivity}
 
     def option(self, rate: float, utilisation: float = UTILISATION_TARGET) -> str:
-        """The same, for ``option("headrace.instancesOf", ...)``."""
+        """What ``instances(rate, utilisation)`` returns, as text for ``option("headrace.instancesOf", ...)``."""
         return ",".join(f"{name}={number}" for name, number in self.instances(rate, utilisation).items())
 
 
 def measure(stream: Stream, seconds: float = 10.0) -> Measured:
-    """Run a query on its own source for some seconds, throw the results away, and tell what its rows cost.
+    """Run the query of ``stream`` on its own source for up to ``seconds``, discard the results, and return what its rows cost.
 
-    The first batch compiles code and does not count, unless it is the only one. State and results of the sample are removed.
+    The first batch compiles code and does not count, unless it is the only one. State and results of the sample are removed. Raises
+    ``QueryError`` if the query fails, or if no rows come in time. An example (it needs a stream with rows)::
+
+        measured = hr.measure(calls.groupBy("src").count(), seconds=20)
+        writer.option("headrace.instancesOf", measured.option(rate=100_000))
     """
     where = user_line("measure")
     folder = tempfile.mkdtemp(prefix="headrace-measure-")
@@ -83,7 +90,7 @@ def _measured(flow: Dataflow, batches: list[dict[str, Any]], cores: int) -> Meas
         total["cpu"] += report["cpuSeconds"]
     costs = {name: 1e6 * each["cpu"] / max(1.0, each["rows"]) for name, each in of.items()}
     selectivity = {name: each["out"] / max(1.0, each["rows"]) for name, each in of.items()}
-    # What Spark's own tasks took is not told apart by operator: all that the jobs' cores were busy with and Python was not.
+    # The cost of Spark's own tasks is not known by operator. It is the time that the jobs' cores were busy and Python was not.
     busy_s = sum(b["phasesMs"].get("job", 0.0) for b in batches) / 1000 * cores
     spark_us = 1e6 * max(0.0, busy_s - sum(each["cpu"] for each in of.values())) / max(1, rows)
     costs |= dict.fromkeys(flow.sources, spark_us)

@@ -1,7 +1,7 @@
-"""What a user is told who asks one of our objects for something that it does not have.
+"""Helpful errors for attributes that an object of ours does not have.
 
-It is an ``AttributeError`` still, so ``hasattr``, ``copy``, ``pickle`` and notebooks find what they expect; names with an underscore in
-front, which only such tools ask for, get a plain one.
+The error is also an ``AttributeError``, on which ``hasattr``, ``copy``, ``pickle`` and notebooks rely. Names with a leading underscore,
+which only such tools ask for, get a plain ``AttributeError``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ GROUPED = {
     "pivot": "Spark has no pivot of streams; give one aggregate per value, with F.when",
 }
 WRITER = {"foreach": "use foreachBatch", "table": "use toTable", "save": "use start", "mode": "use outputMode"}
-"""For names that Spark has and ours have not: what to do instead."""
+"""Names that Spark has and Headrace has not, with advice."""
 
 
 class Helpful:
-    """Base of the objects that users hold."""
+    """Base class of streams, writers and queries."""
 
     _is: ClassVar[str]
-    """What it is, in a user's words."""
+    """What the object is called in messages."""
     _instead: ClassVar[dict[str, str]] = {}
 
-    if not TYPE_CHECKING:  # For a type checker, what is missing is missing.
+    if not TYPE_CHECKING:  # A type checker must report missing attributes itself.
 
         def __getattr__(self, name: str) -> Any:
             raise self._missing(name)

@@ -1,4 +1,4 @@
-"""Where in the user's code something was built, for error messages."""
+"""The line of the user's code that called Headrace, for error messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 def user_line(what: str) -> str:
-    """``what`` with the file and line of the nearest caller outside Headrace."""
+    """``what``, followed by file and line of the nearest caller outside Headrace."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         if frame.f_back is None:

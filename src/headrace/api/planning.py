@@ -1,4 +1,4 @@
-"""Looking at a program's queries without running them."""
+"""Plans of a program's queries, without running them; for ``headrace plan``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PLANNED: ContextVar[list[Planned] | None] = ContextVar("headrace-planned", defa
 
 @contextlib.contextmanager
 def planning() -> Iterator[list[Planned]]:
-    """Inside, queries that are started are noted in the list instead."""
+    """Inside the context, queries are not started but added to the list that it yields."""
     noted: list[Planned] = []
     token = _PLANNED.set(noted)
     try:
@@ -46,11 +46,12 @@ def planning() -> Iterator[list[Planned]]:
 
 
 def is_on() -> bool:
+    """True inside ``planning()``."""
     return _PLANNED.get() is not None
 
 
 def note(plan: QueryPlan) -> PlannedQuery:
-    """Note a query instead of starting it."""
+    """Add a query to the list of ``planning()`` instead of starting it."""
     noted = _PLANNED.get()
     assert noted is not None
     routing = first_routing(plan.flow, plan.config, plan.session, {}, plan.run.elastic)
@@ -60,9 +61,9 @@ def note(plan: QueryPlan) -> PlannedQuery:
 
 
 class PlannedQuery(HeadraceQuery):
-    """Stands for a query in a program that is only looked at: it is over at once, and has done nothing.
+    """The handle of a query that was planned but not started. It has ended at once, without processing anything.
 
-    It has all that a query has, so that the program goes on to whatever it starts next: state without rows, no decisions, no progress.
+    It has all methods of a query, so that the program goes on to its next query: state without rows, no decisions, no progress.
     """
 
     def __init__(self, planned: Planned) -> None:
@@ -119,22 +120,22 @@ class PlannedQuery(HeadraceQuery):
         return ()
 
     def processAllAvailable(self) -> None:
-        """There is nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     def stop(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing: the query does not run."""
 
     def rescale(self, *request: Any, **more: Any) -> None:
-        """There is nothing to change."""
+        """Do nothing: the query does not run."""
 
     def rebalance(self, *request: Any, **more: Any) -> None:
-        """There is nothing to change."""
+        """Do nothing: the query does not run."""
 
     def move(self, *request: Any, **more: Any) -> None:
-        """There is nothing to change."""
+        """Do nothing: the query does not run."""
 
     def spread(self, *request: Any, **more: Any) -> None:
-        """There is nothing to change."""
+        """Do nothing: the query does not run."""
 
     def elastic_resume(self, *request: Any, **more: Any) -> None:
-        """There is nothing to change."""
+        """Do nothing: the query does not run."""

@@ -1,4 +1,4 @@
-"""Building users' own operators: what the user may ask for, and what is refused at the user's line."""
+"""The node of a user's own operator. Wrong arguments are refused at the user's line."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ Columns = str | StructType
 
 @dataclass(frozen=True)
 class State:
-    """What a processor keeps for each key.
+    """What a processor keeps for each key: values, maps, timers, and how long. For the argument ``state`` of ``process``.
 
     >>> State("count long, total double", maps={"seen": ("item string", "times long")}, ttl="1 hour").timers is None
     True
     """
 
     values: Columns | None = None
-    """Columns, such as ``"count long, total double"``."""
+    """The columns of the values, such as ``"count long, total double"``."""
     maps: Mapping[str, tuple[Columns, Columns]] = field(default_factory=dict)
-    """A second level: by name the key columns and the value columns of a map."""
+    """The maps of each key, by name. A pair gives the key columns and the value columns of a map."""
     timers: str | None = None
-    """``"event"``: timers fire when the watermark has passed them. ``"processing"``: with the first batch that begins after them; a stream
-    that stands still has no batches, so they wait."""
+    """Which clock timers follow; None if there are none. An ``"event"`` timer fires when the watermark passes it. A ``"processing"`` timer
+    fires in the first batch that begins after it; while the stream has no rows there are no batches, so it waits."""
     ttl: str | timedelta | None = None
-    """What was written this long ago is forgotten; of a map, each entry by itself."""
+    """The time to live, such as ``"1 hour"``: values are removed this long after they were last written. Map entries expire one by one."""
     ttl_by: str = "processing"
-    """By what clock: that of the machine, or ``"event"`` time, as the watermark shows it."""
+    """Which clock ``ttl`` follows: ``"processing"`` (the machine's clock), or ``"event"`` (the watermark)."""
 
 
 def process_node(
@@ -56,7 +56,7 @@ def process_node(
     order_by: Any,
     where: str,
 ) -> ProcessNode:
-    """The node, after everything that can be checked was checked."""
+    """Check all arguments of ``process`` and return the node."""
     if not keys:
         raise QueryError(where=where, wanted="at least one key", found="none", hint="for one state of the whole stream, groupBy(F.lit(0))")
     _check_processor(processor, where)
@@ -117,7 +117,7 @@ def _check_processor(processor: Any, where: str) -> None:
 
 
 _ORDERED = (T.IntegralType, T.FloatType, T.DoubleType, T.DateType, T.TimestampType, T.TimestampNTZType, T.StringType)
-"""Types that rows can be ordered by."""
+"""Types of columns that rows can be sorted by."""
 _VECTORISED = {"process": ("rows", "state"), "on_timers": ("due", "state")}
 _PER_KEY = {"process": ("key", "rows", "state"), "on_timer": ("key", "at", "state")}
 

@@ -1,4 +1,4 @@
-"""The handle of a running query: Spark's StreamingQuery, and what only explicit state can give."""
+"""The handle of a running query: like Spark's StreamingQuery, with methods for state and routing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _LEASED: deque[Path] = deque()
 
 
 class Progress(dict[str, Any]):
-    """Spark's progress as a dict, with Headrace's own under ``headrace``. Fields are readable as attributes, as Spark's are."""
+    """The progress of one batch: Spark's progress as a dict, with Headrace's own fields under ``headrace``.
+
+    Fields can also be read as attributes, as Spark's can: ``query.lastProgress.batchId``. An unknown field raises ``MissingError``.
+    """
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -41,15 +44,21 @@ class Progress(dict[str, Any]):
 
     @property
     def json(self) -> str:
+        """The progress as JSON text in one line."""
         return json.dumps(self)
 
     @property
     def prettyJson(self) -> str:
+        """The progress as indented JSON text."""
         return json.dumps(self, indent=2)
 
 
 class HeadraceQuery(Helpful):
-    """A running query."""
+    """The handle of a query; ``writeStream...start()`` and ``hr.start`` return it.
+
+    It has the methods of Spark's ``StreamingQuery``. Others read state (``state``), change the routing (``rescale``, ``rebalance``,
+    ``move``, ``spread``) and show what the policy has done (``decisions``).
+    """
 
     _is = "a query"
 
@@ -62,59 +71,67 @@ class HeadraceQuery(Helpful):
 
     @property
     def id(self) -> str:
+        """The id of the query, which it keeps over restarts."""
         return str(self._spark.id)
 
     @property
     def runId(self) -> str:
+        """The id of this start of the query."""
         return str(self._spark.runId)
 
     @property
     def name(self) -> str | None:
+        """The name given with ``queryName``, or None."""
         return self._spark.name
 
     @property
     def isActive(self) -> bool:
+        """True while the query runs: it was not stopped, has not failed, and has not come to its end."""
         return not self._engine.lifetime.is_over()
 
     @property
     def status(self) -> dict[str, Any]:
+        """Spark's status: ``message``, ``isDataAvailable`` and ``isTriggerActive``."""
         return dict(self._spark.status)
 
     @property
     def lastProgress(self) -> Progress | None:
+        """The progress of the last batch that ran, or None if there was none yet."""
         last = self._engine.progress.last()
         return None if last is None else Progress(last)
 
     @property
     def recentProgress(self) -> list[Progress]:
-        """Spark's progress of the batches that ran, each with Headrace's own."""
+        """The progress of the last batches, oldest first. Spark keeps 100 of them (``spark.sql.streaming.numRecentProgressUpdates``)."""
         return [Progress(each) for each in self._engine.progress.recent()]
 
     def processAllAvailable(self) -> None:
-        """Wait until all that the sources have now is processed; if the query fails meanwhile, raise what ``exception()`` gives."""
+        """Wait until all rows that the sources have now are processed. Raises what ``exception()`` returns if the query fails."""
         try:
             self._engine.lifetime.wait(self._spark.processAllAvailable)
         except StreamingQueryException:
-            # It says no more than exception() does.
+            # exception() says the same in Headrace's words.
             self._engine.lifetime.wait()
         self._raise_failure()
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait for the end of the query; if it failed, raise what ``exception()`` gives. With a timeout in seconds: whether it has ended.
+        """Wait until the query ends. Raises what ``exception()`` returns if it failed.
 
-        Interrupted from the keyboard, it lets the batch that runs come to its end, stops the query and raises KeyboardInterrupt;
-        interrupted once more, it breaks the batch off, and a restart runs it again.
+        With ``timeout``, wait at most so many seconds and return True if the query has ended; without, return None.
+
+        A first Ctrl-C lets the current batch finish, stops the query and raises KeyboardInterrupt. A second one aborts the batch; a restart
+        runs it again.
         """
         ended = self._engine.lifetime.wait(timeout=timeout)
         self._raise_failure()
         return None if timeout is None else ended
 
     def stop(self) -> None:
-        """Let the batch that runs come to its end, let Spark note that, then stop. Called inside a batch, it returns at once."""
+        """Let the current batch finish and Spark commit it, then stop the query. Called inside a batch, it returns at once."""
         self._engine.lifetime.stop()
 
     def exception(self) -> HeadraceError | None:
-        """Why the query ended, if it failed: in a line or two, with the whole text in ``details`` where it was not Headrace."""
+        """The error that ended the query, or None. ``details`` of a ``BatchFailedError`` has the whole stack trace."""
         gate, spark = self._engine.gate, self._engine.spark
         if gate.error is not None or spark.is_active():
             return gate.error
@@ -130,9 +147,12 @@ class HeadraceQuery(Helpful):
             raise error
 
     def explain(self, extended: bool = False, mode: str | None = None, rate: float = 10_000.0, nodes: int | None = None) -> None:
-        """Print the plan: what runs where, how rows are routed.
+        """Print the plan: what runs in the JVM and in Python, how rows are routed, and where instances run.
 
-        ``mode="cost"`` compares the strategies for a rate (rows a second) and a number of nodes; ``"dot"`` and ``"svg"`` draw the graph.
+        - ``extended``: print Spark's own plans too.
+        - ``mode``: None for the plan; ``"cost"`` to compare the strategies of StreamCloud; ``"dot"`` or ``"svg"`` to draw the graph.
+        - ``rate``: for ``"cost"``, rows a second.
+        - ``nodes``: for ``"cost"``, the number of machines.
         """
         engine = self._engine
         names, guarantees = [sink.request.format for sink in engine.sinks], [sink.guarantee for sink in engine.sinks]
@@ -141,8 +161,12 @@ class HeadraceQuery(Helpful):
             self._spark.explain(extended)
 
     def state(self, operator: str | None = None, version: int | None = None) -> DataFrame:
-        """The operator's state as a DataFrame, at the newest or any kept version. It stays readable, and so do
-        DataFrames made from it, until 16 more were asked for, the process ends or an hour has passed."""
+        """The state of an operator as a batch DataFrame, one row per key (and pane, or map key).
+
+        ``operator`` is its id, as ``explain`` prints it; it is not needed if the query has one operator with one state. ``version`` is
+        a kept version (Spark's batch id), by default the newest. The DataFrame stays readable for an hour, until this process ends, or
+        until 16 more were made. Raises ``QueryError`` before the first batch has finished, and ``VersionNotFoundError``.
+        """
         store, op = store_named(self._engine.flow, operator)
         checkpoint = self._engine.checkpoint
         kept = checkpoint.manifests.versions()
@@ -155,18 +179,19 @@ class HeadraceQuery(Helpful):
         except HeadraceError:
             lease.unlink(missing_ok=True)
             raise
-        # DataFrames made from this one read the same files, and nobody can tell when the last of them is gone.
+        # DataFrames derived from this one read the same files, and it is not known when the last of them is gone.
         _LEASED.append(lease)
         while len(_LEASED) > LEASES:
             _LEASED.popleft().unlink(missing_ok=True)
         return frame
 
     def rescale(self, *request: str | int, protocol: str | None = None) -> None:
-        """Give the query, or one of its operators, another number of instances: ``rescale(4)``, ``rescale("join", 4)``.
+        """Change the number of instances: ``rescale(4)`` of all operators, ``rescale("join", 4)`` of one.
 
-        The batch that runs comes to its end; the next one runs on as many. Slots go to new owners by the work seen in them lately, and
-        their state by the protocol: ``"state recreation"``, ``"window recreation"``, ``"merge"`` or ``"buffering"``; if none is named,
-        by what the option ``headrace.handover`` says.
+        ``request`` is the number, or an operator's id and the number. The current batch finishes; the next one runs with the new
+        number. Slots are assigned to instances by their recent load. ``protocol`` says how state changes hands: ``"state recreation"``,
+        ``"window recreation"``, ``"merge"`` or ``"buffering"``; by default as the option ``headrace.handover`` says. Raises ``QueryError``
+        for a number, operator or protocol that is not possible.
         """
         match request:
             case (int() as instances,):
@@ -177,29 +202,40 @@ class HeadraceQuery(Helpful):
                 raise QueryError(where="rescale", wanted="rescale(instances) or rescale(operator, instances)", found=repr(request))
 
     def rebalance(self, operator: str | None = None, protocol: str | None = None) -> None:
-        """Deal the slots out anew, so that all instances get an even part of the work seen lately; moves as few as it can."""
+        """Assign slots to instances anew, so that all have an equal share of the recent load. As few slots as possible move.
+
+        ``operator`` chooses one operator; by default, all. ``protocol`` is that of ``rescale``.
+        """
         self._engine.routing.rebalance(operator, protocol)
 
     def move(self, slots: Slots, to: int, operator: str | None = None, protocol: str | None = None) -> None:
-        """Give slots to an instance: ``move(7, to=1)``, ``move(range(0, 100), to=1)``, ``move([(0, 10), 77], to=0)``;
-        ``move((7.25, 7.5), to=2)`` cuts slot 7 and gives away a quarter of it."""
+        """Assign ``slots`` to the instance ``to``, from the next batch on.
+
+        Slots are one number, a range, or a list of numbers and pairs: ``move(7, to=1)``, ``move(range(0, 100), to=1)``,
+        ``move([(0, 10), 77], to=0)``. A pair with fractions cuts a slot: ``move((7.25, 7.5), to=2)`` moves a quarter of slot 7.
+        ``operator`` is needed if the query has several; ``protocol`` is that of ``rescale``.
+        """
         self._engine.routing.move(slots, to, operator, protocol)
 
     def spread(self, slots: Slots, operator: str | None = None) -> None:
-        """Deal the rows of hot slots out over all instances, whoever owns them; the owner merges what each keeps. ``spread([])`` ends it.
+        """Distribute the rows of hot ``slots`` over all instances; their owner merges the partial states. ``spread([])`` ends it.
 
-        For time windows in append mode; ``rescale`` and ``rebalance`` do it by themselves for slots with more than an instance's share.
+        This works for time windows in append mode. ``rescale`` and ``rebalance`` do it themselves for slots with more load than one
+        instance should have. ``operator`` chooses one operator; by default, all. Raises ``QueryError`` for operators that cannot do it.
         """
         self._engine.routing.spread(slots, operator)
 
     def decisions(self) -> tuple[Entry, ...]:
-        """What the policy of ``elastic(...)`` has decided so far and why, oldest first; the same one in a row is one entry."""
+        """What the policy of ``elastic(...)`` has decided, and why, oldest first. Equal decisions in a row are one entry.
+
+        Raises ``QueryError`` if the query was started without ``elastic``.
+        """
         return of_query(self._engine.autoscaler).decisions.entries
 
     def elastic_resume(self, operator: str | None = None) -> None:
-        """Let the policy decide again about operators that were changed by hand, or about one of them."""
+        """Let the policy decide again about operators that were changed by hand; ``operator`` chooses one of them."""
         of_query(self._engine.autoscaler).resume(operator)
 
     def routing(self) -> dict[str, Routing]:
-        """Per operator, which instance owns which slots from the next batch on."""
+        """By operator, which instance owns which slots from the next batch on."""
         return dict(self._engine.routing.routing.items())

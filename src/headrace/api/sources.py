@@ -1,4 +1,4 @@
-"""What a stream may be built on: a streaming DataFrame that can be replayed and that keeps no state of Spark's own."""
+"""Checks of sources: a streaming DataFrame that can be replayed, without stateful operators of Spark's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.spark.trees import patterns, walk
 _WITHOUT_REPLAY = ("socket", "TextSocket")
 _SELECTING = ("select", "selectExpr", "withColumn", "withColumns")
 _SEVERAL_ROWS = ("Aggregate", "Window")
-"""Nodes of Spark's plans that look at more than one row, and that expressions in these steps can bring in."""
+"""Nodes of Spark's plans that read several rows, and that an expression in one of these steps can add."""
 _STATEFUL = {
     "Aggregate": "groupBy(...).agg(...)",
     "Distinct": "distinct()",
@@ -44,11 +44,11 @@ _STATEFUL = {
     "TransformWithStateInPandas": "transformWithStateInPandas(...)",
     "UpdateEventTimeWatermarkColumn": "transformWithState(...)",
 }
-"""Nodes that, on a stream, look at several rows or at several batches, and what users call them."""
+"""Nodes that, on a stream, read several rows or keep state between batches, with the methods that make them."""
 
 
 def check_source(frame: Any, where: str) -> None:
-    """Refuse what is no streaming DataFrame, cannot be replayed, or holds state already."""
+    """Refuse a source that is no streaming DataFrame, cannot be replayed, or has a stateful operator of Spark's."""
     if is_connect(frame):
         raise SessionError(
             where=where,
@@ -73,10 +73,10 @@ def check_source(frame: Any, where: str) -> None:
 
 
 def refuse_state(frame: DataFrame, where: str) -> None:
-    """Refuse a streaming DataFrame with an operator of Spark's that keeps state or looks at several rows.
+    """Refuse a streaming DataFrame with an operator of Spark's that keeps state or reads several rows.
 
-    Spark emits the results of such an operator a batch after the watermark has passed them, so operators behind it would drop them as
-    late. Static DataFrames that are joined to the stream may be made in any way.
+    Spark emits results of such an operator one batch after the watermark has passed them, so our operators would drop them as late.
+    Static DataFrames that are joined with the stream may have any operators.
     """
     for node in _streaming_nodes(analyzed(frame)):
         kind = class_name(node)
@@ -93,7 +93,7 @@ def refuse_state(frame: DataFrame, where: str) -> None:
 
 
 def check_step(before: DataFrame, after: DataFrame, method: str, where: str) -> None:
-    """Refuse a step that brought in an aggregate or a window function: Spark would compute it over each batch alone."""
+    """Refuse a step that added an aggregate or a window function: Spark would compute it for each batch separately."""
     if method in _SELECTING and _several_rows(after) > _several_rows(before):
         raise UnsupportedError(
             "Spark would compute it over each batch alone, which is never what was meant",
@@ -104,7 +104,7 @@ def check_step(before: DataFrame, after: DataFrame, method: str, where: str) -> 
 
 
 def _several_rows(frame: DataFrame) -> int:
-    """How many nodes look at several rows; static DataFrames that are joined may have some."""
+    """The number of nodes that read several rows. Static DataFrames that are joined may have some."""
     plan = analyzed(frame)
     if not any(plan.containsPattern(each) for each in patterns(frame.sparkSession, ("AGGREGATE", "WINDOW"))):
         return 0
@@ -112,7 +112,7 @@ def _several_rows(frame: DataFrame) -> int:
 
 
 def _streaming_nodes(node: Any) -> Iterator[Any]:
-    """The nodes of a streaming plan without its static parts, parents first."""
+    """The streaming nodes of a plan, parents first; static parts are left out."""
     if node.isStreaming():
         yield node
         for child in items(node.children()):

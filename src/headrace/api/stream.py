@@ -1,37 +1,34 @@
-"""The stream: what ``hr.stream`` gives, with the methods of a PySpark DataFrame.
+"""The stream that ``hr.stream`` returns, with the methods of a PySpark DataFrame.
 
-Before a stateful operator, each method is Spark's own on the streaming DataFrame. After it, methods are kept as steps, tried at once on
-an empty DataFrame of the same columns (so that a mistake is reported at the user's line), and applied to the results.
+Before a stateful operator, each method calls Spark's own on the streaming DataFrame. After it, methods are recorded as steps and applied to
+the results of each batch. A step is tried at once on an empty DataFrame with the same columns, so mistakes are reported at the user's line.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.api import joins, missing
+from headrace.api import branching, joins, missing
 from headrace.api.grouped import GroupedStream, grouped
-from headrace.api.names import checked_name
+from headrace.api.names import checked_name, resolved_columns
 from headrace.api.origin import user_line
 from headrace.api.sources import check_source, check_step
 from headrace.api.writer import StreamWriter
 from headrace.compile.nodes import compile_node
 from headrace.config import Config
 from headrace.errors import MissingError, QueryError, UnsupportedError
-from headrace.graph.nodes import DedupNode, Rows, SharedNode, StatefulNode, UnionNode
-from headrace.graph.steps import Call, Method
+from headrace.graph.nodes import DedupNode, Rows, StatefulNode
+from headrace.graph.steps import Method
 from headrace.logs import logger, suppressed
 from headrace.operators.kernel import OutputMode
-from headrace.spark.expressions import quoted
 from headrace.spark.gateway import checked
-from headrace.spark.plans import empty_frame
 
 _log = logger(__name__)
 
@@ -40,7 +37,11 @@ ColumnOrName = Column | str
 
 @dataclass(frozen=True)
 class Stream(missing.Helpful):
-    """A stream of rows. Immutable: every method gives a new one."""
+    """A stream of rows; ``hr.stream`` makes it. It is immutable: every method returns a new stream.
+
+    Methods mean what they mean on Spark's DataFrame. A wrong argument raises ``QueryError`` that names your line, before anything runs.
+    A method that Spark has and Headrace has not raises ``MissingError`` with advice.
+    """
 
     _is = "a stream"
     _instead = missing.STREAM
@@ -61,21 +62,25 @@ class Stream(missing.Helpful):
 
     @property
     def schema(self) -> StructType:
+        """The columns and their types."""
         return self.rows.schema
 
     @property
     def columns(self) -> list[str]:
+        """The names of the columns."""
         return self.rows.columns
 
     @property
     def sparkSession(self) -> SparkSession:
+        """The session of the DataFrame that the stream was made from."""
         return self.rows.session
 
     def printSchema(self) -> None:
+        """Print the columns and their types as a tree."""
         self.rows.frame.printSchema()
 
     def select(self, *cols: Any) -> Stream:
-        """Columns or expressions, as in Spark.
+        """Select columns or expressions, given as names or columns in ``cols``.
 
         >>> calls.select("src", (F.col("seconds") / 60).alias("minutes")).columns
         ['src', 'minutes']
@@ -83,7 +88,7 @@ class Stream(missing.Helpful):
         return self._step("select", *cols)
 
     def selectExpr(self, *expr: Any) -> Stream:
-        """SQL expressions, as in Spark.
+        """Select SQL expressions, each given as text in ``expr``.
 
         >>> calls.selectExpr("src", "seconds / 60 AS minutes").columns
         ['src', 'minutes']
@@ -91,7 +96,7 @@ class Stream(missing.Helpful):
         return self._step("selectExpr", *expr)
 
     def filter(self, condition: ColumnOrName) -> Stream:
-        """Rows for which a condition holds; ``where`` is the same.
+        """Keep the rows for which ``condition`` is true: a column, or SQL text. ``where`` is the same.
 
         >>> calls.filter(F.col("seconds") > 60).columns
         ['src', 'ts', 'seconds']
@@ -99,10 +104,11 @@ class Stream(missing.Helpful):
         return self._step("filter", condition)
 
     def where(self, condition: ColumnOrName) -> Stream:
+        """Keep the rows for which ``condition`` is true, as ``filter`` does."""
         return self._step("filter", condition)
 
     def withColumn(self, colName: str, col: Column) -> Stream:
-        """Add or replace a column.
+        """Add the column ``colName`` with the value of ``col``, or replace it if it exists.
 
         >>> calls.withColumn("minutes", F.col("seconds") / 60).columns
         ['src', 'ts', 'seconds', 'minutes']
@@ -110,13 +116,23 @@ class Stream(missing.Helpful):
         return self._step("withColumn", colName, col)
 
     def withColumns(self, colsMap: dict[str, Column]) -> Stream:
+        """Add or replace several columns; ``colsMap`` maps their names to their values.
+
+        >>> calls.withColumns({"minutes": F.col("seconds") / 60, "day": F.to_date("ts")}).columns
+        ['src', 'ts', 'seconds', 'minutes', 'day']
+        """
         return self._step("withColumns", colsMap)
 
     def withColumnRenamed(self, existing: str, new: str) -> Stream:
+        """Rename the column ``existing`` to ``new``. Nothing happens if there is no such column.
+
+        >>> calls.withColumnRenamed("src", "caller").columns
+        ['caller', 'ts', 'seconds']
+        """
         return self._step("withColumnRenamed", existing, new)
 
     def drop(self, *cols: Any) -> Stream:
-        """Leave columns out.
+        """Remove columns, given as names or columns in ``cols``.
 
         >>> calls.drop("seconds").columns
         ['src', 'ts']
@@ -124,7 +140,7 @@ class Stream(missing.Helpful):
         return self._step("drop", *cols)
 
     def union(self, other: Stream) -> Stream:
-        """Rows of both, by position, as in Spark.
+        """The rows of this stream and of ``other``. Columns are matched by position; each stream may have stateful operators.
 
         >>> calls.union(calls.filter("seconds > 60")).columns
         ['src', 'ts', 'seconds']
@@ -132,6 +148,13 @@ class Stream(missing.Helpful):
         return self._union("union", other, lambda a, b: a.union(b))
 
     def unionByName(self, other: Stream, allowMissingColumns: bool = False) -> Stream:
+        """The rows of this stream and of ``other``. Columns are matched by name.
+
+        With ``allowMissingColumns=True`` a column that one stream lacks is null in its rows.
+
+        >>> calls.unionByName(calls.select("seconds", "src"), allowMissingColumns=True).columns
+        ['src', 'ts', 'seconds']
+        """
         return self._union("unionByName", other, lambda a, b: a.unionByName(b, allowMissingColumns))
 
     def join(
@@ -145,18 +168,24 @@ class Stream(missing.Helpful):
         where: ColumnOrName | None = None,
         suffixes: tuple[str, str] = ("", "_right"),
     ) -> Stream:
-        """Pairs of rows with equal ``on`` columns whose event times differ by at most ``within``. Both streams need a watermark.
+        """Join with another stream, or with a DataFrame that is no stream.
 
-        The result has the key columns once, then the left columns, then the right ones; names that both have get a suffix. ``where``
-        is a further condition, on the columns of the result. It belongs to the join: in an outer join (``how`` as in Spark) a row whose
-        partners all fail it has none. A row without a partner is emitted when the watermark says that none can come.
-        With ``last=100`` instead of ``within`` a row meets the last 100 rows before it of its key on the other side, by event time.
+        Two streams, which both need a watermark: rows match if their ``on`` columns are equal and their event times differ by at most
+        ``within``. The result has the key columns once, then the left columns, then the right ones.
+
+        - ``other``: the right side.
+        - ``on``: the name of the key column, or a list of names. Both sides must have them.
+        - ``how``: ``inner``, ``left``, ``right`` or ``full``. A row without a match is emitted when the watermark rules out a match.
+        - ``within``: the largest difference of event times, such as ``"60 seconds"`` or a ``timedelta``.
+        - ``last``: instead of ``within``; a row matches the last so many rows of its key on the other side that precede it in event time.
+        - ``where``: a further condition on the columns of the result. In an outer join, a row whose matches all fail it has no match.
+        - ``suffixes``: what to append to column names that both sides have.
 
         >>> timed = calls.withWatermark("ts", "10 seconds")
         >>> timed.join(timed, on="src", within="60 seconds", where="seconds < seconds_right").columns
         ['src', 'ts', 'seconds', 'ts_right', 'seconds_right']
 
-        With a DataFrame that is no stream it is Spark's own join:
+        With a DataFrame that is no stream, it is Spark's own join, ``inner`` or ``left``, without a bound:
 
         >>> tariffs = spark.createDataFrame([("ada", 0.25)], "src string, price double")
         >>> calls.join(tariffs, "src", "left").columns
@@ -177,12 +206,15 @@ class Stream(missing.Helpful):
         where: ColumnOrName | None = None,
         suffixes: tuple[str, str] = ("", "_right"),
     ) -> Stream:
-        """All pairs of rows whose event times differ by at most ``within``, and for which ``where`` holds.
+        """All pairs of rows of two streams whose event times differ by at most ``within``, and for which ``where`` is true.
 
-        The condition may be anything over the columns of the result that can be evaluated on many pairs at once: comparisons, arithmetic,
-        mathematical functions. Work is cut into a grid of cells (option ``headrace.productGrid``), and every pair meets in one of them.
-        With ``last_per_cell=100`` instead of ``within`` each cell keeps a window of its own, of the last 100 rows of either side that it
-        got: the result then depends on the grid.
+        The work is divided into a grid of cells (option ``headrace.productGrid``); every pair meets in exactly one cell.
+
+        - ``other``: the right side, a stream. Both streams need a watermark.
+        - ``within``: the largest difference of event times, such as ``"60 seconds"`` or a ``timedelta``.
+        - ``last_per_cell``: instead of ``within``; each cell keeps the last so many rows of either side. The result depends on the grid.
+        - ``where``: a condition on the columns of the result: comparisons, arithmetic and mathematical functions.
+        - ``suffixes``: what to append to column names that both sides have.
 
         >>> timed = calls.withWatermark("ts", "10 seconds")
         >>> timed.crossJoin(timed, within="1 minute", where="abs(seconds - seconds_right) < 5 and src < src_right").columns
@@ -196,35 +228,28 @@ class Stream(missing.Helpful):
         return results_of(joins.product_node(self.rows, other.rows, within, last_per_cell, where, suffixes, line))
 
     def split(self, *, otherwise: str | None = None, **conditions: ColumnOrName) -> Branches:
-        """Several streams out of one: each row goes to the first branch whose condition holds, or to ``otherwise``, or nowhere.
+        """Split the stream into branches. Each row goes to the first branch whose condition is true.
+
+        ``conditions`` maps names of branches to conditions: columns, or SQL text. ``otherwise`` names the branch of all other rows; without
+        it they are dropped. Returns the branches by name.
 
         >>> parts = calls.split(long="seconds > 60", short=F.col("seconds") <= 10, otherwise="rest")
         >>> list(parts), parts.long.columns
         (['long', 'short', 'rest'], ['src', 'ts', 'seconds'])
 
-        Give the writers of several branches to ``hr.start``: the source is read once, and all sinks are committed together.
+        To write several branches, pass their writers to ``hr.start``: the source is read once, and each batch is committed to all sinks.
         """
         where = user_line("split")
-        if not conditions:
-            raise QueryError(where=where, wanted="at least one branch, such as long='seconds > 60'", found="none")
-        if otherwise in conditions:
-            raise QueryError(where=where, wanted="a name of its own for the rest", found=f"otherwise={otherwise!r}, which is a branch")
-        base = _shared(self.rows, where)
-        taken: Column | None = None
-        branches = Branches()
-        for name, condition in conditions.items():
-            holds = F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))
-            branches[name] = _filtered(base, holds if taken is None else holds & ~taken, where)
-            taken = holds if taken is None else taken | holds
-        if otherwise is not None and taken is not None:
-            branches[otherwise] = _filtered(base, ~taken, where)
-        return branches
+        by_name = branching.branch_conditions(conditions, otherwise, where)
+        base = branching.shared(self.rows, where)
+        return Branches((name, _filtered(base, condition, where)) for name, condition in by_name.items())
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
-        """How late rows may be, as in Spark: a window is emitted once no row for it is expected any more.
+        """Declare the event-time column, and how late rows may be. Call it before anything else is built on the stream.
 
-        A row is late if the watermark had passed it, or all its windows, when the batch before it ended. Spark goes by the batch
-        before that one if batches follow each other without a pause, and so may keep a few rows more.
+        The watermark is the greatest ``eventTime`` seen so far, minus ``delayThreshold``, such as ``"10 seconds"``. A window is emitted
+        when the watermark passes its end. A row is late, and is dropped, if the watermark of the previous batch has passed it or all its
+        windows. Spark may use the watermark of one batch earlier, and then keeps a few more rows.
 
         >>> calls.withWatermark("ts", "10 seconds").columns
         ['src', 'ts', 'seconds']
@@ -240,7 +265,10 @@ class Stream(missing.Helpful):
         return Stream(Rows(checked(where, lambda: self.rows.frame.withWatermark(eventTime, delayThreshold))))
 
     def groupBy(self, *cols: Any) -> GroupedStream[Stream]:
-        """Columns and at most one ``F.window(...)``.
+        """Group by columns and at most one window, given in ``cols`` as names or columns.
+
+        A window is ``F.window(...)``, ``F.session_window(...)`` or ``hr.count_window(...)``. Call ``agg``, ``process`` or one of the
+        short forms on the result. Without columns the whole stream is one group.
 
         >>> per_minute = calls.withWatermark("ts", "10 seconds").groupBy("src", F.window("ts", "1 minute"))
         >>> per_minute.agg(F.avg("seconds").alias("mean")).columns
@@ -262,12 +290,13 @@ class Stream(missing.Helpful):
     groupby = groupBy
 
     def agg(self, *exprs: Any) -> Stream:
-        """Aggregate the whole stream."""
+        """Aggregate the whole stream as one group; ``exprs`` are those of ``GroupedStream.agg``."""
         return self.groupBy().agg(*exprs)
 
     def dropDuplicates(self, subset: Iterable[str] | None = None) -> Stream:
-        """The first row of each combination of the columns (all by default). State is kept for ever, unless the columns include an
-        event time with a watermark.
+        """Keep the first row of each combination of the columns in ``subset``, by default of all columns.
+
+        State is kept for ever, unless the columns include an event time with a watermark.
 
         >>> callers = calls.select("src").dropDuplicates()
         >>> query = callers.writeStream.format("memory").queryName("callers").trigger(availableNow=True).start()
@@ -276,21 +305,16 @@ class Stream(missing.Helpful):
         ['ada', 'bob']
         """
         where = user_line("dropDuplicates")
-        if isinstance(subset, str):
-            raise QueryError(where=where, wanted="a list of column names", found=repr(subset))
-        names = list(subset) if subset is not None else self.columns
-        checked(where, lambda: self.rows.frame.select(*[quoted(name) for name in names]))
-        by_lower = {c.lower(): c for c in self.columns}
-        resolved = tuple(dict.fromkeys(n if n in self.columns else by_lower.get(n.lower(), n) for n in names))
-        return results_of(DedupNode(self.rows, resolved, where))
+        return results_of(DedupNode(self.rows, resolved_columns(self.rows, self.columns if subset is None else subset, where), where))
 
     drop_duplicates = dropDuplicates
 
     def named(self, name: str) -> Stream:
-        """Give the stateful operator whose results these are a name: its id everywhere, and how its state is found after a restart.
+        """Give a name to the stateful operator that these results come from. Call it right after that operator.
 
-        Without one, an operator is recognised by what feeds it and what it computes. A name keeps its state also when that changes,
-        as long as the state's columns stay the same: give one to every operator of a query that is to live long.
+        ``name`` is the operator's id in options, commands and reports, and its state is found by it after a restart. Without a name, an
+        operator is recognised by what feeds it and by what it computes. A named operator keeps its state even if these change, as
+        long as the columns of its state stay the same. So give a name to every operator of a query that is to live long.
 
         >>> totals = calls.groupBy("src").agg(F.sum("seconds").alias("seconds")).named("totals by caller")
         >>> totals.columns
@@ -300,6 +324,7 @@ class Stream(missing.Helpful):
 
     @property
     def writeStream(self) -> StreamWriter:
+        """A new writer for this stream."""
         return StreamWriter(self.rows)
 
     def _step(self, method: str, *args: Any) -> Stream:
@@ -309,21 +334,15 @@ class Stream(missing.Helpful):
         check_step(before, frame, method, step.where)
         return Stream(self.rows.after(step, frame))
 
-    def _union(self, method: str, other: Stream, both: Both) -> Stream:
+    def _union(self, method: str, other: Stream, both: branching.Both) -> Stream:
         where = user_line(method)
         if not isinstance(other, Stream):
             raise QueryError(where=where, wanted="another stream", found=type(other).__name__)
-        mine, theirs = self.rows, other.rows
-        frame = checked(where, lambda: both(mine.frame, theirs.frame))
-        if mine.origin is None and theirs.origin is None:
-            return Stream(Rows(frame))
-        # Each side brings its rows into the columns of the whole; Spark knows how, also which columns are missing.
-        sides = tuple(_aligned(side, frame.schema, both, first=side is mine, where=where) for side in (mine, theirs))
-        return Stream(Rows(_template(frame), UnionNode(sides, where), append_only=mine.append_only and theirs.append_only))
+        return Stream(branching.union_rows(self.rows, other.rows, both, where))
 
 
 class Branches(dict[str, Stream]):
-    """The streams of a split, by name; also as attributes."""
+    """The branches of a split: a dict of streams by name, which can also be read as attributes."""
 
     def __getattr__(self, name: str) -> Stream:
         try:
@@ -334,12 +353,8 @@ class Branches(dict[str, Stream]):
             raise MissingError(where=user_line(name), wanted=f"a branch: {', '.join(self)}", found=repr(name)) from None
 
 
-Both = Callable[[DataFrame, DataFrame], DataFrame]
-"""A union of two DataFrames."""
-
-
 def results_of(node: StatefulNode) -> Stream:
-    """The stream of a node's results. The node is compiled at once, so that a mistake is reported at the user's line."""
+    """The stream of a node's results. Compiles the node at once, so that a mistake is reported at the user's line."""
     if not all(each.append_only for each in node.inputs):
         raise UnsupportedError(
             "its results change with every batch, so what is computed from them would have to be taken back",
@@ -359,33 +374,20 @@ def _check_other(other: Any, where: str) -> None:
         raise QueryError(where=where, wanted="another stream or a DataFrame", found=type(other).__name__)
 
 
-def _aligned(rows: Rows, schema: StructType, both: Both, first: bool, where: str) -> Rows:
-    """The same rows, in the columns of a union."""
-
-    def align(part: DataFrame) -> DataFrame:
-        none = empty_frame(part.sparkSession, schema)
-        return both(part, none) if first else both(none, part)
-
-    shared = _shared(rows, where)
-    return replace(shared, steps=(*shared.steps, Call("union", align, where)))
-
-
-def _shared(rows: Rows, where: str) -> Rows:
-    """The rows as ones that several streams can be built on without reading the source again."""
-    return rows if rows.origin is not None else Rows(_template(rows.frame), SharedNode(rows, where))
-
-
 def _filtered(rows: Rows, condition: Column, where: str) -> Stream:
     step = Method("filter", (condition,), (), where)
     return Stream(rows.after(step, checked(where, lambda: step.apply(rows.frame))))
 
 
-def _template(frame: DataFrame) -> DataFrame:
-    """An empty DataFrame of the same columns, event times marked as such."""
-    return frame.sparkSession.createDataFrame([], frame.schema)
-
-
 def stream(frame: DataFrame) -> Stream:
-    """Wrap a streaming DataFrame; the rest is the PySpark you know."""
+    """Wrap ``frame``, a streaming DataFrame; the rest is the PySpark you know.
+
+    Any source works that can be read again after a crash, such as files or Kafka. The DataFrame may have any stateless steps, also
+    joins with static DataFrames. Raises ``SourceError`` if it is no streaming DataFrame or cannot be replayed, ``UnsupportedError`` if it
+    holds an operator of Spark's that keeps state, and ``SessionError`` for Spark Connect and unsupported versions of Spark.
+
+    >>> hr.stream(spark.readStream.format("rate").load()).columns
+    ['timestamp', 'value']
+    """
     check_source(frame, user_line("stream"))
     return Stream(Rows(frame))

@@ -1,4 +1,7 @@
-"""Windows among grouping columns: ``F.window(...)`` and ``F.session_window(...)``, recognised by reading the column's tree, and our own."""
+"""Windows among grouping columns: Spark's ``F.window(...)`` and ``F.session_window(...)``, and ``hr.count_window``.
+
+Spark's windows are recognised by the function that the column calls.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from headrace.spark.gateway import checked, class_name, items
 
 
 def as_window(session: SparkSession, source: DataFrame, column: Column, where: str) -> WindowSpec | SessionSpec | None:
-    """The window that a grouping column asks for, or None if it is a column like any other."""
+    """The window that a grouping column describes, or None if it is an ordinary column."""
     node: Any = column_node(column)
     name = None
     if class_name(node) == "Alias":
@@ -42,16 +45,18 @@ def as_window(session: SparkSession, source: DataFrame, column: Column, where: s
 
 
 def _instant(source: DataFrame, time: Column) -> Column:
-    """A window that an aggregate has made stands for its last moment, as in Spark."""
+    """The event time of a row. As in Spark, a window column from an earlier aggregate counts as its last microsecond."""
     return F.window_time(time) if isinstance(source.select(time).schema.fields[0].dataType, StructType) else time
 
 
 def count_window(size: int, advance: int | None = None, order: str = "event time") -> CountSpec:
-    """Windows of ``size`` rows of each key, one beginning at every ``advance``-th row (by default, one after another); for ``groupBy``.
+    """A window of ``size`` rows of each key, to be used in ``groupBy``. A new window begins at every ``advance``-th row.
 
-    Rows are counted in the order of their event time, so the result does not depend on how they arrive, and a window is emitted when
-    the watermark has passed its last row. With ``order="arrival"`` rows count as they come, without waiting; which rows fall into one
-    window then depends on the batches.
+    Without ``advance`` windows do not overlap. Its column in the result is ``count_window``; ``.alias(name)`` renames it.
+
+    ``order`` says in which order rows are counted. With ``"event time"`` the result does not depend on the order of arrival; a window is
+    emitted when the watermark passes its last row. With ``"arrival"`` windows do not wait, but which rows share a window depends on the
+    batches. Raises ``QueryError`` if a number is below 1 or the order is unknown.
 
     >>> last_two = calls.withWatermark("ts", "0 seconds").groupBy("src", hr.count_window(2, 1)).agg(F.avg("seconds").alias("mean"))
     >>> last_two.columns

@@ -1,4 +1,4 @@
-"""``writeStream``: Spark's DataStreamWriter for a Headrace stream."""
+"""``writeStream``: the writer of a stream, like Spark's DataStreamWriter; and ``hr.start`` for several of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ from headrace.spark.sinks import FILE_FORMATS, table_location
 
 
 class StreamWriter(missing.Helpful):
-    """As Spark's: set format, options, output mode and trigger, then start."""
+    """Sets up where and how a stream is written, and starts the query; ``Stream.writeStream`` makes it.
+
+    As with Spark's writer, every method but ``start`` and ``toTable`` returns the writer itself:
+
+        query = (totals.writeStream.outputMode("update").format("console")
+                 .option("checkpointLocation", "ckpt/").trigger(processingTime="1 second").start())
+    """
 
     _is = "a writer"
     _instead = missing.WRITER
@@ -39,11 +45,18 @@ class StreamWriter(missing.Helpful):
         self._foreach_batch: Callable[[DataFrame, int], Any] | None = None
 
     def format(self, source: str) -> StreamWriter:
+        """Choose the sink: ``source`` is parquet, json, csv, orc, text, memory, console, noop or any batch format of Spark's.
+
+        The file formats are written exactly once. By default it is the setting ``spark.sql.sources.default``, parquet.
+        """
         self._format = source
         return self
 
     def option(self, key: str, value: Any) -> StreamWriter:
-        """Spark's options and ``headrace.*``; names are the same in upper and lower case. None takes an option back."""
+        """Set the option ``key`` to ``value``: one of the sink's, ``checkpointLocation``, or one of Headrace's, ``headrace.*``.
+
+        Upper and lower case of names do not matter. The value None removes an option.
+        """
         if value is None:
             self._options.pop(key, None)
         else:
@@ -51,11 +64,16 @@ class StreamWriter(missing.Helpful):
         return self
 
     def options(self, **options: Any) -> StreamWriter:
+        """Set several options at once, given by name: ``options(path="out/", checkpointLocation="ckpt/")``."""
         for key, value in options.items():
             self.option(key, value)
         return self
 
     def outputMode(self, outputMode: str) -> StreamWriter:
+        """Choose what is written: ``outputMode`` is ``append`` (final results), ``update`` (changed ones) or ``complete`` (all).
+
+        The default is ``append``. Raises ``QueryError`` for another word. ``start`` refuses a mode that the query does not have.
+        """
         try:
             self._mode = OutputMode(str(outputMode).lower())
         except ValueError:
@@ -63,13 +81,21 @@ class StreamWriter(missing.Helpful):
         return self
 
     def queryName(self, queryName: str) -> StreamWriter:
+        """Give the query the name ``queryName``. The memory sink uses it as the name of its table."""
         self._name = queryName
         return self
 
     def trigger(
         self, *, processingTime: str | None = None, availableNow: bool | None = None, once: bool | None = None, **other: Any
     ) -> StreamWriter:
-        """``processingTime="500 milliseconds"`` or ``availableNow=True``."""
+        """Choose when batches run. Give exactly one argument.
+
+        - ``processingTime``: the time from one batch to the next, such as ``"500 milliseconds"``. By default batches follow at once.
+        - ``availableNow``: process what the sources have now, in one or several batches, then end.
+        - ``once``: the same in one batch.
+
+        Raises ``UnsupportedError`` for ``other`` triggers of Spark's, such as ``continuous``.
+        """
         where = user_line("trigger")
         asked = {"processingTime": processingTime, "availableNow": availableNow, "once": once, **other}
         given = {name: value for name, value in asked.items() if value is not None}
@@ -81,10 +107,11 @@ class StreamWriter(missing.Helpful):
         return self
 
     def elastic(self, settings: Elastic) -> StreamWriter:
-        """Let instances follow the load: ``elastic(hr.Elastic(policy="elastic-manager", min=1, max=8))``.
+        """Let the number of instances follow the load, with the policy and bounds of ``settings``.
 
-        After each batch the policy sees how busy instances were, and its decisions take effect between two batches. ``query.decisions()``
-        and ``headrace ctl CHECKPOINT decisions`` tell them. Whatever is changed by hand is left alone until ``query.elastic_resume()``.
+        Example: ``elastic(hr.Elastic(policy="elastic-manager", min=1, max=8))``. After each batch the policy gets the utilisation of
+        the instances. Its decisions take effect between two batches. ``query.decisions()`` and ``headrace ctl CHECKPOINT decisions`` list
+        them. An operator that is changed by hand is left alone until ``query.elastic_resume()``.
         """
         if not isinstance(settings, Elastic):
             raise QueryError(where=user_line("elastic"), wanted='settings: hr.Elastic(policy="elastic-manager", ...)', found=repr(settings))
@@ -92,17 +119,26 @@ class StreamWriter(missing.Helpful):
         return self
 
     def partitionBy(self, *cols: Any) -> StreamWriter:
+        """Write files into one folder for each combination of values of ``cols``, as Spark does."""
         self._partition_by = tuple(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], Any]) -> StreamWriter:
-        """Hand each batch of results to ``func(df, batch_id)``; after a crash the same batch may come again, with the same rows and id."""
+        """Call ``func(df, batch_id)`` with each batch of results, a batch DataFrame.
+
+        After a crash the same batch may come again, with the same rows and the same id: skip an id that you have seen.
+        """
         if not callable(func):
             raise QueryError(where=user_line("foreachBatch"), wanted="a function of a DataFrame and a batch id", found=repr(func))
         self._foreach_batch = func
         return self
 
     def start(self, path: str | None = None) -> HeadraceQuery:
+        """Start the query and return its handle. ``path`` is the folder of a file sink, as is ``option("path", ...)``.
+
+        Every sink but memory, console and noop needs ``option("checkpointLocation", ...)``. Raises ``QueryError`` or ``SinkError`` if
+        something is set wrongly, and ``CheckpointError`` if the checkpoint does not fit the query or is in use.
+        """
         where = user_line("start")
         if path is not None:
             if self._options.get("path", path) != path:
@@ -126,7 +162,10 @@ class StreamWriter(missing.Helpful):
         return Output(self._rows, self._mode, where, self._format, lambda: make_sink(request))
 
     def toTable(self, tableName: str) -> HeadraceQuery:
-        """Append to a table, created if it does not exist; its files are written exactly once."""
+        """Start the query, append its results to the table ``tableName``, and return the query's handle.
+
+        The table is created if it does not exist. Its files are written exactly once. Raises ``SinkError`` for a table in another format.
+        """
         where = user_line("toTable")
         session: Any = self._rows.session
         if self._format.lower() not in FILE_FORMATS:
@@ -149,10 +188,20 @@ class StreamWriter(missing.Helpful):
 
 
 def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None = None, **trigger: Any) -> HeadraceQuery:
-    """Start one query with several sinks: sources are read once, and every batch is committed to all sinks together.
+    """Start one query with several sinks. Sources are read once, and every batch is committed to all sinks together.
 
-    ``trigger`` is that of the writers' ``trigger``: ``processingTime="1 second"`` or ``availableNow=True``. Output modes, formats and
-    options are each writer's own. ``elastic`` of a writer is the query's; several must agree.
+    - ``writers``: one ``stream.writeStream...`` for each sink, with its own output mode, format and options.
+    - ``checkpointLocation``: the folder of the query's state and progress.
+    - ``queryName``: the name of the query.
+    - ``trigger``: one argument of ``StreamWriter.trigger``, such as ``processingTime="1 second"`` or ``availableNow=True``.
+
+    ``headrace.*`` options and ``elastic`` of a writer hold for the whole query; writers must not contradict each other. Returns the
+    handle of the query. Raises what ``StreamWriter.start`` raises. An example (it needs two streams of one source)::
+
+        parts = calls.split(long="seconds > 600", otherwise="usual")
+        hr.start(parts.long.writeStream.format("json").option("path", "long/"),
+                 parts.usual.groupBy("src").count().writeStream.outputMode("update").foreachBatch(upsert),
+                 checkpointLocation="ckpt/", processingTime="1 second")
     """
     where = user_line("start")
     if not writers or not all(isinstance(w, StreamWriter) for w in writers):
@@ -179,7 +228,7 @@ def _started(outputs: list[Output], options: Options, run: RunOptions) -> Headra
 
 
 def _common_options(writers: tuple[StreamWriter, ...], location: str, where: str) -> Options:
-    """The query's own options, of all writers; what one says, another must not contradict."""
+    """The options that hold for the whole query. Two writers with different values for one option are refused."""
     options = Options({CHECKPOINT: location})
     for writer in writers:
         given = writer._options.ours()

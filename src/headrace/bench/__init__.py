@@ -1,11 +1,11 @@
-"""The benchmark harness: ours and Spark's own state stores, on the same rows, in turns.
+"""The benchmark harness: runs Headrace and Spark's own state stores on the same rows, in turns.
 
-A benchmark lives in ``benchmarks/NAME/`` of the source tree; what it compares are *lanes*: an engine with its parameters.
-Every lane is a process of its own with a JVM of its own, because engines that share one would share its heap, its garbage
-collector and its compiled code. A lane's query is started once and runs on; between its turns the whole process tree is
-stopped by a signal, so that nobody works, not even in the background, in another's time.
+A benchmark is a folder ``benchmarks/NAME/`` of the source tree. It compares *lanes*: a lane is an engine with its parameters.
+Every lane is a separate process with its own JVM. Engines that share a JVM would share its heap, its garbage collector and its
+compiled code. A lane's query is started once and keeps running. Between its turns a signal stops the whole process tree, so
+that no lane works in another lane's turn, not even in the background.
 
     discover -> lanes -> preload and warm up each -> turns: resume, measure, pause -> finish: stop and check -> report
 
-A batch counts if it began after its lane was resumed: the one that a pause cut in two does not, nor do warm-up batches.
+A batch counts if it began after its lane was resumed. Warm-up batches and a batch that a pause interrupted do not count.
 """

@@ -1,8 +1,8 @@
-"""Benchmarks of plain functions, without lanes and without Spark: figures asked for against figures seen.
+"""Benchmarks of plain functions, without lanes and without Spark: each figure is compared with a limit.
 
     repeats of a call -> their median -> a figure with its limit -> a table, and the RESULT line
 
-A policy that is late holds a batch back, so these have limits instead of a rival; where there is a rival, its median is the limit.
+A slow policy delays a batch, so figures have limits. Where there is a baseline, its median is the limit.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from headrace.bench.model import Benchmark, Figure, Measured, Options
 
 
 def median_s(call: Callable[[], object], repeats: int, calls: int = 1) -> float:
-    """CPU seconds of a call: the median of some repeats, each the mean of `calls`, after one that does not count.
+    """CPU seconds of a call: the median of several repeats, each the mean of `calls`, after one warm-up call.
 
-    CPU rather than the clock, so that what else the machine does counts little. The garbage collector waits meanwhile: what it does in one
-    call's time is mostly the doing of others.
+    CPU time is used because other processes hardly affect it. The garbage collector is paused, because most of what it would collect
+    comes from other calls.
     """
     call()
     took = []
@@ -55,7 +55,7 @@ def run(benchmark: Benchmark, measure: Callable[[Options], Measured], options: O
 
 
 def result_line(benchmark: Benchmark, measured: Measured, options: Options) -> dict[str, Any]:
-    """With the keys that every benchmark has, in the same order."""
+    """The content of the RESULT line. The keys that every benchmark has come first, in the same order."""
     return {
         "bench": benchmark.name,
         "ours": round(measured.ours, 3),
@@ -73,7 +73,7 @@ def result_line(benchmark: Benchmark, measured: Measured, options: Options) -> d
 
 
 def table(benchmark: Benchmark, figures: tuple[Figure, ...]) -> Table:
-    """One row a figure."""
+    """A table with one row per figure."""
     found = Table(title=f"{benchmark.name}: {benchmark.line}", title_justify="left")
     found.add_column("")
     for column in ("asked", "seen", "holds"):
@@ -85,5 +85,5 @@ def table(benchmark: Benchmark, figures: tuple[Figure, ...]) -> Table:
 
 
 def _rounded(value: float) -> float:
-    """Three digits."""
+    """A number with three significant digits."""
     return float(f"{value:.3g}")

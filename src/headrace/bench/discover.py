@@ -39,7 +39,7 @@ def load(name: str) -> Benchmark:
 
 
 def part(name: str, module: str) -> ModuleType:
-    """A module of a benchmark's folder. They import one another as ``benchmarks.NAME.MODULE``."""
+    """Import a module of a benchmark's folder. Such modules import each other as ``benchmarks.NAME.MODULE``."""
     root = str(source_root())
     if root not in sys.path:
         sys.path.insert(0, root)

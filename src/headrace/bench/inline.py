@@ -1,7 +1,7 @@
-"""A lane in this process and on a given session, for tests: a pause stops the query, and its next turn starts it anew.
+"""A lane in this process on a given session, for tests: a pause stops the query, and the next turn restarts it.
 
-Engines that share a JVM are not compared fairly, and a query that was started anew has to load its state. So these figures
-mean nothing; the path through queries, checks and reports is the same.
+Engines that share a JVM cannot be compared fairly, and a restarted query must load its state first. So the figures of this
+lane mean nothing. Queries, checks and reports take the same path as in a real run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.bench.runner import PROVIDER, LaneDied, Runner
 
 
 class InlineLane:
-    """Same surface as LaneProcess."""
+    """A lane with the methods of LaneProcess."""
 
     def __init__(self, spark: SparkSession, bench: str, lane: Lane, folder: Path) -> None:
         folder.mkdir(parents=True)

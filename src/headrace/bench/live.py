@@ -1,4 +1,4 @@
-"""What goes on, on standard error, while a benchmark runs: a live table on a terminal, a line per stage elsewhere."""
+"""The progress of a benchmark on standard error: a live table on a terminal, a line per stage elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFRESH_S = 0.2
 
 
 class View:
-    """Use as a context; stages and batches are told to it."""
+    """Shows the progress. Use it as a context manager, and report stages and batches to it."""
 
     def __init__(self, title: str, names: Sequence[str], console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)

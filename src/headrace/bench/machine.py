@@ -1,4 +1,4 @@
-"""The machine and the versions that figures belong to."""
+"""The machine and the versions that the figures were measured with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def memory_bytes() -> int:
 
 
 def heap_gb_default() -> int:
-    """Every lane has a JVM; three of them must fit beside the page cache."""
+    """The heap of a lane's JVM. Three JVMs must fit into memory beside the page cache."""
     return max(1, min(8, int(memory_bytes() / 2**30 / 3)))
 
 
@@ -38,7 +38,7 @@ def describe() -> dict[str, Any]:
 
 
 def line(described: dict[str, Any]) -> Text:
-    """What stands below the tables."""
+    """The lines below the tables."""
     return Text(f"on {described['cores']} cores of {described['cpu']}, {described['memory_gb']} GB", style="dim")
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark is made of: options, lanes, batches, and what came of a lane."""
+"""The parts of a benchmark: options, lanes, batches, and the outcome of a lane."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OURS = "ours"
 ROCKSDB = "spark-rocksdb"
 MEMORY = "spark-memory"
 OFFLINE = "spark-offline"
-"""Spark with RocksDB, whose partitions are changed by its offline tool, between two runs of the query."""
+"""Spark with RocksDB. Between two runs of the query, Spark's offline tool changes the number of partitions."""
 ENGINES = (OURS, ROCKSDB, MEMORY)
 BASELINES = (ROCKSDB, MEMORY)
 
@@ -26,23 +26,23 @@ Options = Mapping[str, Option]
 
 @dataclass(frozen=True)
 class Lane:
-    """One thing that is measured: an engine on one query with its parameters."""
+    """What is measured: an engine that runs one query with its parameters."""
 
     name: str
     engine: str
     params: dict[str, Any]
-    """What the benchmark's query module reads; ``rows`` is the rows of a batch."""
+    """Parameters for the benchmark's query module; ``rows`` is the number of rows in a batch."""
     preload_rows: int = 0
-    """Rows of a batch while state is filled; 0 if nothing is to be filled."""
+    """The number of rows in a batch while the state is preloaded; 0 if it is not preloaded."""
     preload_batches: int = 0
     warmup_batches: int = 3
     changes: bool = False
-    """Halfway through its time the lane is changed while it runs, by ``change`` of the query module."""
+    """True if ``change`` of the query module changes the running query halfway through its time."""
 
     master: str | None = None
-    """Where it runs, if not on all cores of this machine."""
+    """Spark's master, if it is not all cores of this machine."""
     group: str = ""
-    """Lanes of one group take turns with one another; one group is over before the next begins."""
+    """Lanes of one group take turns with each other. One group ends before the next begins."""
 
     @property
     def rows(self) -> int:
@@ -67,7 +67,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a lane's result is the batch answer over the rows it took."""
+    """Whether the result of a lane equals the batch answer over the rows that it read."""
 
     equal: bool
     digest: str
@@ -78,16 +78,16 @@ class Verdict:
 
 @dataclass
 class LaneResult:
-    """What came of a lane. A lane that died has a reason and what was measured until then."""
+    """The outcome of a lane. A lane that failed has a reason, and what was measured before."""
 
     lane: Lane
     turns: list[list[Batch]] = field(default_factory=list)
     verdict: Verdict | None = None
     failed: str | None = None
     unchecked: str | None = None
-    """Why there is no verdict, where only the check failed."""
+    """Why there is no verdict, if only the check failed."""
     cpu: list[tuple[float, int]] = field(default_factory=list)
-    """Per turn: CPU seconds of the lane's processes, and the rows of the batches that ended meanwhile."""
+    """For each turn: CPU seconds of the lane's processes, and the rows of the batches that ended in it."""
     paused_ms: float | None = None
     """When its last pause began, since the epoch."""
     changed_ms: float | None = None
@@ -113,15 +113,15 @@ Results = Mapping[str, LaneResult]
 
 @dataclass(frozen=True)
 class Figure:
-    """What was asked of one thing, and what was seen."""
+    """A measured value and its limit."""
 
     name: str
     seen: float
     limit: float
-    """It has to stay under this."""
+    """The value must be below this."""
     unit: str
     asked: str = ""
-    """What the limit is, where it is not a plain number."""
+    """What the limit is, if it is not a plain number."""
 
     @property
     def holds(self) -> bool:
@@ -130,43 +130,43 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a benchmark without lanes."""
+    """The outcome of a benchmark without lanes."""
 
     figures: tuple[Figure, ...]
     ours: float
-    """Per second, as the baselines: more is better."""
+    """A rate per second, as for the baselines: more is better."""
     baselines: dict[str, float]
     equal: bool
-    """Whether what was measured also did its work."""
+    """True if the measured functions also gave the right results."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """More keys for the RESULT line."""
+    """Additional keys of the RESULT line."""
     tables: tuple[Table, ...] = ()
-    """More tables, before the one of the figures."""
+    """Additional tables, before the table of figures."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A folder of ``benchmarks/``. Its ``query.py`` and ``check.py`` are imported by the lanes, so that this part needs no Spark."""
+    """A folder of ``benchmarks/``. Only lanes import its ``query.py`` and ``check.py``, so this class needs no Spark."""
 
     name: str
     line: str
     options: dict[str, Option]
-    """The benchmark's own options with their defaults; a default's type is the option's type."""
+    """The benchmark's own options with their defaults. The type of a default is the type of the option."""
     lanes: Callable[[Options], Sequence[Lane]]
     alternates: bool = True
-    """Whether lanes take turns; else one is over before the next begins, whatever ``--turns`` says."""
+    """True if lanes take turns. Otherwise one lane ends before the next begins, and ``--turns`` is ignored."""
     extra: Callable[[Results, Options], dict[str, Any]] = lambda results, options: {}
-    """More keys for the RESULT line; they may replace the usual ones."""
+    """Additional keys of the RESULT line; they may replace the usual ones."""
     tables: Callable[[Results, Options], list[Table]] = lambda results, options: []
-    """More tables."""
+    """Additional tables."""
     measure: Callable[[Options], Measured] | None = None
-    """Instead of lanes: plain functions, measured in this process and without the lanes' Spark. Their options have ``seconds`` too."""
+    """Used instead of lanes: plain functions, measured in this process without Spark. Their options include ``seconds``."""
     seconds: float = 30.0
-    """Measured time, where ``--seconds`` does not say."""
+    """The measured time if ``--seconds`` is not given."""
 
 
 def engines_of(options: Options) -> list[str]:
-    """Ours and the baselines that ``--baselines`` names, separated by commas; ``none`` for none."""
+    """Headrace and the baselines in ``--baselines``, separated by commas; ``none`` for no baseline."""
     named = [name for name in str(options["baselines"]).split(",") if name and name != "none"]
     unknown = [name for name in named if name not in BASELINES]
     if unknown:
@@ -175,7 +175,7 @@ def engines_of(options: Options) -> list[str]:
 
 
 def numbers_of(options: Options, name: str) -> list[int]:
-    """The numbers above 0 that an option names, separated by commas, in ascending order; ``none`` for none."""
+    """The numbers above 0 in an option, separated by commas, in ascending order; ``none`` for no number."""
     text = str(options[name])
     parts = [] if text == "none" else [part.strip().replace("_", "") for part in text.split(",")]
     if not all(part.isdigit() and int(part) for part in parts):
@@ -184,13 +184,13 @@ def numbers_of(options: Options, name: str) -> list[int]:
 
 
 def preload(keys: int, rows: int) -> dict[str, int]:
-    """Batches that touch every key once, so that measuring begins with the state full."""
+    """The number of batches that touch every key once, so that the state is full when measuring begins."""
     size = max(rows, min(keys, PRELOAD_ROWS_MAX))
     return {"preload_rows": size, "preload_batches": -(-keys // size)}
 
 
 def parse_options(benchmark: Benchmark, args: Sequence[str]) -> dict[str, Option]:
-    """The benchmark's options from ``--name value``, ``--name=value`` and, for flags, ``--name``."""
+    """Parse the benchmark's options from ``--name value``, ``--name=value`` and, for flags, ``--name``."""
     where = f"bench {benchmark.name}"
     chosen = dict(benchmark.options)
     rest = list(args)

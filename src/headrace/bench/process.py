@@ -1,4 +1,4 @@
-"""A lane as a process of its own, seen from outside: events come out of it, and signals stop it and let it go on."""
+"""A lane as a process, seen by its parent: it sends events, and signals pause and resume it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from headrace.logs import logger, suppressed
 _log = logger(__name__)
 
 SILENCE_S_MAX = 900
-"""A lane that says nothing for so long has failed."""
+"""A lane that sends no event for this long has failed."""
 
 
 class LaneFailed(Exception):
-    """The lane cannot go on; the message says why."""
+    """The lane cannot continue; the message says why."""
 
 
 class LaneProcess:
-    """Starts at once; what it does is told by `next_batch`."""
+    """A lane in a process, which starts at once. `next_batch` returns what it does."""
 
     def __init__(
         self, bench: str, lane: Lane, folder: Path, cores: int, heap_gb: int, conf: dict[str, str], on_java: Callable[[str], Any] = str
@@ -42,7 +42,7 @@ class LaneProcess:
         self._log = folder / "log.txt"
         order = {"bench": bench, "lane": asdict(lane), "folder": str(folder), "cores": cores, "heap_gb": heap_gb, "conf": conf}
         with self._log.open("wb") as log:
-            # A process group of its own: an interrupt at the keyboard reaches only the parent, which then ends its lanes in order.
+            # Its own process group: Ctrl-C reaches only the parent, which then ends its lanes in order.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "headrace.bench.worker", json.dumps(order)],
                 stdin=subprocess.PIPE,
@@ -56,7 +56,7 @@ class LaneProcess:
         threading.Thread(target=self._read, daemon=True).start()
 
     def next_batch(self, idle: Callable[[], None] = lambda: None) -> Batch:
-        """The next batch that ends, of the preload too. ``idle`` is called while waiting."""
+        """Wait for the next batch to end, also during the preload. ``idle`` is called while waiting."""
         while True:
             event = self._next(idle)
             if event["event"] in ("batch", "preload"):
@@ -74,19 +74,19 @@ class LaneProcess:
                 return Verdict(**event["verdict"]), event["headrace"]
 
     def change(self) -> None:
-        """Let the lane change its query; batches go on coming meanwhile, or after."""
+        """Let the lane change its query. Batches continue during the change, or after it."""
         self._tell("change")
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
-        # A Python worker may have been started between looking and stopping.
+        # A Python worker may have started after the processes were listed.
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the process and all it started."""
+        """End the process and all processes that it started."""
         self._signal(signal.SIGKILL)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -95,7 +95,7 @@ class LaneProcess:
                     pipe.close()
 
     def cpu_s(self) -> float:
-        """What its processes have used so far."""
+        """The CPU seconds that its processes have used so far."""
         return self._cpu.read()
 
     def _tell(self, word: str) -> None:
@@ -130,14 +130,14 @@ class LaneProcess:
         self._events.put(None)
 
     def _why(self, reason: str = "") -> str:
-        """The reason in a line. Out of memory shows up in many guises; the log knows."""
+        """The reason of a failure in one line. Out of memory has many symptoms, so the log is searched for it."""
         log = self._log.read_text(encoding="utf-8", errors="replace")
         memory = next((line.strip() for line in log.splitlines() if "OutOfMemoryError" in line), "")
         if memory:
             return memory[:300]
         code = self._process.poll()
         lines = [line.strip() for line in reason.splitlines() if line.strip()]
-        # Py4J names the call first, and then what Java says of it.
+        # Py4J prints the call first, then Java's message.
         first = " ".join(lines[: 2 if reason.startswith("Py4J") else 1])
         return first[:300] or f"the process ended with code {code}: {log.strip()[-200:]}"
 
@@ -149,8 +149,10 @@ class LaneProcess:
 
 
 class CpuMeter:
-    """CPU seconds, user and system, of a process and all that ever was below it. Python workers come and go; what was last seen of one
-    that has ended still counts."""
+    """CPU seconds (user and system) of a process and of all its descendants, past ones included.
+
+    Python workers come and go. A worker that has ended counts with the value that was last read.
+    """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -165,7 +167,7 @@ class CpuMeter:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below this one. Spark's Python workers leave the process group, so the group is not enough."""
+    """All descendants of a process. Spark's Python workers leave the process group, so the group is not enough."""
     children: dict[int, list[int]] = {}
     for child, parent in _parents():
         children.setdefault(parent, []).append(child)
@@ -185,6 +187,6 @@ def _parents() -> list[tuple[int, int]]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            # The command's name is in parentheses and may hold anything; the parent is the second field behind it.
+            # The name of the command is in parentheses and may contain anything. The parent is the second field after it.
             found.append((int(stat.parent.name), int(stat.read_text().rpartition(")")[2].split()[1])))
     return found

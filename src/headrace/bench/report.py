@@ -20,7 +20,7 @@ def result_line(benchmark: Benchmark, options: Options, results: Results, about:
         "ours": ours,
         "baselines": rates,
         "ratio": {name: stats.ratio(ours, rate) for name, rate in rates.items()},
-        # Ours must have been checked; a baseline that died has no result to compare.
+        # Headrace's result must have been checked. A baseline that failed has no result to compare.
         "equal": all(result.equal for result in checked) and all(r.verdict is not None for r in results.values() if r.lane.engine == OURS),
         "options": dict(options),
         "lanes": {name: stats.summary(result) for name, result in results.items()},
@@ -33,7 +33,7 @@ def result_line(benchmark: Benchmark, options: Options, results: Results, about:
 
 
 def lanes_table(benchmark: Benchmark, results: Results) -> Table:
-    """One row a lane."""
+    """A table with one row per lane."""
     table = Table(title=f"{benchmark.name}: {benchmark.line}", title_justify="left")
     table.add_column("")
     for column in ("rows/s", "by median", "ms median", "p10 to p90", "p99", "batches", "seconds", "ours is", "result"):
@@ -41,7 +41,7 @@ def lanes_table(benchmark: Benchmark, results: Results) -> Table:
     ours = _rate(results[OURS]) if OURS in results else None
     for name, result in results.items():
         if result.failed:
-            # Why is said below the table, where there is room.
+            # The reason is printed below the table, where there is room.
             table.add_row(name, "failed")
             continue
         said = stats.summary(result)
@@ -64,7 +64,7 @@ def lanes_table(benchmark: Benchmark, results: Results) -> Table:
 
 
 def _rate(result: LaneResult) -> float | None:
-    """A lane that died while it was measured has no rate."""
+    """The rate of a lane. A lane that failed while it was measured has none."""
     return None if result.failed else stats.rate_total(result)
 
 

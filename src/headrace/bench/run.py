@@ -1,4 +1,4 @@
-"""Runs a benchmark from its name to its RESULT line."""
+"""Runs a benchmark, given its name, and prints the tables and the RESULT line."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ WIDTH_OF_FILES = 120
 
 @dataclass(frozen=True)
 class Settings:
-    """What holds for every benchmark."""
+    """The options that every benchmark has."""
 
     seconds: float | None = None
-    """Measured time per lane; none given: the benchmark's own."""
+    """Measured time per lane; None means the benchmark's default."""
     turns: int = 3
     warmup: int | None = None
-    """Batches before that; none given: until batches have stopped getting quicker."""
+    """The number of warm-up batches; None means until batches no longer get faster."""
     heap_gb: int = field(default_factory=machine.heap_gb_default)
     conf: dict[str, str] = field(default_factory=dict)
     """Spark settings for all lanes."""
     directory: str | None = None
-    """Where checkpoints go while it runs; the system's place for temporary files, if none is given."""
+    """The folder for checkpoints during the run; None means a temporary folder of the system."""
 
 
 OpenLane = Callable[[Benchmark, Lane, Path], turns.Handle]
 
 
 def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane: OpenLane | None = None) -> dict[str, Any]:
-    """Run it, print the tables, and return the content of the RESULT line."""
+    """Run a benchmark, print the tables, and return the content of the RESULT line."""
     benchmark = discover.load(name)
     options = parse_options(benchmark, args)
     seconds = benchmark.seconds if settings.seconds is None else settings.seconds
@@ -86,5 +86,5 @@ def _open(opener: OpenLane, benchmark: Benchmark, folder: Path, lane: Lane) -> t
 
 
 def print_result(line: dict[str, Any]) -> None:
-    """The last line, for programs. Not by rich, which would wrap it."""
+    """Print the last line, for programs. It is not printed with rich, which would wrap it."""
     print("RESULT " + json.dumps(line), flush=True)

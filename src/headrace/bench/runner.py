@@ -27,17 +27,17 @@ POLL_S_MIN, POLL_S_MAX = 0.005, 0.1
 
 
 class LaneDied(Exception):
-    """The query ended by itself."""
+    """The query ended unexpectedly."""
 
 
 def lane_session(cores: int, heap_gb: int, conf: dict[str, str], master: str | None = None) -> SparkSession:
-    """The same session for every engine: Headrace's settings suit Spark's own engine as well."""
+    """A session, with the same settings for every engine: Headrace's settings suit Spark's own engine as well."""
     settings = {
         "spark.driver.memory": f"{heap_gb}g",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
-        # A lane sleeps in others' turns; its own parts must not take each other for dead when it wakes.
+        # A lane is paused during other lanes' turns. Its processes must not take each other for dead when they resume.
         "spark.network.timeout": "36000s",
         "spark.executor.heartbeatInterval": "3600s",
         **conf,
@@ -56,21 +56,21 @@ class Finished:
     params: dict[str, Any]
     folder: Path
     rows: int
-    """Rows of the batches seen; the query may have finished another before it stopped."""
+    """The number of rows in the batches that were seen. The query may have finished another batch before it stopped."""
     query: Any
 
     def state(self) -> DataFrame:
-        """The final state, keys and values as columns, as the engine itself reads it."""
+        """The final state as the engine itself reads it, with keys and values as columns."""
         if self.engine == OURS:
             frame: DataFrame = self.query.state()
             return frame
-        # The stopped query's stores still fill the heap, until Spark's maintenance comes round.
+        # The stores of the stopped query stay on the heap until Spark's next maintenance.
         stop_state_stores(self.spark)
         return self.spark.read.format("statestore").load(str(self.folder / "checkpoint")).select("key.*", "value.*")
 
 
 class Runner:
-    """One lane's query."""
+    """The query of one lane."""
 
     def __init__(self, spark: SparkSession, bench: str, lane: Lane, folder: Path) -> None:
         self.spark = spark
@@ -83,10 +83,10 @@ class Runner:
         self._seen = -1
         self._rows = 0
         self.notes: list[dict[str, Any]] = []
-        """What a change has to say beyond the progress of batches."""
+        """What a change reports beside the progress of batches."""
 
     def start(self, rows: int | None = None) -> None:
-        """Start, or go on from the checkpoint, with ``rows`` a batch (the lane's, if none are given)."""
+        """Start the query, or continue from the checkpoint, with ``rows`` in a batch (by default the lane's number)."""
         self.spark.conf.set(PROVIDER, PROVIDERS.get(self.lane.engine, PROVIDER_DEFAULT))
         params = {**self.lane.params, "rows": rows or self.lane.rows}
         source = self._queries.source(self.spark, params)
@@ -96,13 +96,13 @@ class Runner:
         found: Any = self.spark.streams.get(str(self._query.id))
         if found is None:
             self._raise_if_dead()
-        # The handle's progress is built anew from the whole history at each call; that would cost a core what is measured.
+        # The handle rebuilds its progress from the whole history at each call. That would take CPU from what is measured.
         self._java = java_query(found)
         if hasattr(self._queries, "started"):
             self._queries.started(self)
 
     def poll(self) -> list[Batch]:
-        """Batches that ended since the last call."""
+        """The batches that ended since the last call."""
         last = self._java.lastProgress()
         newest = -1 if last is None else int(last.batchId())
         if newest <= self._seen:
@@ -115,20 +115,20 @@ class Runner:
         return found
 
     def watch(self) -> Iterator[Batch | None]:
-        """Batches as they end; None now and then, so that the caller may look around."""
+        """Yield batches as they end, and None now and then, so that the caller can do other things."""
         pause_s = POLL_S_MIN
         while True:
             found = self.poll()
             yield from found
             if found:
-                # Looking often costs both engines; a tenth of a batch is often enough.
+                # Polling costs both engines time; once per tenth of a batch is enough.
                 pause_s = min(POLL_S_MAX, max(POLL_S_MIN, found[-1].duration_ms / 10_000))
             else:
                 yield None
             time.sleep(pause_s)
 
     def preload(self) -> Iterator[Batch]:
-        """Fill the state; afterwards the query is stopped, if its batches must become others."""
+        """Fill the state. Then stop the query if its batches must have another size."""
         if not self.lane.preload_batches:
             return
         self.start(self.lane.preload_rows)
@@ -157,16 +157,16 @@ class Runner:
         self._java = None
 
     def change(self) -> None:
-        """Change the query while it runs, as its module says."""
+        """Change the running query by ``change`` of its module."""
         self._queries.change(self)
 
     @property
     def query(self) -> Any:
-        """The handle of the query that runs."""
+        """The handle of the running query."""
         return self._query
 
     def headrace(self) -> list[dict[str, Any]]:
-        """Headrace's own progress of the last batches, without the long lists."""
+        """Headrace's own progress of the last batches, without long lists."""
         if self.lane.engine != OURS or self._query is None:
             return []
         kept = [{"id": p["batchId"], **p["headrace"]} for p in self._query.recentProgress]
@@ -186,7 +186,7 @@ class Runner:
 
 
 def digest(frame: DataFrame) -> str:
-    """Number of rows and a hash of them that does not depend on their order: equal digests, equal results."""
+    """The number of rows and a hash that does not depend on their order. Equal digests mean equal results."""
     hashed = frame.select(F.xxhash64(*frame.columns).alias("h"))
     wide = F.col("h").cast("decimal(20,0)")
     row = hashed.agg(F.count("*").alias("n"), F.sum(wide).alias("sum"), F.bit_xor("h").alias("xor")).collect()[0]
@@ -195,7 +195,7 @@ def digest(frame: DataFrame) -> str:
 
 
 def verdict(found: DataFrame, expected: DataFrame, rows: int, detail: str = "") -> Verdict:
-    """Compare two frames; any ``detail`` is a reason why they are not equal whatever they hold."""
+    """Compare two DataFrames. A ``detail`` is a reason why they count as different, whatever their rows."""
     if found.columns != expected.columns:
         raise HeadraceError(where="check", wanted=f"the columns {expected.columns}", found=str(found.columns))
     have, want = digest(found), digest(expected)
@@ -212,6 +212,6 @@ def _batch(text: str) -> Batch:
 
 
 def _offset(offset: Any) -> int:
-    """Rows before this offset of the rate-micro-batch source."""
+    """The number of rows before this offset of the rate-micro-batch source."""
     parsed = json.loads(offset) if isinstance(offset, str) else offset
     return int(parsed["offset"]) if parsed else 0

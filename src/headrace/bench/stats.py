@@ -16,19 +16,19 @@ def percentile(values: Sequence[float], q: float) -> float | None:
 
 
 def rate_total(result: LaneResult) -> float | None:
-    """Rows over measured time: from the start of a turn's first batch to the end of its last, gaps included."""
+    """Rows per measured second. A turn is measured from the start of its first batch to the end of its last, gaps included."""
     measured_ms = result.measured_ms
     return round(sum(b.rows for b in result.batches) * 1000 / measured_ms, 1) if measured_ms else None
 
 
 def rate_median(result: LaneResult) -> float | None:
-    """Rows of a batch over the median duration of a batch."""
+    """The rows of a batch divided by the median duration of a batch."""
     median_ms = percentile([b.duration_ms for b in result.batches], 50)
     return round(result.lane.rows * 1000 / median_ms, 1) if median_ms else None
 
 
 def periods_ms(result: LaneResult) -> list[float]:
-    """From the start of a batch to the start of the next, within a turn."""
+    """The times from the start of a batch to the start of the next one in the same turn."""
     return [after.start_ms - before.start_ms for turn in result.turns for before, after in pairwise(turn)]
 
 
@@ -37,7 +37,7 @@ def ratio(above: float | None, below: float | None) -> float | None:
 
 
 def summary(result: LaneResult) -> dict[str, Any]:
-    """What the RESULT line says of one lane."""
+    """The part of the RESULT line about one lane."""
     durations = [b.duration_ms for b in result.batches]
     said: dict[str, Any] = {
         "rate": rate_total(result),

@@ -1,4 +1,4 @@
-"""Engines in turns: warm each up, then let one after the other run and be measured, several times round."""
+"""Runs engines in turns: warms up each, then measures one after the other, in several rounds."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from headrace.bench.model import Batch, Lane, LaneResult, Verdict
 from headrace.bench.process import LaneFailed
 
 IDLE_MS_MAX = 60_000
-"""Spark ends Python workers that were idle for so long; after a longer pause the first batch has to start them anew."""
+"""Spark ends Python workers that were idle for this long. After a longer pause the first batch must start new ones."""
 BATCHES_AFTER = 5
-"""So many batches, at least, show a lane before it is changed, and after."""
+"""The least number of batches that are measured before a lane is changed, and after."""
 SPAN_S_MAX = 20
-"""Warm-up is judged in spans of so many seconds, or two thirds of the measured time if that is less."""
+"""Warm-up is judged in spans of this many seconds, or of two thirds of the measured time if that is less."""
 SPANS_MIN, SPANS_MAX = 3, 12
 SETTLED = 0.95
-"""A span whose median batch takes more than this share of the quickest span's before it has gained nothing."""
+"""A span brings no gain if its median batch takes more than this share of that of the fastest span before."""
 
 
 class Handle(Protocol):
-    """A lane that runs somewhere."""
+    """What is needed of a lane: a process, or an inline one."""
 
     lane: Lane
 
@@ -42,11 +42,13 @@ class Handle(Protocol):
 def run(
     lanes: Sequence[Lane], open_lane: Callable[[Lane], Handle], seconds: float, turns: int, view: View, warmup: int | None = None
 ) -> dict[str, LaneResult]:
-    """Measure each lane for about ``seconds``, in ``turns`` turns, once it is warm, or after so many batches. The last batch may end
-    later; it is not cut."""
+    """Measure each lane for about ``seconds``, in ``turns`` turns, once it is warm or after a given number of batches.
+
+    The last batch is not cut off, so it may end later.
+    """
     results = {lane.name: LaneResult(lane) for lane in lanes}
     handles: dict[str, Handle] = {}
-    # With one turn each lane is done with before the next one begins, and none has to wait in between.
+    # With one turn, each lane ends before the next begins, and no lane has to wait in between.
     together = [list(some) for _, some in groupby(lanes, lambda lane: lane.group if turns > 1 else lane.name)]
     try:
         for some in together:
@@ -86,16 +88,16 @@ def _warm_up(handle: Handle, seconds: float, view: View, batches: int | None) ->
 
 @dataclass
 class WarmUp:
-    """When a lane is warm: its batches have stopped getting quicker.
+    """Decides when a lane is warm: when its batches no longer get faster.
 
-    On two cores the JVM's compilers are busy for one to three minutes, and what they have not compiled yet is several times slower. A
-    streaming query runs for days, so what counts is its speed after that.
+    On two cores the JVM's compilers are busy for one to three minutes. Code that is not compiled yet is several times slower. A
+    streaming query runs for days, so its speed after warm-up counts.
     """
 
     batches_min: int
     span_s: float
     spans: list[list[float]] = field(default_factory=lambda: [[]])
-    """Durations of batches; the last span is not full yet."""
+    """The durations of batches, by span; the last span is not complete yet."""
 
     def add(self, duration_ms: float) -> None:
         self.spans[-1].append(duration_ms)
@@ -110,16 +112,16 @@ class WarmUp:
             return False
         full = [median(span) for span in self.spans[:-1]]
         if spans_worth >= SPANS_MAX or len(full) < SPANS_MIN:
-            # Enough; the latter are batches so long that each gives the compilers all the time they need.
+            # Warm enough. If few spans are complete, batches are so long that the compilers had all the time they need.
             return True
-        # Two spans without a gain: one alone may have been disturbed.
+        # Two spans without a gain, because a single one may have been disturbed.
         return min(full[-2:]) > SETTLED * min(full[:-2])
 
 
 def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, seconds: float, view: View) -> None:
-    """One lane's part of a round."""
+    """The turn of one lane in a round."""
     until_ms = seconds * 1000 * turn / turns
-    # A lane whose batches are long may have used the time of several turns; it leaves them out.
+    # A lane with long batches may have used up the time of several turns; it skips those.
     if result.failed is not None or result.measured_ms >= until_ms:
         return
     view.stage(handle.lane.name, f"turn {turn} of {turns}")
@@ -134,12 +136,12 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
         while result.measured_ms < until_ms or not _has_changed(result, taken):
             batch = handle.next_batch(view.refresh)
             view.batch(handle.lane.name, batch)
-            # The batch that the pause cut in two began before; one that fills state has another size.
+            # A batch that the pause interrupted began earlier; a batch that fills the state has another size.
             counts = batch.start_ms >= began_ms and batch.rows == handle.lane.rows
             if counts and not workers_gone:
                 taken.append(batch)
             elif not taken:
-                # CPU is counted from the end of the last batch that does not count.
+                # CPU time is counted from the end of the last batch that does not count.
                 cpu_began_s, rows, workers_gone = handle.cpu_s(), 0, workers_gone and not counts
                 continue
             rows += batch.rows
@@ -154,7 +156,7 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
 
 
 def _has_changed(result: LaneResult, taken: list[Batch]) -> bool:
-    """Whether a lane that is to be changed has shown what comes after."""
+    """True if enough batches after the change of a lane were measured."""
     if not result.lane.changes:
         return True
     return result.changed_ms is not None and sum(batch.start_ms > result.changed_ms for batch in taken) >= BATCHES_AFTER
@@ -172,7 +174,7 @@ def _finish(handle: Handle, result: LaneResult, view: View) -> None:
 
 @contextmanager
 def _guarded(result: LaneResult, handle: Handle) -> Iterator[None]:
-    """A lane that dies is a finding, not a crash: Spark may run out of memory where the others do not."""
+    """Handle the failure of a lane. It is a result, not a crash: Spark may run out of memory where others do not."""
     try:
         yield
     except LaneFailed as failed:

@@ -1,7 +1,7 @@
 """The process of one lane: ``python -m headrace.bench.worker ORDER``.
 
-It writes events as lines of JSON to its standard output, one for each batch, and goes on until its standard input says
-``finish`` (then it stops the query, checks the result, says so and ends) or closes (then it ends at once). ``change`` changes the query.
+It writes events as lines of JSON to standard output, one per batch, and reads commands from standard input. ``finish`` stops
+the query, checks the result and ends the process. ``change`` changes the query. If standard input closes, the process ends at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.bench.model import Lane
 
 
 def main() -> None:
-    # Only events may go through the pipe; whatever Spark or a library prints goes to the log.
+    # Only events may go through the pipe. Whatever Spark or a library prints goes to the log.
     events = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     order = json.loads(sys.argv[1])
@@ -29,7 +29,7 @@ def main() -> None:
     except Exception as error:
         _say(events, "failed", reason=f"{type(error).__name__}: {error}")
         os._exit(1)
-    # Stopping Spark takes a second that nobody needs; its JVM ends with this process.
+    # Stopping Spark takes a second and is not needed: its JVM ends with this process.
     os._exit(0)
 
 
@@ -67,7 +67,7 @@ def _listen(told: dict[str, threading.Event]) -> None:
     for line in sys.stdin:
         if line.strip() in told:
             told[line.strip()].set()
-    # The parent holds the other end as long as it lives.
+    # The parent holds the other end of the pipe as long as it lives.
     os._exit(1)
 
 

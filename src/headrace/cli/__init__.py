@@ -1,4 +1,4 @@
-"""The `headrace` command. One file a command; this one registers them and turns errors into messages.
+"""The `headrace` command. Each command has its own file; this one registers them and turns errors into messages.
 
 To add a command, write a function with typer annotations in a file of its own and register it below. Its module is
 imported at every start of the command line, so PySpark is imported inside the function, not at the top.
@@ -31,7 +31,7 @@ app = typer.Typer(
 
 @app.callback()
 def _root() -> None:
-    # Without a callback typer drops the command's name as long as there is only one.
+    # Without a callback, typer drops the name of a command that is the only one.
     pass
 
 
@@ -53,7 +53,7 @@ def run(application: typer.Typer, args: Sequence[str] | None = None) -> int:
         console = Console(stderr=True)
         if os.environ.get("HEADRACE_TRACEBACK") == "1":
             console.print_exception()
-        # A Text, not a string: messages hold brackets that are no markup.
+        # A Text, not a string: rich would take brackets in a message for markup.
         console.print(Text(f"error: {error}", style="red"), soft_wrap=True)
         return EXIT_ERROR
     except KeyboardInterrupt:

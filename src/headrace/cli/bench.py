@@ -1,4 +1,4 @@
-"""`headrace bench`: ours and Spark's own state stores side by side."""
+"""`headrace bench`: compares Headrace with Spark's own state stores."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from rich.table import Table
 from headrace.errors import HeadraceError
 
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Every benchmark has options of its own; they are read when it is known which one it is."""
+"""Lets unknown options through: each benchmark has its own, which are read once its name is known."""
 
 EXIT_NOT_EQUAL = 1
 
 
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The benchmark; without one, they are listed with their options.")] = "",
-    seconds: Annotated[float | None, typer.Option(help="Measured time per engine; mostly 30.", min=0.1, show_default=False)] = None,
-    turns: Annotated[int, typer.Option(help="Turns that an engine's time is divided into.", min=1)] = 3,
+    name: Annotated[str, typer.Argument(help="The benchmark; without a name, all are listed with their options.")] = "",
+    seconds: Annotated[float | None, typer.Option(help="Measured time per engine; usually 30.", min=0.1, show_default=False)] = None,
+    turns: Annotated[int, typer.Option(help="The number of turns into which the time of an engine is divided.", min=1)] = 3,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as well.")] = None,
-    heap: Annotated[int, typer.Option(help="Gigabytes of heap of each engine's JVM; 0: up to 8, a third of the memory.", min=0)] = 0,
+    heap: Annotated[int, typer.Option(help="Heap of each engine's JVM in gigabytes; 0 means a third of the memory, at most 8.", min=0)] = 0,
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="Where checkpoints go while it runs.", exists=True, file_okay=False)
+        Path | None, typer.Option("--dir", help="The folder for checkpoints during the run.", exists=True, file_okay=False)
     ] = None,
-    conf: Annotated[list[str] | None, typer.Option(help="A Spark setting for all engines, NAME=VALUE; may be given again.")] = None,
+    conf: Annotated[list[str] | None, typer.Option(help="A Spark setting for all engines, NAME=VALUE; can be repeated.")] = None,
 ) -> None:
-    """Run a benchmark: engines in turns, results compared. The last line, RESULT, is for programs."""
+    """Run a benchmark: engines take turns, and their results are compared. The last line, RESULT, is for programs."""
     if not name:
         if context.args:
             raise HeadraceError(where="bench", wanted="a benchmark's name first", found=" ".join(context.args))
@@ -40,7 +40,7 @@ def bench(
     from headrace.bench import machine
     from headrace.bench.run import Settings, print_result, run_benchmark
 
-    # Asked to end from outside, clean up as after an interrupt at the keyboard: lanes are processes and folders.
+    # On SIGTERM, clean up as after Ctrl-C: lanes are processes and folders.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     heap_gb, place = heap or machine.heap_gb_default(), str(directory) if directory else None
     settings = Settings(seconds, turns, None, heap_gb, _settings(conf or []), place)

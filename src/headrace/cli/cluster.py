@@ -1,4 +1,4 @@
-"""`headrace cluster`: a real Spark cluster on this machine, to try things on."""
+"""`headrace cluster`: a real Spark cluster on this machine, for trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-FOLDER = typer.Option(None, "--dir", help="The cluster's folder: logs, and a folder for each worker; by default one for temporary files.")
+FOLDER = typer.Option(None, "--dir", help="The folder of the cluster, for logs and workers; by default a temporary one.")
 
 
 @app.callback()
@@ -25,11 +25,11 @@ def cluster() -> None:
 
 @app.command("up")
 def up(
-    workers: int = typer.Option(2, min=1, max=64, help="Worker processes; each stands for a machine."),
+    workers: int = typer.Option(2, min=1, max=64, help="The number of worker processes; each stands for a machine."),
     cores: int = typer.Option(1, min=1, max=256, help="Cores that each worker offers."),
     memory: str = typer.Option("2g", help="Memory that each worker offers."),
-    port: int = typer.Option(7077, min=0, max=65535, help="The master's port; 0 takes any that is free."),
-    ui_port: int = typer.Option(8080, min=0, max=65535, help="The port of the master's web page; 0 takes any that is free."),
+    port: int = typer.Option(7077, min=0, max=65535, help="The port of the master; 0 means any free one."),
+    ui_port: int = typer.Option(8080, min=0, max=65535, help="The port of the master's web page; 0 means any free one."),
     folder: Path | None = FOLDER,
 ) -> None:
     """Start a master and workers, and wait until they are ready."""
@@ -48,7 +48,7 @@ def up(
 
 @app.command("status")
 def status(folder: Path | None = FOLDER) -> None:
-    """Say what runs."""
+    """Show the master, its workers and its applications."""
     found = _known(folder)
     ready = f"{found.workers_ready()} of {len(found.pids) - 1} workers"
     typer.echo(f"{found.master}: {ready}, each {found.cores} core{'s' if found.cores > 1 else ''}, {found.memory}")
@@ -56,7 +56,7 @@ def status(folder: Path | None = FOLDER) -> None:
 
 @app.command("down")
 def down(folder: Path | None = FOLDER) -> None:
-    """Stop the cluster, its executors with it, and remove its folder."""
+    """Stop the cluster and its executors, and remove its folder."""
     from headrace.runtime import standalone
 
     found = _known(folder)

@@ -21,7 +21,7 @@ from headrace.state.slots import shown
 
 app = typer.Typer(no_args_is_help=True)
 
-OPERATOR = typer.Option(None, "--operator", "-o", help="One operator; by default all of them.")
+OPERATOR = typer.Option(None, "--operator", "-o", help="The operator; by default all of them.")
 PROTOCOLS = "How state changes hands: auto, 'state recreation', 'window recreation', merge, buffering."
 PROTOCOL = typer.Option(None, "--protocol", "-p", help=PROTOCOLS)
 RANGES_SHOWN = 4
@@ -31,7 +31,7 @@ LOCATION = typer.Argument(help="The checkpointLocation of the query.", metavar="
 
 @app.callback()
 def ctl(context: typer.Context, checkpoint: str = LOCATION) -> None:
-    """Change a running query: its instances, and which of them owns which slots."""
+    """Change a running query: the number of its instances, and the slots that each owns."""
     context.obj = checkpoint
 
 
@@ -42,35 +42,35 @@ def rescale(
     operator: str | None = OPERATOR,
     protocol: str | None = PROTOCOL,
 ) -> None:
-    """Give the query, or one operator, another number of instances."""
+    """Change the number of instances of all operators, or of one."""
     _do(context, {"do": "rescale", "instances": instances, "operator": operator, "protocol": protocol})
 
 
 @app.command("move")
 def move(
     context: typer.Context,
-    slots: str = typer.Argument(help="Slots and ranges of them, both ends included: 7 or 0-99,200; 7.25-7.5 is a quarter of slot 7."),
+    slots: str = typer.Argument(help="Slots and ranges of slots, both ends included: 7 or 0-99,200; 7.25-7.5 is a quarter of slot 7."),
     to: int = typer.Option(..., "--to", help="The instance that gets them.", min=0),
     operator: str | None = OPERATOR,
     protocol: str | None = PROTOCOL,
 ) -> None:
-    """Give slots to an instance."""
+    """Assign slots to an instance."""
     _do(context, {"do": "move", "slots": parse_slots(slots), "to": to, "operator": operator, "protocol": protocol})
 
 
 @app.command("spread")
 def spread(
     context: typer.Context,
-    slots: str = typer.Argument(help="Slots and ranges of them, as for move; none ends it."),
+    slots: str = typer.Argument(help="Slots and ranges of slots, as for move; without any, spreading ends."),
     operator: str | None = OPERATOR,
 ) -> None:
-    """Deal the rows of hot slots out over all instances, for time windows in append mode."""
+    """Distribute the rows of hot slots over all instances; for time windows in append mode."""
     _do(context, {"do": "spread", "slots": [] if slots == "none" else parse_slots(slots), "operator": operator})
 
 
 @app.command("rebalance")
 def rebalance(context: typer.Context, operator: str | None = OPERATOR, protocol: str | None = PROTOCOL) -> None:
-    """Deal the slots out anew, by the work seen in them lately."""
+    """Assign the slots to instances anew, by their recent load."""
     _do(context, {"do": "rebalance", "operator": operator, "protocol": protocol})
 
 
@@ -83,10 +83,10 @@ def auto(context: typer.Context, operator: str | None = OPERATOR) -> None:
 @app.command("decisions")
 def decisions(
     context: typer.Context,
-    every: bool = typer.Option(False, "--all", help="Also when everything was left as it is."),
-    as_json: bool = typer.Option(False, "--json", help="All of them, a line of JSON each."),
+    every: bool = typer.Option(False, "--all", help="Show decisions that changed nothing, too."),
+    as_json: bool = typer.Option(False, "--json", help="Print all decisions, each as a line of JSON."),
 ) -> None:
-    """Show what the query's policy has decided so far, and why."""
+    """Show what the policy of the query has decided, and why."""
     found = ask(Checkpoint.existing(context.obj), {"do": "decisions"})["decisions"]
     if as_json:
         for each in found:
@@ -104,7 +104,7 @@ def decisions(
 
 
 @app.command("status")
-def status(context: typer.Context, as_json: bool = typer.Option(False, "--json", help="The last progress as it is.")) -> None:
+def status(context: typer.Context, as_json: bool = typer.Option(False, "--json", help="Print the whole last progress as JSON.")) -> None:
     """Show the routing and the last batch."""
     answer = ask(Checkpoint.existing(context.obj), {"do": "status"})
     if as_json:
@@ -129,7 +129,8 @@ def decision_table(entries: list[Entry]) -> Table:
 
 
 def parse_slots(text: str) -> list[list[float]]:
-    """
+    """Slots and ranges as pairs of a first slot and the one after the last.
+
     >>> parse_slots("7,0-99,7.25-7.5")
     [[7, 8], [0, 100], [7.25, 7.5]]
     """

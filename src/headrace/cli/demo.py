@@ -9,8 +9,8 @@ from rich.console import Console
 
 
 def demo(
-    out: Path = typer.Option(Path("demo-out"), help="Folder for input, output, state and report; an earlier demo's is replaced."),
-    seconds: float = typer.Option(60.0, min=2.0, help="How long calls flow in."),
+    out: Path = typer.Option(Path("demo-out"), help="The folder for input, output, state and report; an earlier demo in it is replaced."),
+    seconds: float = typer.Option(60.0, min=2.0, help="For how many seconds calls arrive."),
     seed: int = typer.Option(7, min=0, help="The same seed gives the same calls."),
     rate: float = typer.Option(20_000.0, min=100.0, help="Calls per second, on average."),
 ) -> None:

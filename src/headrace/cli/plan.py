@@ -1,4 +1,4 @@
-"""`headrace plan`: what a program's queries would do, without running them."""
+"""`headrace plan`: the plans of a program's queries, without running them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headrace.errors import HeadraceError
 
 def plan(
     file: Path = typer.Argument(help="A Python program that builds and starts Headrace queries."),
-    cost: bool = typer.Option(False, "--cost", help="Compare the three ways to cut the query into subqueries."),
+    cost: bool = typer.Option(False, "--cost", help="Compare the three ways to divide the query into subqueries."),
     rate: float = typer.Option(10_000.0, min=0.0, help="Rows a second, for --cost."),
-    nodes: int | None = typer.Option(None, min=1, help="Nodes, for --cost; by default the instances of all operators together."),
+    nodes: int | None = typer.Option(None, min=1, help="The number of nodes, for --cost; by default the sum of all instances."),
     svg: Path | None = typer.Option(None, help="Draw the graph into this SVG file."),
     dot: Path | None = typer.Option(None, help="Write the graph for Graphviz into this file."),
 ) -> None:
@@ -37,7 +37,7 @@ def plan(
         except SystemExit:
             pass
         except Exception as error:
-            # A program may look for results that a planned query does not have.
+            # The program may fail because a planned query has no results.
             failed = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         finally:
             sys.path.remove(str(file.parent))

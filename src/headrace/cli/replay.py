@@ -1,4 +1,4 @@
-"""`headrace simulate replay TRACE`: what a policy would have done with a query whose progress was recorded."""
+"""`headrace simulate replay TRACE`: what a policy would have decided for a query whose progress was recorded."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def elastic_settings(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def plots(batches: list[Batch], replayed: Replayed) -> list[Plot]:
-    """Instances of each operator, as they were and as they would have been; and how busy they would have been."""
+    """Plots of the instances of each operator, recorded and simulated, and of the simulated utilisation."""
     from headrace.report.plots import Plot
 
     start_s = batches[0].begin_s

@@ -1,4 +1,4 @@
-"""`headrace simulate`: the papers' figures on simulated machines, each beside what the paper says."""
+"""`headrace simulate`: figures of the papers on simulated machines, next to the paper's values."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ VIOLATIONS_SHOWN = 5
 
 
 def simulate(
-    scenario: Annotated[str, typer.Argument(help="The scenario, or replay; without one, they are listed.")] = "",
-    trace: Annotated[Path | None, typer.Argument(help="For replay: recorded progress of a query, a line of JSON a batch.")] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same run.", min=0)] = 1,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="An option of the scenario, KEY=VALUE; may be given again.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write the plots to this file: .html, or .svg for the first one alone.")] = None,
+    scenario: Annotated[str, typer.Argument(help="The scenario, or replay; without a name, all are listed.")] = "",
+    trace: Annotated[Path | None, typer.Argument(help="For replay: the recorded progress of a query, one line of JSON per batch.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same run.", min=0)] = 1,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="An option of the scenario, KEY=VALUE; can be repeated.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the plots to this file: .html for all, .svg for the first.")] = None,
 ) -> None:
     """Run a scenario of the simulator, or replay a real query's progress through a policy (--set policy=rates --set max=8).
 
-    Exit code 1 if a checker found something.
+    Exits with 1 if a checker found a violation.
     """
     from headrace.sim import scenarios
 
@@ -72,7 +72,7 @@ def simulate(
 
 
 def _check(plot: Path) -> None:
-    """Before a long run, not after it."""
+    """Check the name of the plot file before a long run, not after it."""
     if plot.suffix not in (".html", ".svg"):
         raise QueryError(where="--plot", wanted="a name that ends in .html or .svg", found=repr(str(plot)))
     if not plot.absolute().parent.is_dir():
@@ -136,7 +136,7 @@ def _write(path: Path, scenario: Scenario, options: Options, seed: int, result: 
 
 
 def _save(path: Path, page: Page) -> None:
-    """A page, or its first plot alone."""
+    """Write a page with all plots, or only the first plot."""
     from headrace.report.page import render
     from headrace.report.plots import svg
 

@@ -1,4 +1,4 @@
-"""`headrace state`: what is in a checkpoint, without Spark, also while its query runs."""
+"""`headrace state`: shows and checks a checkpoint, without Spark, also while its query runs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from headrace.state.slots import shown
 
 EXIT_BROKEN = 1
 PIPE_WIDTH = 200
-"""Where output goes to a file or a pipe: wide enough that no table is cut."""
+"""The width of output to a file or a pipe: wide enough for every table."""
 
-app = typer.Typer(help="Look into a checkpoint, without Spark; its query may be running.", no_args_is_help=True)
+app = typer.Typer(help="Show and check a checkpoint, without Spark; its query may be running.", no_args_is_help=True)
 
 LOCATION = typer.Argument(help="The query's checkpointLocation.", metavar="CHECKPOINT")
-VERSION = typer.Option(None, "--version", "-v", min=0, help="A version; by default the newest.")
+VERSION = typer.Option(None, "--version", "-v", min=0, help="The version; by default the newest.")
 
 
 @app.command("versions")
@@ -45,7 +45,7 @@ def versions(checkpoint: str = LOCATION) -> None:
             manifest = found.manifests.read(version)
             written = datetime.fromtimestamp(found.manifests.path(version).stat().st_mtime, UTC)
         except (VersionNotFoundError, FileNotFoundError):
-            # The running query has just removed it.
+            # The running query has just removed this version.
             continue
         except CorruptStateError:
             table.add_row(str(version), Text("broken, see headrace state verify", "red"))
@@ -87,11 +87,11 @@ def ls(checkpoint: str = LOCATION, version: int | None = VERSION) -> None:
 def show(
     checkpoint: str = LOCATION,
     version: int | None = VERSION,
-    limit: int = typer.Option(20, "--limit", "-n", min=1, help="How many rows to print."),
-    operator: str | None = typer.Option(None, help="An operator; by default the only one."),
+    limit: int = typer.Option(20, "--limit", "-n", min=1, help="The number of rows to print."),
+    operator: str | None = typer.Option(None, help="The operator; not needed if there is one."),
     key: list[str] = typer.Option([], help="Only rows with this key, as NAME=VALUE; may be given more than once."),
 ) -> None:
-    """Print the state: its runs merged, one row per key (and pane), under the query's own names."""
+    """Print the merged state of an operator: one row per key (and pane), with the column names of the query."""
     found = Checkpoint.existing(checkpoint)
     with pinned(found, _version(version)) as manifest:
         chosen = _store(manifest, operator, found)
@@ -114,7 +114,7 @@ def show(
 def check(
     checkpoint: str = LOCATION, every: bool = typer.Option(False, "--all", help="Check all versions that are kept, not only the newest.")
 ) -> None:
-    """Prove that every file is intact, and that versions, routing and Spark's logs belong together; exit with 1 if anything is broken."""
+    """Check that every file is intact, and that versions, routing and Spark's logs belong together. Exit with 1 if not."""
     found = Checkpoint.existing(checkpoint)
     kept = found.manifests.versions()
     if not kept:
@@ -151,7 +151,7 @@ def _store(manifest: Manifest, wanted: str | None, checkpoint: Checkpoint) -> St
 
 
 def _matching(pieces: Iterator[pa.RecordBatch], wanted: list[str]) -> Iterator[pa.RecordBatch]:
-    """Rows whose columns, written as text, have the wanted values."""
+    """The rows whose columns, as text, have the wanted values."""
     for rows in pieces:
         keep = None
         for pair in wanted:
@@ -221,7 +221,7 @@ def _watermark(manifest: Manifest) -> str:
 
 
 def duration(us: int) -> str:
-    """A length of time in words.
+    """A duration as text.
 
     >>> [duration(us) for us in (1_500, 20_000_000, 60_000_000, 5_400_000_000, 86_400_000_000)]
     ['1500 microseconds', '20 seconds', '1 minute', '90 minutes', '1 day']
@@ -236,7 +236,7 @@ def _moment(us: int) -> str:
     try:
         return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
-        # Rows without an event time stand at the end of all times.
+        # Rows without an event time have the greatest time.
         return "never"
 
 

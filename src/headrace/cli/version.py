@@ -26,9 +26,9 @@ def version() -> None:
 
 
 def java_version() -> str:
-    """The first line of `java -version`, or a sentence that says why there is none.
+    """The first line of `java -version`, or the reason why there is none.
 
-    Spark takes the Java of JAVA_HOME if that is set, else the one on PATH, and so does this.
+    As Spark does, this takes the Java of JAVA_HOME if that is set, else the one on PATH.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -39,7 +39,7 @@ def java_version() -> str:
     except (OSError, subprocess.SubprocessError) as error:
         remedy = "point JAVA_HOME at Java 17 or newer, or unset it" if home else "install Java 17 or newer"
         return f"does not run ({error}): {remedy}"
-    # Java prints its version to stderr; a JVM told to by JAVA_TOOL_OPTIONS prints other lines before it.
+    # Java prints its version to stderr. With JAVA_TOOL_OPTIONS it prints other lines first.
     lines = [line for line in (done.stderr + done.stdout).splitlines() if " version " in line]
     return lines[0] if lines else "gave no version"
 

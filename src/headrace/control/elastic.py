@@ -25,7 +25,10 @@ COMMON = ("policy", "min", "max", "cooldown_s", "period_s", "dry_run")
 
 @dataclass(frozen=True)
 class Elastic:
-    """Let a policy decide how many instances each operator of a query has, and which slots they own.
+    """Settings for ``writeStream.elastic(...)``: a policy decides how many instances each operator has, and which slots they own.
+
+    A threshold that is None has the policy's default, in brackets below. A value that is not possible, or a threshold that the policy
+    does not have, raises ``QueryError``.
 
     >>> Elastic(policy="elastic-manager", min=1, max=8, target=0.6).thresholds
     {'target': 0.6}
@@ -42,12 +45,13 @@ class Elastic:
     policy: str = "elastic-manager"
     """``elastic-manager`` (StreamCloud), ``bottleneck`` (SEEP; only grows), ``rates`` (as DS2) or ``load-balancer`` (only moves slots)."""
     min: int = 1
+    """The fewest instances of an operator."""
     max: int | None = None
-    """The fewest and the most instances of an operator. Without ``max``: one for each core that Spark has when the query starts."""
+    """The most instances of an operator. None: one for each core that Spark has when the query starts."""
     cooldown_s: float = 10.0
     """How long an operator is left alone after a change. Twice the period, so that the next observation shows the new routing only."""
     period_s: float = 5.0
-    """A decision looks at the batches of the last so many seconds, or at the last batch if it took longer. SEEP's r."""
+    """A decision considers the batches of the last so many seconds, or the last batch if it took longer. SEEP calls it r."""
     dry_run: bool = False
     """Decide and log, but change nothing."""
     target: float | None = None
@@ -59,17 +63,17 @@ class Elastic:
     provisioning: str | None = None
     """elastic-manager: ``load-aware`` reaches the target in one step, ``individual`` adds or removes one instance at a time."""
     threshold: float | None = None
-    """bottleneck: an instance above this utilisation (0.7) ..."""
+    """bottleneck: an instance is split if its utilisation is above this (0.7) in several reports in a row."""
     reports: int | None = None
-    """... in so many reports in a row (2) is split."""
+    """bottleneck: the number of these reports (2)."""
     hot_slot_share: float | None = None
     """bottleneck: an instance is not split if one slot has more than this share of its load (0.9)."""
     slack: float | None = None
     """rates: scale in only if this share of additional input (0.1) would still fit."""
     imbalance_max: float | None = None
-    """elastic-manager and load-balancer: slots move when the deviation of utilisation is above this (0.1) ..."""
+    """elastic-manager and load-balancer: slots move when the standard deviation of utilisation is above this (0.1)."""
     gain_min: float | None = None
-    """... and a step lowers it by at least this share (0.05)."""
+    """elastic-manager and load-balancer: a slot moves only if that lowers the deviation by at least this share (0.05)."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:

@@ -28,6 +28,7 @@ class Outcome(StrEnum):
     STEADY = "steady"
     """The decision was to change nothing."""
     PERFORMED = "performed"
+    """The routing was changed."""
     COOLING_DOWN = "cooling down"
     """Not performed: the operator was changed less than the cool-down ago."""
     OVERRIDDEN = "overridden"
@@ -37,6 +38,7 @@ class Outcome(StrEnum):
     UNCHANGED = "unchanged"
     """Performed, but the slots were assigned like this already."""
     FAILED = "failed"
+    """The change was tried, and failed."""
     MANUAL = "by hand"
     """No decision of the policy: somebody has changed the operator."""
     RESUMED = "resumed"
@@ -45,14 +47,20 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """A decision in the log."""
+    """A decision in the log; ``query.decisions()`` returns them."""
 
     at_s: float
+    """When it was made, in seconds since the epoch."""
     operator: OperatorId | None
+    """The operator that it is about; None if it is about all."""
     what: str
+    """The kind of decision, in words."""
     outcome: Outcome
+    """What became of it."""
     why: str
+    """The reason, with figures."""
     instances_before: int
+    """The number of instances before."""
     instances: int
     """The number of instances decided on; the same as before if only slots move or nothing changes."""
     times: int = 1
@@ -61,6 +69,7 @@ class Entry:
     """When it was made last. The reason is that of the last time."""
 
     def to_json(self) -> dict[str, Any]:
+        """The entry as a JSON object, as ``headrace ctl CHECKPOINT decisions --json`` prints it."""
         return {
             "atS": round(self.at_s, 3),
             "lastS": round(max(self.at_s, self.last_s), 3),
@@ -75,6 +84,7 @@ class Entry:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Entry:
+        """The entry that ``to_json`` turned into ``body``."""
         name = None if body["operator"] is None else OperatorId(body["operator"])
         numbers = body["instancesBefore"], body["instances"], body["times"], body["lastS"]
         return cls(body["atS"], name, body["what"], Outcome(body["outcome"]), body["why"], *numbers)

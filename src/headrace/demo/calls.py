@@ -1,11 +1,11 @@
-"""Calls, made up: who called whom, when, and for how long.
+"""Generated calls: who called whom, when, and for how long.
 
-The stream is cut into *ticks* of a fifth of a second. A tick's calls follow from the seed and the tick's number alone, so the same seed
-gives the same input on every machine, however late a file is written. Event time runs `SPEED` times as fast as the clock on the wall: a
-minute of the demo is an hour of calls, and many windows close.
+The stream is divided into *ticks* of a fifth of a second. The calls of a tick depend only on the seed and the number of the tick, so the
+same seed gives the same input on every machine. Event time runs `SPEED` times as fast as the clock: a minute of the demo is an hour of
+calls, and many windows close.
 
-Calls arrive a little out of order, but never later than the query's watermark allows; so no row is dropped, and Spark's batch answer
-over all files is the answer that the stream must give.
+Calls arrive a little out of order, but never later than the query's watermark allows. So no row is dropped, and the stream must give
+the same answer as Spark's batch engine over all files.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TICK_S = 0.2
 SPEED = 60
 BEGIN = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 DISORDER_MEAN_S, DISORDER_MAX_S = 6.0, 45.0
-"""How late calls are, in event time; the most must stay below the query's watermark delay."""
+"""How late calls are, in event time. The greatest value must be below the query's watermark delay."""
 
 CUSTOMERS = 10_000
 ZIPF = 0.8
 DURATION_MEDIAN_S, DURATION_SPREAD, CUSTOMER_SPREAD = 240.0, 0.6, 0.5
-"""Durations are log-normal around a customer's own median, and those medians are log-normal around a common one."""
+"""Durations are log-normal around the customer's median. These medians are log-normal around a common median."""
 
 _BEGIN_US = int(BEGIN.timestamp()) * 1_000_000
 _TIME = pa.timestamp("us", tz="UTC")
@@ -42,7 +42,7 @@ SCHEMA = pa.schema([("src", pa.string()), ("dst", pa.string()), ("start", _TIME)
 
 @dataclass(frozen=True)
 class RateCurve:
-    """Rows per second over the demo: waves around a mean, and one burst."""
+    """The rate in rows per second over the demo: waves around a mean, and one burst."""
 
     mean: float
     seconds: float
@@ -53,7 +53,7 @@ class RateCurve:
     burst_width: float = 0.03
 
     def at(self, second: float) -> float:
-        """The rate at a moment.
+        """The rate at a second of the demo.
 
         >>> curve = RateCurve(mean=1000, seconds=60, burst=0)
         >>> [round(curve.at(s)) for s in (0, 5, 10, 15)]
@@ -65,13 +65,13 @@ class RateCurve:
         return self.mean * (wave + burst)
 
     def rows(self, tick: int) -> int:
-        """How many calls a tick has."""
+        """The number of calls in a tick."""
         return round(self.at((tick + 0.5) * TICK_S) * TICK_S)
 
 
 @dataclass(frozen=True)
 class CallMaker:
-    """Makes the calls of any tick."""
+    """Generates the calls of any tick."""
 
     curve: RateCurve
     seed: int
@@ -83,7 +83,7 @@ class CallMaker:
 
     @cached_property
     def _reach(self) -> npt.NDArray[np.float64]:
-        """Cumulated shares of the calls: the customer of rank r makes 1/r^ZIPF as many as the first."""
+        """Cumulative shares of the calls: the customer of rank r makes 1/r^ZIPF as many as the first."""
         weights = 1.0 / np.arange(1, self.customers + 1) ** ZIPF
         return np.asarray(np.cumsum(weights) / weights.sum())
 
@@ -93,7 +93,7 @@ class CallMaker:
         return np.asarray(DURATION_MEDIAN_S * np.exp(spread))
 
     def tick(self, tick: int) -> pa.Table:
-        """The calls of a tick, in the order of their arrival."""
+        """The calls of a tick, in order of arrival."""
         rng = np.random.default_rng([self.seed, 1, tick])
         rows = self.curve.rows(tick)
         src = np.searchsorted(self._reach, rng.random(rows))
@@ -108,7 +108,7 @@ class CallMaker:
 
 
 def event_time_ms(second: float) -> float:
-    """Where event time stands at a second of the demo."""
+    """The event time at a second of the demo."""
     return _BEGIN_US / 1000 + second * SPEED * 1000
 
 
@@ -117,15 +117,15 @@ class Arrival:
     """A file that became visible to the query."""
 
     at_s: float
-    """By the wall clock."""
+    """When it became visible, by the clock."""
     rows: int
 
 
 @dataclass
 class CallWriter:
-    """Writes a file per tick, in a thread of its own, at the pace of the clock.
+    """Writes one file per tick in a thread, at the pace of the clock.
 
-    A file is written under a hidden name and then renamed: Spark sees all of it or nothing.
+    A file is written under a hidden name and then renamed, so Spark reads all of it or nothing.
     """
 
     maker: CallMaker
@@ -143,7 +143,7 @@ class CallWriter:
 
     @property
     def second(self) -> float:
-        """How far the demo is."""
+        """The seconds since the demo began."""
         return min(time.time() - self._begin_s, self.seconds) if self._begin_s else 0.0
 
     @property
@@ -154,13 +154,13 @@ class CallWriter:
         calls = self.maker.tick(tick)
         hidden = self.directory / f".calls-{tick:06d}.parquet"
         pq.write_table(calls, hidden)
-        # The moment before the file can be seen: a query that is quick to take it must not seem to be ahead of it.
+        # The time is taken before the file becomes visible. Otherwise a fast query could seem to process rows before they arrive.
         at_s = time.time()
         hidden.rename(self.directory / f"calls-{tick:06d}.parquet")
         self.arrivals.append(Arrival(at_s, calls.num_rows))
 
     def start(self) -> None:
-        """Begin with tick 1; tick 0 is for warming up."""
+        """Begin with tick 1; tick 0 is for warm-up."""
         self._begin_s = time.time()
         self._thread = threading.Thread(target=self._run, name="headrace-demo-calls", daemon=True)
         self._thread.start()
@@ -177,12 +177,12 @@ class CallWriter:
                     return
                 self.write(tick)
         except BaseException as error:
-            # The thread has nobody to tell; whoever runs the demo looks here.
+            # Nobody would see an exception of the thread, so the demo reads this field.
             self.error = error
 
 
 def about(curve: RateCurve, seed: int) -> dict[str, Any]:
-    """The input in words, for the report."""
+    """A description of the input for the report."""
     return {
         "calls": f"{curve.mean:,.0f} rows/s on average, in {curve.waves} waves of ±{curve.wave:.0%} with a burst of +{curve.burst:.0%}",
         "customers": f"{CUSTOMERS:,}, the r-th busiest makes 1/r^{ZIPF} as many calls as the first",

@@ -1,4 +1,4 @@
-"""The proof: what the stream wrote against Spark's own batch answer over the same files."""
+"""Compares what the stream wrote with Spark's batch answer over the same files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the two answers compare."""
+    """The result of the comparison."""
 
     rows: int
     missing: int
@@ -39,7 +39,7 @@ def compare(spark: SparkSession, calls: Path, heavy: Path, watermark_ms: int) ->
     closed = F.col("window.end") <= F.timestamp_millis(F.lit(watermark_ms))
     wanted = _plain(heavy_customers(spark.read.schema(SCHEMA).parquet(str(calls))).filter(closed)).cache()
     schema = "src string, window struct<start: timestamp, end: timestamp>, avg_duration double, calls bigint"
-    # A stream that closed no window with a heavy customer has written no file, and perhaps no folder.
+    # A stream that closed no window with a heavy customer has written no file, and maybe no folder.
     found = _plain(spark.read.schema(schema).parquet(str(heavy)) if heavy.exists() else spark.createDataFrame([], schema)).cache()
     try:
         missing, extra = wanted.exceptAll(found), found.exceptAll(wanted)

@@ -1,4 +1,4 @@
-"""The demo's folder. It replaces what an earlier demo left there, and never touches a folder that is not a demo's."""
+"""The demo's folder. It replaces the files of an earlier demo, and never touches a folder that is not a demo's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FOLDERS, _FILES = ("calls", "heavy", "checkpoint"), ("report.html", "spark.log"
 
 @dataclass(frozen=True)
 class DemoFolder:
-    """Where a demo keeps its input, output, state and report."""
+    """The folder with the input, output, state and report of a demo."""
 
     path: Path
 
@@ -40,7 +40,7 @@ class DemoFolder:
 
 
 def prepare(path: Path) -> DemoFolder:
-    """An empty demo folder at the path; what an earlier demo wrote is removed, anything else in it stays."""
+    """Make an empty demo folder at the path. Files of an earlier demo are removed; others stay."""
     path = path.absolute()
     if path.exists() and not path.is_dir():
         raise HeadraceError(where=str(path), wanted="a folder for the demo", found="a file", hint="give another --out")

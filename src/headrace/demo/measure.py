@@ -1,7 +1,7 @@
-"""What the demo saw: one sample per batch, and figures made of them.
+"""Measurements of the demo: one sample per batch, and figures computed from them.
 
-A row's latency from arrival is the time from the moment its file became visible until Spark had finished the batch that took it. Files
-are taken in the order in which they came, so the n-th row that arrived is the n-th row that was processed: no row need carry a clock.
+The latency of a row is the time from the moment its file became visible until Spark had finished the batch that read it. Files are
+read in order of arrival, so the n-th row that arrived is the n-th row that was processed. No row needs to carry a timestamp.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.control.observing import Batch, observe
 from headrace.demo.calls import Arrival
 
 PHASES = ("plan", "job", "flush", "commit", "deliver", "other")
-"""Of a batch: the loop's phases that matter, and all the rest of it."""
+"""The phases of a batch that are shown; the rest of the batch is one more."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -40,7 +40,7 @@ class BatchSample:
 
     version: int
     begin_s: float
-    """When Spark began it, by the wall clock."""
+    """When Spark began it, by the clock."""
     end_s: float
     rows: int
     rows_out: int
@@ -57,7 +57,7 @@ class BatchSample:
 
 
 def read_progress(progress: dict[str, Any]) -> BatchSample | None:
-    """A sample from a query's progress; None while Spark has not said its part about the batch."""
+    """A sample from the progress of a query; None while Spark's part of the progress is missing."""
     took = progress.get("durationMs", {}).get("triggerExecution")
     if took is None:
         return None
@@ -82,13 +82,13 @@ def read_progress(progress: dict[str, Any]) -> BatchSample | None:
 
 @dataclass(frozen=True)
 class Latencies:
-    """Latencies from arrival, each with the rows that had it."""
+    """Latencies, each with the number of rows that had it."""
 
     ms: Floats
     rows: Floats
 
     def percentile(self, share: float) -> float | None:
-        """The latency that this share of the rows stayed at or below.
+        """The latency that this share of the rows did not exceed.
 
         >>> Latencies(np.array([10.0, 500.0]), np.array([90.0, 10.0])).percentile(0.9)
         10.0
@@ -103,7 +103,7 @@ class Latencies:
 
 
 def latencies(arrivals: list[Arrival], samples: list[BatchSample], skip_rows: int = 0) -> dict[int, Latencies]:
-    """Per version, the latencies of the rows it took; the first `skip_rows` rows are left out."""
+    """By version, the latencies of the rows that it read, without the first `skip_rows` rows."""
     found: dict[int, tuple[list[float], list[float]]] = {}
     ends = np.cumsum([s.rows for s in samples]) if samples else np.zeros(0)
     done = 0
@@ -139,9 +139,9 @@ class Recorder:
     """The query's recent progress."""
     samples: list[BatchSample] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
-    """The same as the query's policy sees them."""
+    """The same batches as the query's policy gets them."""
     warm_rows: int = 0
-    """Rows of the batches that warmed Spark up: they count in nothing but the answer."""
+    """The number of rows in warm-up batches. They count for the answer, but not for any figure."""
     warm_batches: int = 0
 
     def update(self) -> None:
@@ -151,13 +151,13 @@ class Recorder:
                 continue
             sample = read_progress(progress)
             if sample is None:
-                # Later batches must wait for it: rows are counted in order.
+                # Later batches must wait for this one, because rows are counted in order.
                 break
             self.samples.append(sample)
             self.batches.append(Batch.of(BatchReport.from_json(progress["headrace"])))
 
     def warmed_up(self) -> None:
-        """What was seen so far was for warming up."""
+        """Declare all batches so far as warm-up."""
         self.warm_batches = len(self.samples)
         self.warm_rows = sum(s.rows for s in self.samples)
 
@@ -167,11 +167,11 @@ class Recorder:
 
     @property
     def rows(self) -> int:
-        """All rows taken, those for warming up too."""
+        """The number of all rows read, warm-up included."""
         return sum(s.rows for s in self.samples)
 
     def utilisation(self, period_s: float) -> list[tuple[float, float]]:
-        """When which average utilisation of instances was seen, as the query's policy sees it."""
+        """The average utilisation of the instances over time, as the query's policy gets it."""
         found = []
         for count in range(self.warm_batches, len(self.batches)):
             at_s = self.batches[count].end_s
@@ -181,7 +181,7 @@ class Recorder:
         return found
 
     def instances_at(self, at_s: float) -> int:
-        """How many instances the newest batch had by then."""
+        """The number of instances in the newest batch at that time."""
         return next((len(sample.instances) for sample in reversed(self.samples) if sample.end_s <= at_s), 0)
 
     def latencies(self, arrivals: list[Arrival]) -> dict[int, Latencies]:

@@ -1,4 +1,4 @@
-"""The demo's report: from samples to plots."""
+"""The demo's report: plots and tables from the samples."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BIN_S = 1.0
 
 
 def plots(samples: list[BatchSample], arrivals: list[Arrival], latencies: dict[int, Latencies], begin_s: float) -> list[Plot]:
-    """All plots over the demo's time; `samples` and `arrivals` without those for warming up."""
+    """All plots over the time of the demo. `samples` and `arrivals` do not include warm-up."""
     times = [s.end_s - begin_s for s in samples]
-    # Once the last call has come, event time stands still.
+    # After the last call, event time no longer advances.
     flown_s = arrivals[-1].at_s - begin_s if arrivals else 0.0
     lag = [max(0.0, event_time_ms(min(at, flown_s)) - s.watermark_ms) / 1000 for s, at in zip(samples, times, strict=True)]
     unit, scale = duration_unit([s.batch_ms for s in samples])
@@ -61,7 +61,7 @@ def plots(samples: list[BatchSample], arrivals: list[Arrival], latencies: dict[i
 def elastic_plots(
     samples: list[BatchSample], utilisation: list[tuple[float, float]], settings: Elastic, begin_s: float, end_s: float
 ) -> list[Plot]:
-    """What instances there were and how busy; the notes say what happened, in numbers."""
+    """Plots of the instances and their utilisation; the notes describe the changes in numbers."""
     times, counts = steps([s.end_s - begin_s for s in samples], [float(len(s.instances)) for s in samples])
     seen = [at - begin_s for at, _ in utilisation]
     whole = [0.0, end_s - begin_s]
@@ -79,7 +79,7 @@ def elastic_plots(
 
 
 def instances_note(samples: list[BatchSample]) -> str:
-    """What happened to the number of instances while the rate did what it did."""
+    """How the number of instances followed the rate."""
     counts = [len(s.instances) for s in samples]
     if not counts:
         return "No batch was measured."
@@ -96,7 +96,7 @@ def instances_note(samples: list[BatchSample]) -> str:
 
 
 def utilisation_note(utilisation: list[float], settings: Elastic) -> str:
-    """How often utilisation was outside of the policy's limits."""
+    """How often the utilisation was outside the policy's limits."""
     begin = f"Over {settings.period_s:g} s, as the policy ({settings.policy}) sees it"
     lower, upper = settings.thresholds.get("lower"), settings.thresholds.get("upper")
     if not utilisation:
@@ -124,13 +124,13 @@ def _changes(counts: list[int]) -> int:
 
 
 def _taken_per_s(samples: list[BatchSample]) -> list[float]:
-    """Per batch its rows over the time since the batch before."""
+    """For each batch, its rows divided by the time since the previous batch."""
     begins = [samples[0].begin_s, *(s.end_s for s in samples[:-1])] if samples else []
     return [s.rows / max(s.end_s - since, 1e-3) for s, since in zip(samples, begins, strict=True)]
 
 
 def steps(times: list[float], values: list[float]) -> tuple[list[float], list[float]]:
-    """A line that stays until it jumps.
+    """A step function.
 
     >>> steps([0.0, 1.0, 2.0], [1.0, 1.0, 3.0])
     ([0.0, 1.0, 2.0, 2.0], [1.0, 1.0, 1.0, 3.0])
@@ -147,7 +147,7 @@ def steps(times: list[float], values: list[float]) -> tuple[list[float], list[fl
 
 
 def decision_rows(log: Sequence[Entry], begin_s: float) -> list[tuple[str, str]]:
-    """The changes and what stood in their way, for a table."""
+    """The changes, and why others were not made, for a table."""
     shown = [entry for entry in log if entry.outcome is not Outcome.STEADY]
     if not shown:
         looks = sum(entry.times for entry in log)
@@ -163,7 +163,7 @@ def decision_text(entry: Entry, begin_s: float) -> str:
 
 
 def _backlog(samples: list[BatchSample], arrivals: list[Arrival], begin_s: float) -> Plot:
-    """When each batch ends: the rows that have come and are in no finished batch."""
+    """At the end of each batch: the number of rows that have arrived and are not in a finished batch."""
     came_at, came = np.array([a.at_s for a in arrivals]), np.concatenate([[0], np.cumsum([a.rows for a in arrivals])])
     done = np.cumsum([s.rows for s in samples])
     offered = came[np.searchsorted(came_at, [s.end_s for s in samples], "right")]
@@ -173,7 +173,7 @@ def _backlog(samples: list[BatchSample], arrivals: list[Arrival], begin_s: float
 
 
 def duration_unit(values_ms: list[float]) -> tuple[str, float]:
-    """A unit in which the values are easy to read, and its length in milliseconds."""
+    """A unit of time that makes the values easy to read, and its length in milliseconds."""
     return ("s", 1000.0) if max(values_ms, default=0.0) >= 5000 else ("ms", 1.0)
 
 
@@ -220,7 +220,7 @@ def _instances(samples: list[BatchSample], times: list[float]) -> list[Plot]:
 
 
 def figures(samples: list[BatchSample], every: Latencies, seconds: float) -> list[Figure]:
-    """The headline."""
+    """The headline figures."""
     rows, out = sum(s.rows for s in samples), sum(s.rows_out for s in samples)
     batch = [s.batch_ms for s in samples]
     return [
@@ -236,7 +236,7 @@ def figures(samples: list[BatchSample], every: Latencies, seconds: float) -> lis
 
 
 def instances_text(samples: list[BatchSample]) -> str:
-    """The numbers of instances that there were."""
+    """The range of the number of instances, as text."""
     counts = [len(s.instances) for s in samples] or [0]
     changes = _changes(counts)
     return str(counts[0]) if not changes else f"{min(counts)} to {max(counts)}, {_many(changes, 'change')}"
@@ -249,7 +249,7 @@ def query_source() -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """A duration for people.
+    """A duration as short text.
 
     >>> [milliseconds(x) for x in (None, 412.3, 2345.0, 61000.0)]
     ['-', '412 ms', '2.3 s', '61 s']
@@ -262,7 +262,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def size(value: float) -> str:
-    """A number of bytes for people.
+    """A number of bytes as short text.
 
     >>> [size(x) for x in (512, 5_581_576, 3_000_000_000)]
     ['512 B', '5.6 MB', '3.0 GB']

@@ -15,7 +15,7 @@ Calls = TypeVar("Calls", Stream, DataFrame)
 
 
 def heavy_customers(calls: Calls) -> Calls:
-    """The same code for a Headrace stream and for Spark's own batch answer."""
+    """The query. The same code runs on a Headrace stream and on a batch DataFrame of Spark."""
     return (
         calls.withColumn("duration", F.col("end").cast("long") - F.col("start").cast("long"))
         .withWatermark("ts", "1 minute")

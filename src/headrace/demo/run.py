@@ -1,4 +1,4 @@
-"""Running the demo: start the query, let calls flow in, watch, drain, check, report."""
+"""Runs the demo: starts the query, feeds calls, shows progress, drains, checks and reports."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from headrace.report.page import Page, render
 from headrace.spark.gateway import java_version
 
 TRIGGER = "2 seconds"
-"""What a task costs beside its rows counts little then."""
+"""At this interval the fixed cost of a task matters little."""
 ELASTIC = hr.Elastic(policy="elastic-manager", min=1, max=4, lower=0.045, target=0.05, upper=0.055, period_s=3.0, cooldown_s=4.0)
-"""At these rates instances are busy for a few hundredths of the time, so the limits lie low, and close together. They are to let
-instances change on a small machine too; a real stream is better off with the defaults."""
+"""At these rates instances are busy for a few percent of the time, so the limits are low and close together. They make the number of
+instances change on a small machine too. For a real stream, use the defaults."""
 LATENCY_OVER_S = 10.0
-"""The live view's percentiles are over this much of the past."""
+"""The live view's percentiles cover this much of the past."""
 RATE_OVER_S = 3.0
 LINE_EVERY_S = 3.0
 EXIT_DIFFERENT, EXIT_INTERRUPTED = 1, 130
@@ -46,7 +46,7 @@ EXIT_DIFFERENT, EXIT_INTERRUPTED = 1, 130
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may choose."""
+    """The user's options."""
 
     out: Path
     seconds: float
@@ -56,7 +56,7 @@ class Options:
 
 @dataclass
 class Demo:
-    """A demo under way."""
+    """A running demo."""
 
     options: Options
     folder: DemoFolder
@@ -70,7 +70,7 @@ class Demo:
     explained: str = ""
 
     def flow(self) -> None:
-        """Warm up, then let the calls flow until the time is over, showing how it goes."""
+        """Warm up, then feed calls until the time is over, and show the progress."""
         with self._showing() as show:
             show("warming up")
             self.writer.write(0)
@@ -213,7 +213,7 @@ class Demo:
 
 
 def run(options: Options, console: Console) -> int:
-    """The whole demo; returns the exit code."""
+    """Run the whole demo and return the exit code."""
     folder = prepare(options.out)
     console.print("starting Spark ...", highlight=False)
     spark = _session(folder)
@@ -240,7 +240,7 @@ def _session(folder: DemoFolder) -> Any:
                 spark__ui__enabled="false",
                 spark__sql__session__timeZone="UTC",
                 spark__driver__memory="2g",
-                # For the batch answer: Spark's default of 200 is meant for clusters.
+                # For the batch answer; Spark's default of 200 is meant for clusters.
                 spark__sql__shuffle__partitions="8",
             )
     except PySparkException as failed:
@@ -280,7 +280,7 @@ def _conclude(demo: Demo) -> int:
 
 @contextlib.contextmanager
 def _ctrl_c() -> Iterator[threading.Event]:
-    """The first Ctrl-C asks for a clean stop, the second one insists. Spark's own handler would cancel the batch that runs."""
+    """A first Ctrl-C asks for a clean stop, a second one interrupts. Spark's own handler would cancel the current batch."""
     asked = threading.Event()
 
     def on_interrupt(number: int, frame: Any) -> None:
@@ -297,7 +297,7 @@ def _ctrl_c() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def _stderr_into(path: Path) -> Iterator[None]:
-    """What starts in here writes its errors to a file: the JVM's log lines would tear the live view."""
+    """Processes that start inside write stderr to a file: the JVM's log lines would disturb the live view."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

@@ -1,4 +1,4 @@
-"""The demo's live view: a picture of the query in the terminal, or plain lines where there is none."""
+"""The demo's live view: a picture of the query in a terminal, or plain lines where there is no terminal."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PHASE_STYLES = dict(zip(PHASES, ("cyan", "blue", "magenta", "green", "yellow", "
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that the view shows."""
+    """Everything that the view shows."""
 
     phase: str
-    """What goes on: warming up, running, draining."""
+    """The stage: warming up, running or draining."""
     second: float
     seconds: float
     rates: tuple[float, ...]
@@ -41,7 +41,7 @@ class Snapshot:
     """How far the watermark is behind the newest calls, in event time."""
     last: BatchSample | None
     counts: tuple[float, ...] = ()
-    """Instances, at the moments of the rates."""
+    """The number of instances at the times of the rates."""
     decided: str = ""
     """The last change that the policy made, and why."""
 
@@ -132,12 +132,12 @@ def _batches(now: Snapshot, width: int) -> Group:
 
 
 def _ms(value: float) -> str:
-    """A phase's time in at most four signs."""
+    """The time of a phase in at most four characters."""
     return f"{value:.0f}" if value < 1000 else f"{value / 1000:.1f}s" if value < 10_000 else f"{value / 1000:.0f}s"
 
 
 def phase_bar(parts: dict[str, float], width: int) -> Text:
-    """The batch's phases as stretches of one bar."""
+    """The phases of a batch as parts of one bar."""
     total = sum(parts.values())
     bar = Text(no_wrap=True)
     if total <= 0:

@@ -29,7 +29,7 @@ class SessionSpec:
 
 @dataclass(frozen=True)
 class CountSpec:
-    """``hr.count_window(...)``: windows of `size` rows of a key. One begins at every `advance`-th row."""
+    """A count window, made by ``hr.count_window``: ``size`` rows of a key, beginning at every ``advance``-th row."""
 
     name: str
     size: int
@@ -37,7 +37,7 @@ class CountSpec:
     by_arrival: bool
 
     def alias(self, name: str) -> CountSpec:
-        """The same window under another name in the result."""
+        """The same window, with ``name`` as its column in the result."""
         return replace(self, name=name)
 
 

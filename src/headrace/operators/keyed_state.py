@@ -19,10 +19,10 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 
 class KeyedState:
-    """The state of the keys of a call.
+    """The state of all keys of a call, as a ``Processor`` gets it.
 
     Keys are given as a table that has the key columns; other columns are ignored. If there is one key column, an array will do. Only keys
-    of the call's rows or timers can be read and changed.
+    of the call's rows or timers can be read and changed; for other keys, methods raise ``ProcessorError``.
     """
 
     def __init__(self, state: InstanceState) -> None:
@@ -32,37 +32,37 @@ class KeyedState:
 
     @property
     def watermark(self) -> datetime:
-        """The watermark of the query."""
+        """The watermark of the query, in UTC."""
         return moment(self._state.watermark_us)
 
     @property
     def now(self) -> datetime:
-        """When the batch began, by the clock."""
+        """The time at which the batch began, in UTC."""
         return moment(self._state.now_us)
 
     def keys(self, rows: Any) -> pa.Table:
-        """The distinct keys of these rows."""
+        """The distinct keys of ``rows``, as a table of the key columns."""
         return self._key_table(np.unique(self._owners(rows)))
 
     def get(self, keys: Any) -> pa.Table:
-        """The values of each key, in the order of the keys; null if a key has no state."""
+        """The values of each of ``keys``, as a table in the same order; null if a key has no state."""
         return pa.Table.from_arrays(self._state.main.read(self._owners(keys)), schema=self._shape.values)
 
     def known(self, keys: Any) -> pa.Array:
-        """For each key, true if it has state."""
+        """For each of ``keys``, true if it has state."""
         return pa.array(self._state.main.known(self._owners(keys)))
 
     def put(self, table: Any) -> None:
-        """Set the values of keys: a table with the key columns and all value columns, each key at most once."""
+        """Set the values of keys: ``table`` has the key columns and all value columns, and each key at most once."""
         owners = self._once(self._owners(table), "put")
         self._state.main.write(owners, fitted(table, self._shape.values, self._shape, "state.put"))
 
     def delete(self, keys: Any) -> None:
-        """Delete the values of these keys."""
+        """Delete the values of ``keys``. Maps and timers stay."""
         self._state.main.remove(np.unique(self._owners(keys)))
 
     def map(self, name: str) -> KeyedMap:
-        """One of the maps that the state declares."""
+        """The map ``name``, as ``hr.State`` declares it; an unknown name raises ``ProcessorError``."""
         for each in self._shape.maps:
             if each.name == name:
                 return KeyedMap(self, self._state.map(name), each)
@@ -74,12 +74,12 @@ class KeyedState:
         )
 
     def set_timer(self, keys: Any, at: Any) -> None:
-        """Set a timer for each key: all at one datetime, or each at its own, given as an array of timestamps."""
+        """Set a timer for each of ``keys``: ``at`` is one datetime for all, or an array with a timestamp for each."""
         owners = self._owners(keys)
         self._change_timers(owners, self._moments(at, len(owners)), alive=True)
 
     def delete_timer(self, keys: Any, at: Any = None) -> None:
-        """Delete the timers of these keys at these times; without a time, all of them."""
+        """Delete the timers of ``keys`` at the times ``at``, given as in ``set_timer``; without a time, all of them."""
         owners = self._owners(keys)
         if at is None:
             self._check_timers()
@@ -89,7 +89,7 @@ class KeyedState:
         self._change_timers(owners, at_us, alive=False)
 
     def timers(self, keys: Any) -> pa.Table:
-        """The timers of these keys that have not fired: the key columns and ``at``."""
+        """The timers of ``keys`` that have not fired: a table of the key columns and ``at``."""
         self._check_timers()
         owners, at_us = self._state.timers.of(np.unique(self._owners(keys)))
         return self._key_table(owners).append_column("at", pa.array(at_us).cast(_TIME))
@@ -149,7 +149,7 @@ class KeyedState:
 
 
 class KeyedMap:
-    """A map state of all keys of a call. Tables have the key columns and the map's key columns."""
+    """A map state of all keys of a call, made by ``KeyedState.map``. Tables have the key columns and the map's key columns."""
 
     def __init__(self, state: KeyedState, cells: Cells, shape: MapShape) -> None:
         self._state = state
@@ -157,26 +157,26 @@ class KeyedMap:
         self._map = shape
 
     def get(self, table: Any) -> pa.Table:
-        """The values of each key and map key, in the order of the table; null if there is no entry."""
+        """The values of each key and map key in ``table``, in the same order; null if there is no entry."""
         return pa.Table.from_arrays(self._cells.read(self._cells.find(self._keys(table))), schema=self._map.values)
 
     def known(self, table: Any) -> pa.Array:
-        """For each key and map key, true if there is an entry."""
+        """For each key and map key in ``table``, true if there is an entry."""
         return pa.array(self._cells.known(self._cells.find(self._keys(table))))
 
     def put(self, table: Any) -> None:
-        """Set entries: the key columns, the map's key columns and its value columns, each entry at most once."""
+        """Set entries: ``table`` has the key columns, the map's key columns and its value columns, and each entry at most once."""
         keys = self._keys(table)
         if bool(np.any(KeyIndex(keys).find(keys) != np.arange(len(keys[0])))):
             self._state._once(np.zeros(2, dtype=np.int64), f"map({self._map.name!r}).put")
         self._cells.put(keys, fitted(table, self._map.values, self._state._shape, f"state.map({self._map.name!r}).put"))
 
     def delete(self, table: Any) -> None:
-        """Delete these entries."""
+        """Delete the entries of the keys and map keys in ``table``."""
         self._cells.remove(self._cells.find(self._keys(table)))
 
     def items(self, keys: Any) -> pa.Table:
-        """All entries of these keys: the key columns, the map's key columns, its value columns."""
+        """All entries of ``keys``: a table of the key columns, the map's key columns and its value columns."""
         wanted = np.unique(self._state._owners(keys))
         owners = self._cells.keys[0].to_numpy()
         at = np.flatnonzero(self._cells.there & np.isin(owners, wanted))

@@ -29,9 +29,10 @@ Values = tuple[Any, ...]
 
 
 class KeyState:
-    """The state of one key. Its values are attributes, None if not set; its maps are attributes that behave like dicts.
+    """The state of one key, as a ``KeyProcessor`` gets it.
 
-    A key whose values are all None has no state.
+    Its values are attributes, None if not set: ``state.total = 5``. Its maps are attributes that behave like dicts:
+    ``state.seen["book"] = 1``. A key whose values are all None has no values.
     """
 
     __slots__ = ("_calls", "_owner")
@@ -45,25 +46,25 @@ class KeyState:
 
     @property
     def watermark(self) -> datetime:
-        """The watermark of the query."""
+        """The watermark of the query, in UTC."""
         return moment(self._calls.state.watermark_us)
 
     @property
     def now(self) -> datetime:
-        """When the batch began, by the clock."""
+        """The time at which the batch began, in UTC."""
         return moment(self._calls.state.now_us)
 
     def delete(self) -> None:
-        """Delete the values of the key."""
+        """Delete the values of the key. Maps and timers stay."""
         for name in self._calls.names:
             setattr(self, name, None)
 
     def set_timer(self, at: datetime) -> None:
-        """Set a timer: ``on_timer`` is called for this key at that time."""
+        """Set a timer: ``on_timer`` is called for this key when the time ``at`` has come."""
         self._calls.change_timer(self._owner, at, True)
 
     def delete_timer(self, at: datetime | None = None) -> None:
-        """Delete the timer at that time; without a time, all timers of this key."""
+        """Delete the timer at the time ``at``; without a time, all timers of this key."""
         for each in self.timers() if at is None else [at]:
             self._calls.change_timer(self._owner, each, False)
 

@@ -21,26 +21,40 @@ class Processor:
     """
 
     def process(self, rows: pa.Table, state: KeyedState) -> pa.Table:
-        """Process the rows of a batch and return the rows to emit, under the output's names.
+        """Process ``rows``, the rows of a batch, and return the rows to emit: a table with the columns of ``schema``.
 
-        Rows come key by key; those of a key are sorted (see ``orderBy``).
+        Rows come key by key; those of a key are sorted (see ``orderBy`` of ``process``). ``state`` is the state of their keys.
         """
         raise NotImplementedError
 
     def on_timers(self, due: pa.Table, state: KeyedState) -> pa.Table:
-        """Handle timers that fire: the key columns and ``at``, one row per key. The next timer of a key comes in another call."""
+        """Handle timers that fire, and return the rows to emit. Define it if the state has timers.
+
+        ``due`` has the key columns and ``at``, one row per key; the next timer of a key comes in another call. ``state`` is the state
+        of these keys.
+        """
         raise NotImplementedError
 
 
 class KeyProcessor:
-    """Base of processors that are called once for each key and batch. Define ``process``; the other methods are optional."""
+    """Base of processors that are called once for each key and batch. Define ``process``; the other methods are optional.
+
+    Do not keep anything in the object between calls: each call may happen in another process.
+    """
 
     def process(self, key: Any, rows: list[Any], state: Any) -> Any:
-        """Process one key's rows of a batch; return the rows to emit (tuples, dicts or named tuples), or None."""
+        """Process the rows of one key in a batch. Return or yield the rows to emit (tuples, named tuples or dicts), or return None.
+
+        ``key`` is the key's value, or a named tuple of several. ``rows`` is a list of named tuples, sorted as ``orderBy`` of ``process``
+        says. ``state`` is the key's ``KeyState``.
+        """
         raise NotImplementedError
 
     def on_timer(self, key: Any, at: Any, state: Any) -> Any:
-        """Handle a timer of this key that fires."""
+        """Handle a timer that fires, and return or yield the rows to emit. Define it if the state has timers.
+
+        ``key`` and ``state`` are those of ``process``; ``at`` is the time of the timer, a datetime in UTC.
+        """
         raise NotImplementedError
 
 

@@ -1,1 +1,1 @@
-"""Reports: plots over time and a page that holds them, in one file that needs no network."""
+"""Reports: plots over time on a page, in one file that needs no network."""

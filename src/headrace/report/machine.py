@@ -1,4 +1,4 @@
-"""The machine and the versions that a report's figures were made with."""
+"""The machine and the versions that the figures of a report were measured with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PACKAGES = ("headrace", "pyspark", "pyarrow", "numpy", "pandas")
 
 
 def machine(java: str = "") -> list[tuple[str, str]]:
-    """Names and values for a table; nothing that identifies the machine."""
+    """Names and values for a table. Nothing identifies the machine."""
     rows = [
         ("processor", _processor()),
         ("cores", str(_cores())),

@@ -19,7 +19,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Page:
-    """What a report says, in the order of the page."""
+    """The content of a report, in the order of the page."""
 
     title: str
     subtitle: str
@@ -28,9 +28,9 @@ class Page:
     figures: Sequence[Figure] = ()
     plots: Sequence[Plot] = ()
     tables: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
-    """By heading: rows of a name and a value."""
+    """Tables by heading: rows of a name and a value."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """By heading: source code, plans and the like, shown as they are."""
+    """Texts by heading, such as source code and plans, shown as they are."""
 
 
 def render(page: Page) -> str:

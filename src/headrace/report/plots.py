@@ -1,7 +1,7 @@
 """Plots as inline SVG, all in one plain style.
 
-A plot is data: lines or stacked areas over time with a unit. Colours come in a fixed order, so that a colour means the same thing
-in neighbouring plots. Text stays text, in the page's own font.
+A plot is data: lines or stacked areas over time with a unit. Colours have a fixed order, so that a colour means the same thing in
+adjacent plots. Text stays text, in the font of the page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 COLOURS = ("#2563a8", "#e07b1f", "#2f8f5b", "#8a5fb0", "#c2483c", "#8d99a6")
-"""Told apart by people with colour-blindness too, and in print by their lightness."""
+"""Colours that people with colour-blindness can distinguish; in black and white they differ in lightness."""
 _INK, _MUTED, _GRID = "#1f2933", "#616e7c", "#e4e7eb"
 _WIDTH_IN, _HEIGHT_IN = 5.4, 2.7
 _FEW = 30
@@ -26,7 +26,7 @@ _FEW = 30
 
 @dataclass(frozen=True)
 class Series:
-    """A named line; None is a gap."""
+    """A named line. None is a gap."""
 
     name: str
     x: Sequence[float]
@@ -41,19 +41,19 @@ class Plot:
     unit: str
     series: tuple[Series, ...]
     stacked: bool = False
-    """Areas on top of one another, which add up to a whole; all series then share their x."""
+    """True for stacked areas that add up to a whole. All series then have the same x values."""
     note: str = ""
     x_label: str = "time (s)"
     x_range: tuple[float, float] | None = None
-    """The same for all plots of a page, so that moments lie below one another."""
+    """The range of x. It is the same for all plots of a page, so that equal times are aligned."""
     colours: tuple[str, ...] = COLOURS
 
 
 def svg(plot: Plot) -> str:
-    """The plot as an `<svg>` element that scales with its surroundings."""
+    """The plot as an `<svg>` element that scales with the page."""
     style: Any = {
         "svg.fonttype": "none",
-        # Ids are made from the salt: two plots on one page must not share any.
+        # The salt makes ids unique: two plots on one page must not share any.
         "svg.hashsalt": plot.title,
         "font.family": "sans-serif",
         "font.size": 10,
@@ -72,7 +72,7 @@ def svg(plot: Plot) -> str:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3, steps=[1, 2, 2.5, 5, 10]))
         if all(float(x).is_integer() for series in plot.series for x in series.x):
-            # There is no half an instance.
+            # The number of instances is an integer.
             axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True))
         axes.grid(axis="y", color=_GRID, linewidth=0.8)
         axes.set_axisbelow(True)
@@ -100,7 +100,7 @@ def _draw(axes: Axes, plot: Plot) -> None:
         return
     for at, series in enumerate(plot.series):
         values = [nan if y is None else y for y in series.y]
-        # A few points are shown as such: a line alone would pretend to know what lies between.
+        # Few points are drawn as points: a line alone would suggest values in between.
         marker = "o" if len(series.x) <= _FEW else None
         colour = plot.colours[at % len(plot.colours)]
         axes.plot(series.x, values, color=colour, linewidth=1.6, marker=marker, markersize=3.5, label=series.name, clip_on=marker is None)
@@ -121,10 +121,10 @@ def short(value: float) -> str:
 
 
 def _inline(text: str, title: str) -> str:
-    """The bare element: no XML prologue, no fixed size, and a name for those who do not see it."""
+    """The element without XML prologue and fixed size, and with a title for screen readers."""
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # A style sheet inside an inline SVG would hold for the whole page.
+    # A style sheet inside an inline SVG would apply to the whole page.
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, count=1, flags=re.DOTALL)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 inherit; font-family: inherit; font-size: \1", text)
     head, rest = text.split(">", 1)

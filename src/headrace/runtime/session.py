@@ -71,9 +71,14 @@ FIXED_WIDTH_SETTINGS: dict[str, str] = {
 
 
 def session(name: str = "headrace", master: str | None = None, **settings: str) -> SparkSession:
-    """A Spark session with good settings for Headrace. In the names of settings, ``__`` stands for a dot: ``spark__driver__memory="4g"``.
+    """A Spark session with the settings that suit Headrace. Any other classic SparkSession works too.
 
-    Without a master, it uses all cores of this machine, and the loopback address unless SPARK_LOCAL_IP says otherwise.
+    - ``name``: the name of the application.
+    - ``master``: Spark's master. By default it is the variable ``SPARK_MASTER``, or else all cores of this machine; the session is then
+      bound to the loopback address, unless ``SPARK_LOCAL_IP`` says otherwise.
+    - ``settings``: settings of Spark, with ``__`` for a dot: ``spark__driver__memory="4g"``. They win over Headrace's.
+
+    If a session is active already, it is returned with the settings that can still be changed. Raises ``SessionError`` without Java.
     """
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

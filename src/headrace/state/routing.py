@@ -29,17 +29,16 @@ WHOLE = Units()
 
 @dataclass(frozen=True)
 class Routing:
-    """The owner of every slot. Owners are the instances 0, 1, ... of one operator."""
+    """The owner of every slot of one operator; ``query.routing()`` returns it. Owners are the instances 0, 1, ..."""
 
     ranges: tuple[SlotRanges, ...]
-    """The slots of each instance, as ascending ranges that do not touch."""
+    """For each instance, the slot ranges that it owns, in order. Adjacent ranges are joined."""
     epoch: RoutingEpoch = FIRST_EPOCH
-    """Grows with every change. A manifest records the epoch by which its rows were routed."""
+    """Grows with every change. A manifest names the epoch by which the rows of its version were routed."""
     recreations: tuple[Recreation, ...] = ()
-    """Window recreations under way: the new owner begins new windows, and the old owner still closes the windows it has."""
+    """Slots whose windows the new owner is recreating, while the old owner still closes earlier windows."""
     spread: SlotRanges = ()
-    """Slots with more work than one instance can do. Their rows are spread over all instances, whoever owns the slot. Each instance keeps a
-    partial of the state, and the owner merges them. Only for state that can be merged."""
+    """Hot slots whose rows are distributed over all instances. Each instance keeps a partial state, and the owner merges them."""
 
     def __post_init__(self) -> None:
         owned = sorted(r for each in self.ranges for r in each)

@@ -1,6 +1,6 @@
 """A kit for testing your own queries: feed rows batch by batch, abort and restart, rescale, compare with Spark's batch answer.
 
-`docs/testing.md` shows how to use it. It does not need pytest, and works with any SparkSession.
+`docs/testing.md` shows how to use it. It needs no pytest, and works with `hr.session` and with any other SparkSession.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compares rows without regard to their order, and says in a few lines how they differ.
+"""Compares rows in any order, and describes in a few lines how they differ.
 
 Doubles are equal within rounding, as sums depend on the order of rows. NaN equals NaN. Everything else is compared exactly.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 LINES_MAX = 8
 PAIRED_MAX = 200
-"""Only the first rows, this many, are looked at to find out which unexpected row stands in the place of which missing row."""
+"""For at most this many missing rows, a wrong row in their place is searched, among at most this many unexpected rows."""
 RELATIVE, ABSOLUTE = 1e-9, 1e-9
 
 Values = tuple[Any, ...]
@@ -27,10 +27,11 @@ def assert_same_rows(
     keys: Sequence[str] = (),
     what: str = "the rows",
 ) -> None:
-    """Raise an AssertionError unless both have the same rows, each equally often, in any order.
+    """Raise an AssertionError unless ``found`` has the rows ``wanted``, each as often, in any order. Doubles may differ by rounding.
 
-    ``columns`` names the columns in the message. ``keys`` are the columns that identify a row: rows with equal keys are compared value by
-    value. Without ``keys``, rows whose first columns are equal are compared.
+    - ``columns``: the names of the columns, for the message.
+    - ``keys``: the columns that identify a row. Rows with equal keys are compared value by value; without keys, rows that begin alike.
+    - ``what``: what the rows are, for the message.
 
     >>> assert_same_rows([("ada", 90), ("bob", 10)], [("bob", 10), ("ada", 90)])
     >>> assert_same_rows([("ada", 60), ("bob", 10), ("bob", 10)], [("ada", 90), ("bob", 10), ("cy", 5)], columns=["src", "total"])
@@ -55,9 +56,9 @@ class Difference:
     """How rows differ from the wanted ones."""
 
     wrong: list[tuple[Values, Values]]
-    """Each is a row that was found, and the row that was wanted instead."""
+    """Pairs: a row that was found, and the row that was wanted instead."""
     missing: list[tuple[Values, int, int]]
-    """Each is a row, how often it was found, and how often it was wanted."""
+    """A row, how often it was found, and how often it was wanted."""
     unexpected: list[Values]
     doubled: list[tuple[Values, int, int]]
 
@@ -95,7 +96,7 @@ def compared(found: Sequence[Values], wanted: Sequence[Values], keys: Sequence[i
     for key, times in extra.items():
         expected = theirs.like(key)
         if expected:
-            # Some of these rows may differ only by rounding.
+            # Some of these rows may differ by rounding only.
             doubled.append((mine.rows[key], expected + times, expected))
         else:
             unexpected += [mine.rows[key]] * times
@@ -104,7 +105,7 @@ def compared(found: Sequence[Values], wanted: Sequence[Values], keys: Sequence[i
 
 
 class _Rows:
-    """Rows by a key that is equal for equal rows."""
+    """Rows that can be looked up and counted, exactly or within rounding."""
 
     def __init__(self, rows: Sequence[Values]) -> None:
         frozen = [(_frozen(row), row) for row in rows]
@@ -115,12 +116,12 @@ class _Rows:
             self.by_skeleton[_skeleton(key)].append(key)
 
     def like(self, key: Any) -> int:
-        """How often the row is there. Doubles are equal within rounding."""
+        """How often a row occurs, doubles within rounding."""
         return sum(self.counts[each] for each in self.by_skeleton.get(_skeleton(key), ()) if same(each, key))
 
 
 def _cancel_rounded(extra: Counter[Any], lacking: Counter[Any]) -> None:
-    """Remove from both the rows that differ only by rounding."""
+    """Remove from both the rows that differ by rounding only."""
     candidates: dict[Any, list[Any]] = defaultdict(list)
     for key in lacking:
         candidates[_skeleton(key)].append(key)
@@ -140,7 +141,7 @@ def _cancel_rounded(extra: Counter[Any], lacking: Counter[Any]) -> None:
 def _paired(
     unexpected: list[Values], missing: list[tuple[Values, int, int]], doubled: list[tuple[Values, int, int]], keys: Sequence[int]
 ) -> Difference:
-    """Find for each missing row the unexpected row in its place: with equal keys, or else with the most equal first columns."""
+    """Find for each missing row the wrong row in its place: one with equal keys, or else the most similar one."""
     wrong, lacking, left = [], missing[PAIRED_MAX:], unexpected[:PAIRED_MAX]
     for row, times, expected in missing[:PAIRED_MAX]:
         best = max(left, key=lambda other: _alike(row, other, keys), default=None)
@@ -153,7 +154,7 @@ def _paired(
 
 
 def _alike(row: Values, other: Values, keys: Sequence[int]) -> int:
-    """How alike two rows are. With keys: 1 if they are equal, else 0. Without: the number of equal first columns."""
+    """With keys: 1 if they are equal. Without: the number of equal columns before the first that differs."""
     if len(row) != len(other):
         return 0
     if keys:
@@ -162,7 +163,7 @@ def _alike(row: Values, other: Values, keys: Sequence[int]) -> int:
 
 
 def same(a: Any, b: Any) -> bool:
-    """True if two values are equal. Doubles are equal within rounding."""
+    """True if two values are equal, doubles within rounding."""
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE) or (math.isnan(a) and math.isnan(b))
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
@@ -173,7 +174,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _frozen(value: Any) -> Any:
-    """The value in a hashable form. Equal values have equal forms."""
+    """A hashable form of a value. Equal values have equal forms."""
     if isinstance(value, tuple | list):
         return tuple(_frozen(each) for each in value)
     if isinstance(value, dict):
@@ -189,13 +190,13 @@ def _frozen(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Flag:
-    """A boolean that does not equal a number, unlike Python's, in which True == 1."""
+    """A boolean that differs from numbers; in Python, True == 1."""
 
     value: bool
 
 
 _NAN = float("nan")
-"""One object for all NaNs. Tuples with the same object are equal, although NaN does not equal itself."""
+"""One object for all NaNs: a tuple takes an object as equal to itself."""
 
 
 def _skeleton(frozen: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Kills a program of yours at a chosen point of a batch, to test it with its own session and sinks."""
+"""``kill_at``: kill a user's program at a point of a batch, to test it with its own session and sinks."""
 
 from __future__ import annotations
 
@@ -15,19 +15,25 @@ from headrace.errors import QueryError
 from headrace.runtime.failpoints import DRIVER_POINTS, VARIABLE
 
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-"""Exit codes of a program that was killed: Python's, and that of a shell."""
+"""Exit codes of a program that was killed: Python's, and a shell's."""
 SHOWN_CHARACTERS = 2000
 
 
 def kill_at(command: Sequence[str], at: str, batch: int, *, timeout_s: float = 300.0, cwd: str | Path | None = None) -> None:
-    """Run a program until a batch of its query reaches a point. There its driver and its JVM are killed by ``kill -9``.
+    """Run a program until its query comes to a point of a batch, where its driver and its JVM are killed by ``kill -9``.
 
-    ``at`` is one of the driver's points, the first seven of ``FAIL_POINTS``. Run the program again and look at what its sinks hold:
+    - ``command``: the program and its arguments.
+    - ``at``: one of the driver's points, the first seven of ``FAIL_POINTS``.
+    - ``batch``: the number of the batch, counted from 0.
+    - ``timeout_s``: how long the program may take, in seconds.
+    - ``cwd``: the folder to run it in.
+
+    Run the program again afterwards and look at what its sinks hold (this needs a program, so it is not run here)::
 
         kill_at([sys.executable, "my_query.py"], "manifest-after", batch=2)
         subprocess.run([sys.executable, "my_query.py"], check=True)
 
-    It is an error if the program ends in any other way, or takes longer than ``timeout_s``.
+    Raises ``QueryError`` if the program ends in any other way, or takes too long.
     """
     where = user_line("kill_at")
     if at not in DRIVER_POINTS:
@@ -42,7 +48,7 @@ def kill_at(command: Sequence[str], at: str, batch: int, *, timeout_s: float = 3
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            # Processes that the program has started may still be ending. They must not disturb the next start.
+            # Processes that the program started may still be running, and must not meet the next program.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, signal.SIGKILL)
             program.wait()

@@ -1,4 +1,4 @@
-"""A query under test: its rows, state and watermark, and the comparison with Spark's answer."""
+"""A query under test: its rows, state and watermark, and the comparison with Spark's batch answer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from headrace.testing.values import collected, sorted_rows, zone_of
 
 
 class QueryTest(Running):
-    """Runs a query of yours on rows of yours, one micro-batch at a time.
+    """Runs your query on your rows, one micro-batch at a time. Use it as a context manager.
 
-    The query is a function of streams, one for each source. It returns a stream, or a dict of streams by the names of sinks.
+    ``spark`` is any classic SparkSession. Files go into a new folder below ``folder`` and stay there; without it they are removed at the
+    end. The query is a function of streams, one for each source. It returns a stream, or a dict of streams by the names of sinks.
+    Methods raise ``QueryError`` if they are called in the wrong order or with wrong arguments.
 
     >>> def totals(calls):
     ...     return calls.groupBy("src").agg(F.sum("seconds").alias("total"))
@@ -35,15 +37,13 @@ class QueryTest(Running):
     ...     t.assert_same_as_spark()
     ...     t.rows()
     [Row(src='ada', total=90), Row(src='bob', total=10)]
-
-    Its files go to a new folder in ``folder``. Without ``folder``, they are removed in the end.
     """
 
     def rows(self, sink: str | None = None, batch: int | None = None) -> list[Row]:
-        """The result so far, in the order of its columns.
+        """The result so far, sorted by its columns.
 
-        In append mode these are all rows, in update mode the last row of each key, in complete mode the last table. With ``batch``, only
-        the rows that this batch has delivered; -1 is the last batch.
+        In append mode this is all rows, in update mode the last row of each key, in complete mode the last table. ``sink`` is the
+        sink's name; it is not needed if there is one. ``batch`` selects what one batch delivered; -1 is the last batch.
         """
         results = self._of_sink(sink, "rows")
         return results.rows() if batch is None else results.of_batch(batch)
@@ -58,7 +58,7 @@ class QueryTest(Running):
         return self._results[sink]
 
     def state(self, operator: str | None = None) -> list[Row]:
-        """The rows of an operator's state, in the order of their columns. ``query.state()`` gives them as a DataFrame."""
+        """The rows of an operator's state, sorted by their columns. ``operator`` is that of ``HeadraceQuery.state``."""
         return sorted_rows(self.query.state(operator).collect())
 
     def watermark(self) -> datetime | None:
@@ -67,11 +67,14 @@ class QueryTest(Running):
         return datetime.fromtimestamp(latest.watermark_ms / 1000, UTC) if latest is not None and latest.watermark_ms else None
 
     def late_rows(self) -> int:
-        """How many rows were dropped as late so far. A row that two operators drop counts twice."""
+        """The number of rows that were dropped as late so far. A row that two operators drop counts twice."""
         return sum(self._late.values())
 
     def assert_rows(self, wanted: Sequence[Any] | DataFrame, sink: str | None = None) -> None:
-        """Raise an AssertionError unless the result has exactly these rows, in any order. They may be given as for ``Source.add``."""
+        """Raise an AssertionError unless the result so far has exactly the rows ``wanted``, in any order.
+
+        The rows are given as to ``Source.add``, or as a DataFrame. ``sink`` is that of ``rows``.
+        """
         results = self._of_sink(sink, "assert_rows")
         if isinstance(wanted, DataFrame):
             self._compare(results, wanted, "what was wanted")
@@ -80,13 +83,15 @@ class QueryTest(Running):
         self._assert_same(results, rows, "what was wanted")
 
     def assert_same_as_spark(self, reference: Query | None = None, *, sink: str | None = None, due: str | None = None) -> None:
-        """Raise an AssertionError unless the result equals that of Spark's batch engine for all rows that were added.
+        """Raise an AssertionError unless the result equals that of Spark's batch engine over all rows that were added.
 
-        ``reference`` is a function of batch DataFrames, one for each source. By default it is the query itself, which works if Spark's
-        DataFrames have all methods that it calls. Rows added with ``late=True`` are left out.
+        - ``reference``: a function of batch DataFrames, one for each source. By default it is the query itself, which works if it calls
+          only methods that Spark's DataFrames have too.
+        - ``sink``: that of ``rows``.
+        - ``due``: an SQL expression for the time of a result, such as ``"ts"``. By default it is the end of the time window or session
+          window among the columns.
 
-        In append mode, results that are not due yet are left out too: those whose time is after the watermark. Their time is the end of the
-        window or session among the columns, or ``due``, an SQL expression: ``due="ts"``.
+        Rows added with ``late=True`` do not count. In append mode, results whose time is after the watermark do not count either.
         """
         setup, results = self._started("assert_same_as_spark"), self._of_sink(sink, "assert_same_as_spark")
         where = user_line("assert_same_as_spark")

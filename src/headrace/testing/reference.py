@@ -30,7 +30,7 @@ def grouping_columns(stream: Stream) -> tuple[str, ...] | None:
 def expected(
     reference: Callable[..., Any], frames: Sequence[DataFrame], results: Results, watermark_ms: int, due: str | None, where: str
 ) -> DataFrame:
-    """The result of a function of batch DataFrames. In append mode, only the rows that are due."""
+    """The result of the reference over batch DataFrames; in append mode, only results whose time the watermark has passed."""
     answer = _answer(reference, frames, results.name, where)
     if results.mode != "append":
         return answer
@@ -55,7 +55,7 @@ def _answer(reference: Callable[..., Any], frames: Sequence[DataFrame], sink: st
 
 
 def _windows(schema: T.StructType) -> list[str]:
-    """Columns that look like time windows, because they have a start and an end."""
+    """The names of columns that look like time windows: structs of a start and an end."""
     return [f.name for f in schema.fields if isinstance(f.dataType, T.StructType) and _is_window(f.dataType)]
 
 

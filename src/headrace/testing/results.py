@@ -1,4 +1,4 @@
-"""The results of a query under test: the rows that each batch delivered to one sink."""
+"""The results of a query under test: the rows of each batch, for one sink."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.testing.values import sorted_rows
 
 @dataclass
 class Results:
-    """A sink that keeps the rows of every batch. If a batch is delivered again, it must have the same rows."""
+    """A sink that keeps the rows of every batch. A batch that is delivered again must have the same rows."""
 
     name: str
     mode: str
@@ -34,8 +34,10 @@ class Results:
         self.batches[batch] = rows
 
     def rows(self) -> list[Row]:
-        """The result so far, in the order of its columns. In append mode these are all rows, in update mode the last row of each key, in
-        complete mode the last table."""
+        """The result so far, sorted by its columns.
+
+        In append mode this is all rows, in update mode the last row of each key, in complete mode the last table.
+        """
         if self.mode == "complete":
             return sorted_rows(self.batches[max(self.batches)]) if self.batches else []
         every = [row for batch in sorted(self.batches) for row in self.batches[batch]]
@@ -49,7 +51,7 @@ class Results:
         return list({repr([row[each] for each in at]): row for row in rows}.values())
 
     def of_batch(self, batch: int) -> list[Row]:
-        """The rows that one batch delivered, in the order of the columns; -1 is the last batch."""
+        """The rows that one batch delivered, sorted by their columns; -1 is the last batch."""
         known: Any = sorted(self.batches)
         chosen = known[batch] if -len(known) <= batch < 0 else batch
         if chosen not in self.batches:

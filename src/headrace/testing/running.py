@@ -30,17 +30,17 @@ from headrace.testing.source import Part, Source
 from headrace.testing.values import schema_of
 
 FAIL_POINTS = (*DRIVER_POINTS, *TASK_POINTS)
-"""Points at which ``QueryTest.abort`` can abort a batch: those of the driver in the order in which they come, then those of a task."""
+"""The points at which ``QueryTest.abort`` can abort a batch: first those of the driver in their order, then those of a task."""
 
 RESULT = "result"
-"""The name of the sink, if the query has only one."""
+"""The name of the sink of a query that has one sink."""
 
 Query = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The arguments of the last start."""
+    """The arguments that the query was last started with."""
 
     query: Query
     mode: str | dict[str, str]
@@ -49,10 +49,11 @@ class Setup:
 
 
 class Running:
-    """Feeds, aborts and restarts a query batch by batch. ``QueryTest`` adds its results."""
+    """Runs and aborts a query batch by batch. ``QueryTest`` adds methods that look at its results."""
 
     def __init__(self, spark: SparkSession, folder: str | Path | None = None) -> None:
         self.spark = spark
+        """The session."""
         self._is_temporary = folder is None
         self._folder = Path(tempfile.mkdtemp(prefix="query-test-", dir=folder))
         self.checkpoint = self._folder / "checkpoint"
@@ -65,7 +66,7 @@ class Running:
         self._query: HeadraceQuery | None = None
         self._setup: Setup | None = None
         self._unfinished = False
-        """True if a batch has begun and has not ended."""
+        """True if a batch was begun and has not finished."""
         self._late: dict[int, int] = {}
 
     def __enter__(self) -> Self:
@@ -77,9 +78,9 @@ class Running:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def source(self, schema: str | StructType, name: str | None = None) -> Source:
-        """A source of rows. The query gets sources in the order in which they were made.
+        """Make a source of rows. The query gets its sources in the order in which they were made.
 
-        ``schema`` is a Spark schema, such as ``"src string, ts timestamp, seconds long"``.
+        ``schema`` is a StructType or text such as ``"src string, ts timestamp, seconds long"``. ``name`` appears in error messages.
         """
         name = name or f"source{len(self._sources)}"
         known = [each.name for each in self._sources]
@@ -93,7 +94,10 @@ class Running:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """All rows added inside the block, to any source, are one micro-batch: ``with t.batch(): calls.add(...); refunds.add(...)``."""
+        """Everything that is added inside the context, to any source, is one micro-batch.
+
+        Example: ``with t.batch(): calls.add(...); refunds.add(...)``.
+        """
         if self._shared is not None:
             raise QueryError(where=user_line("batch"), wanted="one batch at a time", found="a batch inside a batch")
         self._shared = []
@@ -111,11 +115,13 @@ class Running:
             self._shared.append(part)
 
     def start(self, query: Query, mode: str | dict[str, str] = "append", *, keys: Sequence[str] | None = None, **options: Any) -> None:
-        """Start the query in an output mode. With several sinks, ``mode`` may be a dict by their names.
+        """Start the query.
 
-        ``query`` may also return a writer, ``stream.writeStream.format(...)``, or writers among the streams. A writer writes to its own
-        sink in its own mode, and its rows are not kept here. ``keys`` are the columns that identify a result in update mode; the columns
-        of a ``groupBy`` are known. Options are those of Headrace: ``instances=2``.
+        - ``query``: a function of streams, one for each source. It returns a stream, or a dict of streams by the names of sinks. Instead
+          of a stream it may return a writer, ``stream.writeStream.format(...)``; the rows of a writer are not kept here.
+        - ``mode``: the output mode, or a dict of output modes by the names of sinks.
+        - ``keys``: the columns that identify a result in update mode. They are not needed after a ``groupBy``.
+        - ``options``: options of Headrace, such as ``instances=2``.
         """
         if self._setup is not None:
             raise QueryError(where=user_line("start"), wanted="one start", found="a query that was started before", hint="call restart()")
@@ -131,15 +137,15 @@ class Running:
         keys: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
-        """Start the query again on its checkpoint, after an abort or a failure. If it still runs, it is stopped first.
+        """Start the query again on its checkpoint, after an abort or a failure. A query that runs is stopped first.
 
-        A batch that was aborted runs again before this returns. Arguments replace those of the last start: ``restart(instances=4)``, or
-        ``restart(other_query)`` to test that a change of your program is safe.
+        An aborted batch runs again before this returns. The arguments ``query``, ``mode``, ``keys`` and ``options`` replace those of
+        ``start``: ``restart(instances=4)``. Use ``restart(other_query)`` to test that a change of your program is safe.
         """
         setup = self._started("restart")
         self.stop()
         if query is not None:
-            # Another query may give other results for a batch that is delivered again.
+            # Another query may give other results for the batch that is delivered again.
             for results in self._results.values():
                 results.batches.pop(self._next_batch(), None)
         keys = keys if keys is not None or query is not None else setup.keys
@@ -173,7 +179,7 @@ class Running:
         return output.writeStream.outputMode(mode).foreachBatch(results.take)
 
     def run(self) -> None:
-        """Process all batches that were added, one by one. If the query fails, raise its error; ``restart`` goes on with that batch."""
+        """Process everything that was added, batch by batch. Raises the query's error if it fails; ``restart`` runs that batch again."""
         query = self._running("run")
         while self._batches:
             parts, batch = self._batches.pop(0), self._next_batch()
@@ -184,10 +190,10 @@ class Running:
                 raise QueryError(where=user_line("run"), wanted="a query that reads all sources", found=f"one that does not read {names}")
 
     def abort(self, at: str) -> None:
-        """Run the next batch, and abort it at a point (one of ``FAIL_POINTS``), as if the driver had died there.
+        """Run the next batch and abort it at the point ``at``, one of ``FAIL_POINTS``, as if the driver had died there.
 
-        The files are the same as after a crash. Call ``restart`` next. Or call ``abort`` again, which restarts the query and aborts the
-        same batch once more.
+        This leaves the files that a crash would leave. Call ``restart`` next. Or call ``abort`` again: it restarts the query and aborts
+        the same batch once more.
         """
         where = user_line("abort")
         if at not in FAIL_POINTS:
@@ -212,7 +218,7 @@ class Running:
         raise QueryError(where=where, wanted=f"batch {batch} to come to {at!r}", found="that it never did", hint=hint)
 
     def _give(self, query: HeadraceQuery, parts: list[Part]) -> None:
-        """Let the query see all rows of a batch at once."""
+        """Make a batch visible to the query, all sources at once."""
         self._unfinished = True
         with planning_paused(self._spark_query(query)) if len(parts) > 1 else nullcontext():
             for part in parts:
@@ -222,7 +228,7 @@ class Running:
         return self.spark.streams.get(query.id)
 
     def _finish(self) -> None:
-        """Wait until the query has processed all rows that it can see."""
+        """Wait until all visible rows are processed."""
         assert self._query is not None
         self._query.processAllAvailable()
         self._unfinished = False
@@ -230,7 +236,7 @@ class Running:
             self._late[latest.version] = latest.counters.get("rows_late", 0)
 
     def stop(self) -> None:
-        """Stop the query after the current batch. ``restart`` starts it again."""
+        """Let the current batch finish and stop the query. ``restart`` starts it again."""
         if self._query is not None and self._query.isActive:
             self._query.stop()
 
@@ -258,15 +264,18 @@ class Running:
 
     @property
     def query(self) -> HeadraceQuery:
-        """The handle of the running query, or of the last one: ``t.query.spread(7)``, ``t.query.lastProgress``."""
+        """The handle of the query, which may have ended: ``t.query.spread(7)``, ``t.query.lastProgress``."""
         self._started("query")
         assert self._query is not None
         return self._query
 
     def rescale(self, *request: str | int, protocol: str | None = None) -> None:
-        """Give the query, or one operator, another number of instances from the next batch on: ``rescale(3)``, ``rescale("join", 3)``."""
+        """Change the number of instances from the next batch on; ``request`` and ``protocol`` are those of ``HeadraceQuery.rescale``."""
         self._running("rescale").rescale(*request, protocol=protocol)
 
     def move(self, slots: Any, to: int, operator: str | None = None, protocol: str | None = None) -> None:
-        """Give slots to an instance from the next batch on: ``move(range(0, 100), to=1)``."""
+        """Assign ``slots`` to the instance ``to`` from the next batch on: ``move(range(0, 100), to=1)``.
+
+        ``operator`` and ``protocol`` are those of ``HeadraceQuery.move``.
+        """
         self._running("move").move(slots, to, operator, protocol)

@@ -1,4 +1,4 @@
-"""A source of rows for a test. The query reads a folder, into which files are moved batch by batch."""
+"""A source of rows for a test: a folder that the query reads, and to which files are added batch by batch."""
 
 from __future__ import annotations
 
@@ -21,38 +21,41 @@ from headrace.testing.values import to_table, zone_of
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one source for one batch, in a file that waits to be moved into the source's folder."""
+    """The rows of one source in one batch, in a file that will be moved into the source's folder."""
 
     source: Source
     waiting: Path
     late: bool
 
     def put(self) -> None:
-        """Let the query see the rows. The file is renamed, so that the query never sees half a file."""
+        """Make the rows visible to the query. A rename is atomic, so the query never reads half a file."""
         self.waiting.rename(self.source.folder / self.waiting.name)
         self.source.given.append(self)
 
     @property
     def path(self) -> Path:
-        """The path of the file after `put`."""
+        """Where the rows are once the query can see them."""
         return self.source.folder / self.waiting.name
 
 
 @dataclass(eq=False)
 class Source:
-    """Rows for a query under test; ``QueryTest.source`` makes it."""
+    """A source of rows for a query under test; ``QueryTest.source`` makes it."""
 
     session: SparkSession
+    """The session."""
     name: str
+    """The name of the source in error messages."""
     schema: T.StructType
+    """The columns of its rows."""
     folder: Path
     """The folder that the query reads."""
     waiting: Path
-    """The folder in which files are written first."""
+    """The folder to which files are written first."""
     offer: Callable[[Part], None]
-    """Takes a part that was added, into a batch of its own or into the batch of a ``QueryTest.batch`` block."""
+    """Called with each part that is added; puts it into a batch."""
     given: list[Part] = field(default_factory=list)
-    """The parts that the query has seen so far."""
+    """The parts that the query can see."""
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -65,11 +68,11 @@ class Source:
         return self.session.readStream.schema(self.schema).parquet(str(self.folder))
 
     def add(self, *rows: Any, late: bool = False) -> None:
-        """Add rows, as one micro-batch; ``QueryTest.batch`` puts several calls into one.
+        """Add ``rows`` as one micro-batch; inside of ``QueryTest.batch`` several calls make one batch.
 
-        A row is a tuple, a Row, or a dict. Columns that a dict lacks are null. If the source has one column, a row may be a plain value.
-        Timestamps and dates may be text: ``"2026-01-01 00:00:01"``. One Arrow table or one DataFrame may be given instead of rows. Without
-        rows, the batch is empty.
+        A row is a tuple, a Row, or a dict, in which columns that are left out are null. For a source of one column it may be a plain value.
+        Timestamps and dates may be texts, such as ``"2026-01-01 00:00:01"``. Instead of rows there may be one Arrow table or one
+        DataFrame. Without rows, the batch is empty. A row that does not fit the schema raises ``QueryError``.
 
         ``late=True`` says that the query must drop the rows as late. Spark's batch answer is then computed without them.
         """
@@ -79,10 +82,10 @@ class Source:
         self.offer(Part(self, waiting, late))
 
     def advance(self, to: Any, column: str | None = None) -> None:
-        """Add one row with this event time and null in all other columns. It moves the watermark to this time minus the query's delay.
+        """Add one row with the event time ``to`` and null in all other columns. It moves the watermark to ``to`` minus the delay.
 
-        ``column`` is needed if the source has several timestamp columns. The row is like any other: filters may drop it before it reaches
-        ``withWatermark``, and running aggregates count it.
+        ``column`` is needed if the source has several timestamp columns. The row is like any other: filters before ``withWatermark``
+        may drop it, and running aggregates count it.
         """
         times = [f.name for f in self.schema.fields if isinstance(f.dataType, T.TimestampType | T.TimestampNTZType)]
         if column is None and len(times) != 1:
@@ -92,7 +95,7 @@ class Source:
         self.add({column or times[0]: to})
 
     def as_batch(self) -> DataFrame:
-        """All rows that the query has seen so far, as a batch DataFrame, without those that were added as late."""
+        """All rows that the query can see, as a batch DataFrame, without those that were added as late."""
         reader = self.session.read.schema(self.schema)
         paths = [str(part.path) for part in self.given if not part.late]
         return reader.parquet(*paths) if paths else self.session.createDataFrame([], self.schema)

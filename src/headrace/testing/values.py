@@ -1,7 +1,7 @@
 """Converts Python values to rows of a Spark schema: for a file that a source reads, and as Spark's ``collect`` returns them.
 
-Times may be given as text. A text without an offset is in the session's time zone, as in Spark's SQL. A ``datetime`` without a time zone is
-in the local one, as in PySpark.
+Times may be given as text. Text without an offset is in the session's time zone, as in Spark's SQL. A ``datetime`` without a time zone is
+in the local time zone, as in PySpark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Converted = Callable[[Any, T.DataType, tzinfo], Any]
 
 
 def schema_of(session: SparkSession, schema: str | T.StructType) -> T.StructType:
-    """The schema, which may also be given as text: ``"src string, ts timestamp"``."""
+    """The schema; it may be given as text: ``"src string, ts timestamp"``."""
     if isinstance(schema, T.StructType):
         return schema
     return session.createDataFrame([], schema).schema

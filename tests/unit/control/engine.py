@@ -120,7 +120,7 @@ class Scaled:
     """Per observation: when, instances, average utilisation."""
 
     def run(self, seconds: float) -> Scaled:
-        """On for so long."""
+        """Run for this many seconds."""
         policy, governor = self.settings.on(self.engine.cores).chosen(), Governor(self.settings)
         memory, end_s = policy.first, self.engine.now_s + seconds
         while self.engine.now_s < end_s:

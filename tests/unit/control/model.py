@@ -1,4 +1,4 @@
-"""A small closed loop: an operator whose slots cost what they cost, observed and changed as a policy says."""
+"""A small closed loop: an operator with given costs of slots, observed and changed by a policy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Model:
     at_s: float = 0.0
     changes: list[Decision] = field(default_factory=list)
     hidden: bool = False
-    """Whether an instance ever used all of its CPU, and so hid how much more it needs."""
+    """True if an instance ever used all of its CPU, which hides how much more it needs."""
 
     def __post_init__(self) -> None:
         self.owners = even(self.instances)

@@ -1,4 +1,4 @@
-"""hr.Elastic refuses what makes no sense when it is built, and says what there is."""
+"""hr.Elastic refuses wrong settings when it is built, and lists the possible ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of decisions: cool-down, dry run, override; and a log that says everything once."""
+"""What happens to decisions: cool-down, dry run, override; and the log, in which repeated decisions are one entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What policies see of micro-batches: how busy instances were, of the time they could have been."""
+"""What policies observe of micro-batches: the utilisation of instances, relative to the time available."""
 
 from __future__ import annotations
 

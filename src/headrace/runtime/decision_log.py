@@ -46,11 +46,11 @@ class DecisionLog:
             self.governor = self.governor.changed(operator, time.time())
 
     def is_overridden(self, operator: OperatorId) -> bool:
-        """True if an operator was changed by hand, so that the policy must leave it alone."""
+        """True if the operator was changed by hand, so that the policy must leave it alone."""
         return operator in self.governor.overridden
 
     def override(self, operators: Collection[OperatorId], why: str, routing: Mapping[OperatorId, Routing]) -> None:
-        """Somebody changes operators by hand; the policy leaves them alone from now on."""
+        """Note that operators were changed by hand. The policy leaves them alone from now on."""
         with self._lock:
             self.governor = self.governor.override(operators)
         for name in operators:

@@ -62,7 +62,7 @@ def lease(checkpoint: Checkpoint, version: Version) -> Iterator[None]:
 
 
 def store_about(checkpoint: Checkpoint, store: StoreId) -> dict[str, Any]:
-    """What query.json says about a store."""
+    """The entry of query.json about a store."""
     stores = checkpoint.identity().get("operators", {})
     if str(store) not in stores:
         found = f"the operators {', '.join(stores) or 'none'}"
@@ -72,7 +72,7 @@ def store_about(checkpoint: Checkpoint, store: StoreId) -> dict[str, Any]:
 
 
 def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId) -> Iterator[pa.RecordBatch]:
-    """The merged state of a store under the user's names, piece by piece, in the order of the key hash."""
+    """The merged state of a store, in pieces ordered by key hash, with the column names of the user."""
     about = store_about(checkpoint, wanted)
     if "kernel" not in about:
         raise CheckpointError(

@@ -47,7 +47,7 @@ class StateReader:
 
 
 def store_named(flow: Dataflow, wanted: str | None) -> tuple[StoreId, Op]:
-    """The store that a user means, and its operator; None means the only store."""
+    """Find a store by the user's name for it. Returns its id and its operator. None means the only store."""
     stores = {str(store): (store, op) for op in flow.ops for store in (StoreId(op.id, name) for name in op.plan.operator.stores)}
     if wanted is None and len(stores) == 1:
         wanted = next(iter(stores))
@@ -57,7 +57,7 @@ def store_named(flow: Dataflow, wanted: str | None) -> tuple[StoreId, Op]:
 
 
 def state_frame(session: SparkSession, checkpoint: Checkpoint, wanted: StoreId, op: Op, version: Version) -> DataFrame:
-    """A store's rows at a version: its keys, its pane or time where it has one, and its values."""
+    """The rows of a store in a version: keys, pane or time if it has one, and values."""
     store, reader = op.plan.operator.stores[wanted.name], op.plan.readers[wanted.name]
     manifest = checkpoint.manifests.read(version)
     timed = store.layout.has_sub and manifest.watermark_nodes_ms

@@ -1,12 +1,12 @@
 """Removes files that no version names, while the query runs.
 
-Tasks remove what they themselves wrote and merged away. What is left: files of attempts that failed, or that ran beside the one that
-counted, and runs that hold nothing but closed windows. A file's name says which version and which start of the query wrote it:
+Tasks remove runs that they wrote and merged away themselves. Other files are left over: those of failed or duplicate task attempts, and
+runs that contain only closed windows. A file's name tells for which version it was written, and by which start of the query:
 
     v000000000042-aggregate-i0-e3x1f2a3b4c-a17-run.arrow
 
-A sweep looks only at files of this start of the query, of committed versions. No later manifest can name such a file: the next version
-has another number, and a replay of a committed version only delivers.
+Only files of this start of the query and of committed versions are removed. No later manifest can name them: the next version has another
+number, and a replay of a committed version writes no files.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from headrace.compile.registry import compiles
 from headrace.config import Config
 from headrace.errors import InvariantError, QueryError, StateSchemaError
 from headrace.graph.nodes import OneInput
+from headrace.ids import StoreId
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import pinned, state_rows
@@ -79,7 +80,7 @@ def test_its_state_is_shown_and_found_again(spark: SparkSession, tmp_path: Path)
         assert t.state() == [("ada", [3, 2]), ("bob", [5])]
         checkpoint = Checkpoint.existing(str(t.checkpoint))
         with pinned(checkpoint) as manifest:
-            found = [row for rows in state_rows(checkpoint, manifest, "greatest") for row in rows.to_pylist()]
+            found = [row for rows in state_rows(checkpoint, manifest, StoreId.parse("greatest")) for row in rows.to_pylist()]
         assert sorted((row["player"], row["points"]) for row in found) == [("ada", [3, 2]), ("bob", [5])]
         with pytest.raises(StateSchemaError, match=r"count 2; found count 4"):
             t.restart(lambda rows: greatest(rows, "player", "points", 4))

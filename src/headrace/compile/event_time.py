@@ -15,7 +15,8 @@ def micros(time: Column, kind: T.DataType) -> Column:
     """A timestamp column as microseconds since the epoch."""
     if isinstance(kind, T.TimestampNTZType):
         return F.timestamp_diff("MICROSECOND", F.expr(_NTZ_EPOCH), time)
-    return F.unix_micros(time.cast("timestamp"))
+    # The text "timestamp" would mean what spark.sql.timestampType says.
+    return F.unix_micros(time.cast(T.TimestampType()))
 
 
 def from_micros(value: Column, kind: T.DataType) -> Column:

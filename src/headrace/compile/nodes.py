@@ -14,8 +14,8 @@ __all__ = ["StatefulPlan", "compile_node"]
 
 BUILT_IN = (aggregates, duplicates, joins, processes, products)
 """The modules that compile the nodes of `graph.nodes`. Importing a module registers its compiler."""
-SETTINGS = ("spark.sql.ansi.enabled", "spark.sql.session.timeZone", "spark.sql.caseSensitive")
-"""The session's settings that the meaning of an expression depends on."""
+SETTINGS = "spark.sql."
+"""The prefix of the session's settings that the meaning of an expression may depend on."""
 
 _COMPILED: WeakKeyDictionary[StatefulNode, dict[tuple[object, ...], StatefulPlan]] = WeakKeyDictionary()
 """The plans of each node that is alive, by the settings that they were compiled with."""
@@ -23,8 +23,8 @@ _COMPILED: WeakKeyDictionary[StatefulNode, dict[tuple[object, ...], StatefulPlan
 
 def compile_node(node: StatefulNode, config: Config) -> StatefulPlan:
     """The plan of a node. It is compiled once for the same settings, when the user builds the node, and used again at the start."""
-    conf = node.inputs[0].session.conf
-    settings = (config.hashBits, config.grid, *(conf.get(name) for name in SETTINGS))
+    conf = node.inputs[0].session.conf.getAll
+    settings = (config.hashBits, config.grid, *sorted(each for each in conf.items() if each[0].startswith(SETTINGS)))
     plans = _COMPILED.setdefault(node, {})
     if settings not in plans:
         plans[settings] = compiler_of(node)(node, config)

@@ -246,7 +246,7 @@ class Ring:
             self._members.append(name)
         owners = stage.owners.copy()
         owners[slots] = self._members.index(name)
-        self.lost_slots += sum(arc.size for each in taken for arc in each.missing if not self._held(arc, each.ask))
+        self.lost_slots += sum(part.size for each in taken for arc in each.missing for part in self._lost(arc, each.ask))
         replay = self._reroute(sim, stage, owners)
         for giver in givers:
             died = self._died_s.get(giver)
@@ -258,10 +258,10 @@ class Ring:
             if died is not None and not at.any():
                 self._drop(sim, giver)
 
-    def _held(self, arc: Arc, by: Sequence[NodeId]) -> bool:
-        """Whether one of these has a copy of slots that the taker has none of."""
-        asked = [self.nodes[name] for name in by if name in self.nodes]
-        return any(ship.arc.covers(arc) for node in asked for owner, ship in node.holds.items() if owner in self._died_s)
+    def _lost(self, arc: Arc, ask: Sequence[NodeId]) -> tuple[Arc, ...]:
+        """The parts of an arc without a copy at the taker that none of the asked nodes has either."""
+        asked = [self.nodes[name] for name in ask if name in self.nodes]
+        return arc.without(ship.arc for node in asked for owner, ship in node.holds.items() if owner in self._died_s)
 
     def _left(self, name: NodeId) -> bool:
         node = self.nodes.get(name)

@@ -13,7 +13,7 @@ Use it as a listener, with ``recovery="none"`` and ``replicas=0`` in the setting
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -80,7 +80,8 @@ class ReplicaGroups:
         for name in self.slots:
             self.replicas[name] -= dead
             self._coming[name] -= dead
-        for change in rearrange(self.ranges(sim), self.hosts(sim, dead), self.config):
+        ranges = self.ranges(sim)
+        for change in rearrange(ranges, self.hosts(sim, ranges, dead), self.config):
             if self._replicated or isinstance(change, HandOver):
                 self._begin(sim, change)
 
@@ -109,14 +110,14 @@ class ReplicaGroups:
             for name, slots in self.slots.items()
         ]
 
-    def hosts(self, sim: Simulator, dead: set[int]) -> Hosts:
-        stage, load = self._stage(sim), sim.loads[self.operator]
-        found = []
-        for at, machine in enumerate(stage.hosts.tolist()):
-            if machine not in dead:
-                used = float(load.cpu[at]) if at < load.instances else 0.0
-                found.append(Host(Node(_name(machine), sim.machines.model.capacity, f"z{sim.machines.zone[machine]}"), used))
-        return Hosts.by_zone(found)
+    def hosts(self, sim: Simulator, ranges: Sequence[KeyRange], dead: set[int]) -> Hosts:
+        """The machines, with the load of their ranges: they do nothing else. Rows that they catch up with are no load that stays."""
+        used: dict[NodeId, float] = {}
+        for each in ranges:
+            used[each.primary] = used.get(each.primary, 0.0) + each.load
+        zone, capacity = sim.machines.zone, sim.machines.model.capacity
+        living = [machine for machine in self._stage(sim).hosts.tolist() if machine not in dead]
+        return Hosts.by_zone([Host(Node(_name(at), capacity, f"z{zone[at]}"), used.get(_name(at), 0.0) / capacity) for at in living])
 
     def bytes_of(self, name: RangeId) -> float:
         return float(self._bytes_per_slot[self.slots[name]].sum())

@@ -118,6 +118,11 @@ class Queues:
             np.minimum(self._oldest, first, out=self._oldest)
             self._first = min(self._first, first)
 
+    def older(self, tick: int) -> Floats:
+        """Per instance: how many of the rows that wait were born before this tick."""
+        younger = np.arange(max(tick, self.now - self._kept + 1), self.now + 1)
+        return np.asarray(self.waiting - self._rows[younger % self._kept].sum(axis=0))
+
     def take(self, able: Floats) -> tuple[Floats, Flow]:
         """The oldest rows, as many as each instance is able to process: how many that are, and all of them as one flow."""
         done = np.minimum(self.waiting, able)

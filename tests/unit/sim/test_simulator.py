@@ -183,6 +183,12 @@ def test_when_owner_and_backup_die_together_the_loss_is_told() -> None:
     assert one.violations == ()
 
 
+def test_a_backup_lies_in_another_zone_that_has_a_machine_whichever_that_is() -> None:
+    sim = Simulator(plan(1000.0, 10, instances=(1, 1), spare=0, machines=MachineModel(zones=3)))
+    # Machines 0 and 1 are in the first two zones, and the third is empty.
+    assert sim.stages[SUM].holders.tolist() == [[int(sim.stages[MAP].hosts[0])]]
+
+
 def test_moves_and_scale_in_of_a_listener_are_performed() -> None:
     owners = np.arange(SLOTS) * 3 // SLOTS
     merged = ScaleIn(operator=SUM, instances=2, moves=moves_between(owners, np.minimum(owners, 1)), why="quiet")

@@ -50,8 +50,8 @@ def keys_of(shapes: tuple[Shape, ...], period_s: float, seed: int) -> workload.K
     shares = [slot_shares(shape, slot_of_number) for shape in shapes]
     return lambda at_s: shares[min(int(at_s / period_s), len(shares) - 1)]
 
-SPREAD_MAX = 0.1
-"""Mean CPU counts as constant if it varies by less than this, with catching up after each change of keys."""
+SPREAD_MAX = 0.03
+"""Mean CPU counts as constant if it varies by less than this."""
 
 
 class Watch:

@@ -154,8 +154,9 @@ def _recover(world: World, stage: Stage, instance: int, failed_s: float) -> None
 
 def _restore(world: World, stage: Stage, instance: int, machines: list[int], failed_s: float) -> None:
     bytes_lost = float(stage.per_instance(stage.state_bytes)[instance]) if world.settings.recovery == "checkpoint" else 0.0
-    # One holder has the backup and sends all of it; every part is one more operator to deploy.
-    delay_s = world.settings.deploy_s * len(machines) + bytes_lost / world.machines.model.network_bytes_per_s
+    # Parts are deployed side by side. The one holder of the backup partitions the state for them, and sends all of it.
+    partition_s = world.settings.partition_s * (len(machines) - 1)
+    delay_s = world.settings.deploy_s + partition_s + bytes_lost / world.machines.model.network_bytes_per_s
     world.clock.after(delay_s, lambda: _restored(world, stage, instance, machines, failed_s))
 
 

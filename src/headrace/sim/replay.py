@@ -1,11 +1,11 @@
-"""What a policy would have done: the recorded progress of a real query through another policy, or other thresholds.
+"""Replays the recorded progress of a real query with another policy, or with other thresholds.
 
-Lines of progress JSON (``query.recentProgress``, each ``json``) become batches, observations and decisions, by the very functions that a
-running query uses. The query is observed after each batch, and once a period while none came.
+Lines of progress JSON (``query.recentProgress``, each ``json``) become batches, observations and decisions, by the same functions that a
+running query uses. The query is observed after each batch, and once a period if no batch came.
 
-A decision that would have been performed has effects on what is seen afterwards: each slot goes on costing what it was recorded to cost,
-and instances cost what their slots do. That holds as far as utilisation was below 1: what a recorded overload would have cost with more
-instances is not in the record, so that a heavy overload looks smaller than it was.
+A decision that would have been performed changes the observations after it. Each slot keeps its recorded cost, and the cost of an instance
+is the sum of its slots' costs. This holds while utilisation is below 1. The record of an overload does not contain the work that was left
+undone, so a heavy overload looks smaller than it was.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from headrace.state.routing import Routing
 from headrace.state.slots import ranges_of
 
 IDLE_S_MIN = 0.1
-"""Spark polls its sources more often than that; between two batches with rows there is less."""
+"""A shorter gap between two batches is no idle time: Spark polls its sources more often than this."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What was seen at a moment, as it would have been, and how many instances there would have been after it."""
+    """The observation at one moment, as it would have been, and the number of instances after it."""
 
     at_s: float
     observation: Observation
@@ -43,7 +43,7 @@ class Moment:
 
 @dataclass
 class Replayed:
-    """What would have happened."""
+    """The result of a replay."""
 
     log: tuple[Entry, ...] = ()
     moments: list[Moment] = field(default_factory=list)
@@ -81,14 +81,14 @@ def _spark_s(progress: dict[str, Any]) -> tuple[float, float] | None:
 
 
 def moments(batches: Sequence[Batch], period_s: float) -> Iterator[tuple[int, float]]:
-    """When the query is observed: how many batches have ended by then, and the second."""
+    """The moments at which the query is observed: the number of batches that have ended, and the second."""
     for count, batch in enumerate(batches, 1):
         yield count, batch.end_s
         if count < len(batches):
             following = batches[count]
             done_s = batch.spark_s[1] if batch.spark_s else batch.end_s
             until_s = following.spark_s[0] if following.spark_s else following.begin_s
-            # What Spark does before and after a batch is no idleness.
+            # The time that Spark spends before and after a batch is not idle time.
             ticks = int((until_s - batch.end_s) // period_s) if until_s - done_s > IDLE_S_MIN else 0
             yield from ((count, batch.end_s + period_s * tick) for tick in range(1, ticks + 1))
 
@@ -123,7 +123,7 @@ def replay(batches: Sequence[Batch], settings: Elastic) -> Replayed:
 
 
 def dealt(load: OperatorLoad, decision: Rescale | MoveSlots) -> tuple[Owners, int]:
-    """Owners and instances after a decision; slots are dealt out evenly by load where it does not say how."""
+    """Owners and instances after a decision. Without moves, slots are assigned so that instances have equal load."""
     instances = decision.instances if isinstance(decision, Rescale) else load.instances
     if decision.moves:
         return moved(load.owners, decision.moves), instances
@@ -132,7 +132,7 @@ def dealt(load: OperatorLoad, decision: Rescale | MoveSlots) -> tuple[Owners, in
 
 
 def as_if(load: OperatorLoad, owners: Owners, instances: int) -> OperatorLoad:
-    """What would have been seen with other owners of the slots.
+    """The load as it would have been with other owners of the slots.
 
     >>> load = OperatorLoad(OperatorId("sum"), np.array([0.8]), np.zeros(4096, dtype=np.int64), np.ones(4096))
     >>> as_if(load, np.arange(4096) % 2, 2).cpu.round(3).tolist()

@@ -1,4 +1,4 @@
-"""What is simulated, as values: the query, the machines, and how both behave.
+"""The input of a simulation, as frozen values: the query, the machines, and how both behave.
 
     source ──> Operator ──> Operator ──> (end)            an operator has instances; each lives on a machine and owns slots
 """

@@ -6,7 +6,8 @@ and each other one gets a new instance. The detector only scales out, as in the 
 Differences from the paper:
 - The paper does not say into how many parts an instance is split. Here it is ceil(utilisation / delta), at least 2.
 - Reports that come within half of r after the last one are not counted, so the rate of reports does not matter.
-- After a split, counting starts again for all instances of the operator, because their last reports show the old routing.
+- When the routing has changed, counting starts again for all instances of the operator, because their last reports show the old routing.
+  A split that was decided and not performed changes nothing: it is decided again at the next report.
 - A slot is never divided. If one slot has nearly all the load of an instance, a split would not help, and the instance is left alone.
   Every split lowers the load of an instance, so under a steady load the splits end.
 """
@@ -49,12 +50,14 @@ class BottleneckConfig:
         between(where, "instances_max", self.instances_max, 1, SLOTS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BottleneckMemory:
     """What the detector remembers from one report to the next."""
 
     counts: Mapping[OperatorId, tuple[int, ...]] = field(default_factory=dict)
     """Per operator and instance: how many reports in a row were above the threshold."""
+    owners: Mapping[OperatorId, Owners] = field(default_factory=dict)
+    """Per operator: the owners of its slots while these reports were counted."""
     counted_at_s: float | None = None
     """When the last report was counted."""
 
@@ -77,19 +80,19 @@ def decide(observation: Observation, config: BottleneckConfig, memory: Bottlenec
     decisions: list[Decision] = []
     counts: dict[OperatorId, tuple[int, ...]] = {}
     for load in observation.operators:
-        before = _resized(memory.counts.get(load.operator, ()), load.instances)
-        now = np.where(load.cpu > config.threshold, before + 1, 0)
-        decision = _decide_one(load, config, now >= config.reports)
-        # Counting starts again when the routing changes, and only then.
-        counts[load.operator] = tuple((now * isinstance(decision, Nothing)).tolist())
-        decisions.append(decision)
-    return tuple(decisions), BottleneckMemory(counts, observation.at_s)
+        now = np.where(load.cpu > config.threshold, _counted(memory, load) + 1, 0)
+        counts[load.operator] = tuple(now.tolist())
+        decisions.append(_decide_one(load, config, now >= config.reports))
+    owners = {load.operator: load.owners for load in observation.operators}
+    return tuple(decisions), BottleneckMemory(counts, owners, observation.at_s)
 
 
-def _resized(counts: tuple[int, ...], instances: int) -> Owners:
-    """The counts for this many instances; new instances start from 0."""
-    known = np.array(counts[:instances], dtype=np.int64)
-    return np.pad(known, (0, instances - len(known)))
+def _counted(memory: BottleneckMemory, load: OperatorLoad) -> Owners:
+    """How many reports in a row each instance was above the threshold before this one; 0 if the routing has changed since."""
+    counts, owners = memory.counts.get(load.operator, ()), memory.owners.get(load.operator)
+    if owners is None or len(counts) != load.instances or not np.array_equal(owners, load.owners):
+        return np.zeros(load.instances, dtype=np.int64)
+    return np.array(counts, dtype=np.int64)
 
 
 def _decide_one(load: OperatorLoad, config: BottleneckConfig, over: Flags) -> Decision:

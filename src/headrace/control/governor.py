@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from headrace.control.decisions import Decision, MoveSlots, Nothing, Rescale
+from headrace.control.decisions import Decision, MoveSlots, Nothing, ReleaseExecutors, RequestExecutors, Rescale, Shed
 from headrace.control.elastic import Elastic
-from headrace.control.wording import counted
+from headrace.control.wording import counted, percent
 from headrace.ids import OperatorId
 
 ENTRIES_MAX = 500
@@ -39,6 +39,8 @@ class Outcome(StrEnum):
     """Performed, but the slots were assigned like this already."""
     FAILED = "failed"
     """The change was tried, and failed."""
+    UNSUPPORTED = "not supported"
+    """Not performed: running queries cannot do this."""
     MANUAL = "by hand"
     """No decision of the policy: somebody has changed the operator."""
     RESUMED = "resumed"
@@ -110,8 +112,10 @@ class Governor:
 
     def judge(self, decision: Decision, at_s: float) -> Outcome:
         """PERFORMED if the decision may be performed now; otherwise the reason why not."""
-        if isinstance(decision, Nothing) or not isinstance(decision, Rescale | MoveSlots):
+        if isinstance(decision, Nothing):
             return Outcome.STEADY
+        if not isinstance(decision, Rescale | MoveSlots):
+            return Outcome.UNSUPPORTED
         if decision.operator in self.overridden:
             return Outcome.OVERRIDDEN
         if self.settings.dry_run:
@@ -139,6 +143,12 @@ def entry_of(decision: Decision, outcome: Outcome, instances: int, at_s: float) 
             what = "scale out" if wanted > instances else "scale in"
         case MoveSlots(moves=moves):
             wanted, what = instances, f"move {counted(round(sum(hi - lo for move in moves for lo, hi in move.slots)), 'slot')}"
+        case Shed(instance=instance, keep=keep):
+            wanted, what = instances, f"keep {percent(keep)} of the rows of instance {instance}"
+        case RequestExecutors(total=total):
+            wanted, what = instances, f"have {counted(total, 'executor')}"
+        case ReleaseExecutors(count=count):
+            wanted, what = instances, f"release {counted(count, 'executor')}"
         case _:
             wanted, what = instances, "nothing"
     return Entry(at_s, operator, what, outcome, decision.why, instances, wanted, last_s=at_s)

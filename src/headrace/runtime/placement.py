@@ -55,28 +55,35 @@ class Placement:
     def settle(self, routing: Mapping[OperatorId, Routing]) -> None:
         """Give every instance a home on a living executor. Called before a batch."""
         live = self.executors.live()
-        for op, each in routing.items():
-            homes = self.homes.get(op, ())
-            if len(homes) != len(each.parts) or not set(homes) <= set(live):
-                self.homes[op] = self.planned(op, each, live)
+        homeless = {
+            op: each
+            for op, each in routing.items()
+            if len(homes := self.homes.get(op, ())) != len(each.parts) or not set(homes) <= set(live)
+        }
+        self.homes |= self.planned(homeless, live)
 
-    def planned(self, op: OperatorId, routing: Routing, live: tuple[Executor, ...]) -> Homes:
-        """The best homes for an operator's instances; empty while there are no executors."""
+    def planned(self, routing: Mapping[OperatorId, Routing], live: tuple[Executor, ...]) -> dict[OperatorId, Homes]:
+        """The homes that the instances of these operators should have, beside all others; none while there are no executors."""
         if not live:
-            return ()
+            return dict.fromkeys(routing, ())
         by_id = {each.id: each for each in live}
+        before = {op: [each.id for each in homes] for op, homes in self.homes.items()}
+        chosen = assigned(before, {op: each.instances for op, each in routing.items()}, list(by_id))
+        return {op: self._with_sides(op, each, [by_id[home] for home in chosen[op]]) for op, each in routing.items()}
+
+    def _with_sides(self, op: OperatorId, routing: Routing, homes: list[Executor]) -> Homes:
+        """The homes of instances, and of the sides of recreations. Sides live with their owners: the old one where its state is, the new
+        one where it will be."""
         before = self.homes.get(op, ())
-        homes = [by_id[each] for each in assigned([each.id for each in before], routing.instances, list(by_id))]
-        # The two sides of a recreation run at the homes of their owners: the old side where its state is, the new side at its new home.
         for recreation in routing.recreations:
-            old = before[recreation.old] if recreation.old < len(before) and before[recreation.old] in live else homes[recreation.new]
-            homes += [old, homes[recreation.new]]
+            kept = recreation.old < len(before) and before[recreation.old] in self.executors.live()
+            homes += [before[recreation.old] if kept else homes[recreation.new], homes[recreation.new]]
         return tuple(homes)
 
     def ahead(self, routing: Mapping[OperatorId, Routing], before: Mapping[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Fetched]:
         """Bring state to the homes of a future routing. Returns those homes, and how much was brought."""
         live = self.executors.live()
-        homes = {op: self.planned(op, each, live) for op, each in routing.items()}
+        homes = self.planned(routing, live)
         wanted: list[tuple[Executor, tuple[Share, ...]]] = []
         lent: dict[Executor, list[Loan]] = {}
         for op, each in routing.items():

@@ -6,7 +6,9 @@ routing switches, and the new owners process again the rows that the checkpoint 
     decision ─> machines taken ─> operator deployed, state restored ─> routing switched ─> rows since the checkpoint replayed
                 (waits if the pool is empty)    deploy_s + bytes / network
 
-Recovery is the same, except that the old owner does not go on (4.2). If a machine that takes part fails, the change starts again.
+Recovery is the same, except that the old owner does not go on (4.2). If the holder of a backup fails before its state has been sent, or a
+new machine fails, the change is aborted. If any other machine fails, the change goes on, also if it is that of the old owner: the state
+comes from the backup.
 """
 
 from __future__ import annotations
@@ -55,12 +57,26 @@ def _bring(world: World, stage: Stage, after: Owners, instances: int, machines: 
     before_s = world.settings.deploy_s if machines else 0.0
     if world.settings.handover != "pause":
         before_s += transfer_s
-    world.clock.after(before_s, lambda: _switch(world, stage, after, instances, machines, transfer_s))
+    senders = _senders(world, stage, np.unique(stage.owners[going]))
+    world.clock.after(before_s, lambda: _switch(world, stage, after, instances, machines, transfer_s, senders))
 
 
-def _switch(world: World, stage: Stage, after: Owners, instances: int, machines: list[int], transfer_s: float) -> None:
+def _senders(world: World, stage: Stage, givers: Owners) -> list[Owners]:
+    """Per instance that gives slots away: the machines that can send its state, one of which must live until it is sent."""
+    if stage.operator.state is None:
+        return []
+    if world.settings.handover != "checkpoint" or not stage.holders.shape[1]:
+        return [stage.hosts[[giver]] for giver in givers.tolist()]
+    # An instance without a holder sends its state itself.
+    held = ((giver, stage.holders[giver]) for giver in givers.tolist())
+    return [each[each >= 0] if (each >= 0).any() else stage.hosts[[giver]] for giver, each in held]
+
+
+def _switch(
+    world: World, stage: Stage, after: Owners, instances: int, machines: list[int], transfer_s: float, senders: list[Owners]
+) -> None:
     alive = world.machines.alive
-    if not alive[machines].all() or not alive[stage.hosts].all():
+    if not alive[machines].all() or not all(alive[each].any() for each in senders):
         # Algorithm 3 aborts and keeps the old routing; the policy sees the load again and decides again.
         world.machines.release(machines)
         stage.changing = False
@@ -114,7 +130,9 @@ def _count_lost(world: World, stage: Stage, lost: Owners) -> None:
     held = stage.holders[lost]
     safe = ((held >= 0) & world.machines.alive[held]).any(axis=1)
     for instance in lost[~safe].tolist():
-        world.note("state lost", stage, float((stage.owners == instance).sum()))
+        slots = int((stage.owners == instance).sum())
+        world.note("state lost", stage, float(slots))
+        world.violate("state", f"{stage.operator.name}: instance {instance}, with {slots} slots, and all its backups died together")
 
 
 def _later(world: World, delay_s: float, stage: Stage, instance: int, failed_s: float) -> None:
@@ -136,8 +154,9 @@ def _recover(world: World, stage: Stage, instance: int, failed_s: float) -> None
 
 def _restore(world: World, stage: Stage, instance: int, machines: list[int], failed_s: float) -> None:
     bytes_lost = float(stage.per_instance(stage.state_bytes)[instance]) if world.settings.recovery == "checkpoint" else 0.0
-    # One holder has the backup and sends all of it; every part is one more operator to deploy.
-    delay_s = world.settings.deploy_s * len(machines) + bytes_lost / world.machines.model.network_bytes_per_s
+    # Parts are deployed side by side. The one holder of the backup partitions the state for them, and sends all of it.
+    partition_s = world.settings.partition_s * (len(machines) - 1)
+    delay_s = world.settings.deploy_s + partition_s + bytes_lost / world.machines.model.network_bytes_per_s
     world.clock.after(delay_s, lambda: _restored(world, stage, instance, machines, failed_s))
 
 

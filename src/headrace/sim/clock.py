@@ -1,6 +1,6 @@
-"""Simulated time: events in a heap, the earliest first, those of one moment by rank, and then in the order they were asked for.
+"""Simulated time: a heap of events, the earliest first. Events of one moment come by rank, then in the order in which they were added.
 
-Nothing here knows the real clock, so two runs with one seed are the same event by event.
+The real clock is never read, so two runs with the same seed have the same events.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Queues as flows: for each instance of an operator, how many rows wait of each tick that rows were born in at the source.
+"""Queues as flows: per instance of an operator, the number of waiting rows for each tick in which rows were born at the source.
 
-A row keeps the tick of its birth through the whole query, so that what leaves the last operator says how long it was under way. The oldest
-are taken first, as an input merger would (StreamCloud, Fig. 3). Amounts are real numbers: half a row may wait.
+A row keeps the tick of its birth through the whole query, so its latency is known when it leaves the last operator. The oldest rows are
+taken first, as by an input merger (StreamCloud, Fig. 3). Amounts are real numbers: half a row may wait.
 
     tick of birth     ... 41   42   43  (now)
     instance 0         0    0    0   12          was empty: takes all that came, in one numpy call for all such instances
     instance 1         3   20   21   19          behind: takes from the left, some ticks at a look
     instance 2         0    0    0    0
 
-The table is a ring of so many ticks. What waits for longer is kept as one heap of rows with the mean of their births: percentiles beyond
-that are a little off, sums and means are not.
+The table is a ring with a fixed number of ticks. Older rows are kept as one amount with the mean of their births. So percentiles beyond
+that age are slightly wrong, but sums and means are exact.
 """
 
 from __future__ import annotations
@@ -117,6 +117,11 @@ class Queues:
             first = int(flow.ticks[0])
             np.minimum(self._oldest, first, out=self._oldest)
             self._first = min(self._first, first)
+
+    def older(self, tick: int) -> Floats:
+        """Per instance: how many of the rows that wait were born before this tick."""
+        younger = np.arange(max(tick, self.now - self._kept + 1), self.now + 1)
+        return np.asarray(self.waiting - self._rows[younger % self._kept].sum(axis=0))
 
     def take(self, able: Floats) -> tuple[Floats, Flow]:
         """The oldest rows, as many as each instance is able to process: how many that are, and all of them as one flow."""

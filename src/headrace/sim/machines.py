@@ -1,4 +1,4 @@
-"""The machines: which are there, whom they work for, and the pool of ready ones (SEEP 5.2).
+"""The machines, the operators that run on them, and the pool of ready machines (SEEP 5.2).
 
     requested ──start_s──> ready ──taken──> working ──released──> ready ──given back──> gone
                                                └────────fails────────────────────────────┘

@@ -1,4 +1,4 @@
-"""What is simulated, as values: the query, the machines, and how both behave.
+"""The input of a simulation, as frozen values: the query, the machines, and how both behave.
 
     source ──> Operator ──> Operator ──> (end)            an operator has instances; each lives on a machine and owns slots
 """
@@ -139,6 +139,8 @@ class Settings:
     whole window; or *none*, where something else takes care of it."""
     recovery_parts: int = 1
     """More than 1: parallel recovery."""
+    partition_s: float = 0.0
+    """What each further part of a parallel recovery costs: partitioning the state, and another restore."""
     detect_s: float = 1.0
     """Until a failure is noticed."""
     replicas: int = 1
@@ -151,6 +153,7 @@ class Settings:
         between("simulation", "report_s", self.report_s, self.tick_s)
         between("simulation", "sample_s", self.sample_s, self.tick_s)
         between("simulation", "recovery_parts", self.recovery_parts, 1)
+        between("simulation", "partition_s", self.partition_s, 0)
         between("simulation", "jitter", self.jitter, 0)
         for name, value, known in (("handover", self.handover, HANDOVERS), ("recovery", self.recovery, RECOVERIES)):
             if value not in known:

@@ -8,7 +8,7 @@ from headrace.control.network import Deployment, Node, NodeId, Operator, Query, 
 from headrace.ids import OperatorId
 
 IMBALANCES = (1.0, 1.5, 2.0, 4.0, 8.0)
-"""How many times the load of the lightest path the heaviest has."""
+"""The load of the heaviest path over that of the lightest, for each network."""
 
 
 def chains(costs: Sequence[Sequence[float]], capacity: float = 1.0) -> Deployment:
@@ -50,7 +50,7 @@ def _spread(paths: int, ratio: float) -> list[float]:
 
 
 def fair_share(rates: Sequence[float], costs: Sequence[float], capacity: float) -> tuple[float, ...]:
-    """What an overloaded node serves when nobody sheds: round-robin, a tuple of each subquery in turn, as far as its capacity goes.
+    """The rates that an overloaded node serves without shedding: round-robin, one tuple of each subquery in turn, up to its capacity.
 
     >>> fair_share([1.0, 1.0], [1.0, 3.0], 1.0)
     (0.25, 0.25)

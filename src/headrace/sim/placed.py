@@ -27,11 +27,11 @@ from headrace.sim.workload import Rate
 
 @dataclass(frozen=True)
 class Sources:
-    """Rates that vary, known from a moment before the simulation's beginning."""
+    """Rates that vary. They are observed for a while before the simulation begins."""
 
     rates: Mapping[StreamId, Rate]
     seen_s: float
-    """How long they were watched before a placement was made. The simulation begins where that ends."""
+    """How long the rates were observed before a placement was made. The simulation begins after that."""
     step_s: float = 1.0
     """A period of the load history."""
 
@@ -46,7 +46,7 @@ class Sources:
         return replace(self, rates={name: _scaled(rate, factor) for name, rate in self.rates.items()})
 
     def from_now(self) -> dict[str, Rate]:
-        """With the end of what was seen as second 0."""
+        """The rates, with second 0 at the end of the observed time."""
         return {name: _shifted(rate, self.seen_s) for name, rate in self.rates.items()}
 
     def _sampled(self, first_s: float, last_s: float) -> Matrix:
@@ -68,7 +68,7 @@ def history(query: Query, sources: Sources) -> LoadHistory:
 
 
 def load_factor(query: Query, nodes: Sequence[Node], sources: Sources, duration_s: float, cpu: float) -> float:
-    """By what to multiply all rates so that the nodes are so much used on average."""
+    """The factor for all rates that gives this mean utilisation of the nodes."""
     used = float((query.loads @ sources.later(duration_s)).sum(axis=0).mean() / sum(node.capacity for node in nodes))
     return cpu / used
 
@@ -82,7 +82,7 @@ def simulated(
     settings: model.Settings | None = None,
     seed: int = 0,
 ) -> Trace:
-    """A run of a placement. Costs are seconds of CPU per tuple; all nodes are alike."""
+    """Simulate a placement. Costs are seconds of CPU per tuple; all nodes have the same capacity."""
     deployment = Deployment(query, tuple(nodes), placement)
     expect(len(set(deployment.capacities.tolist())) == 1, "simulated", "nodes of one capacity", deployment.capacities.tolist())
     number = {node.name: at for at, node in enumerate(nodes)}
@@ -96,14 +96,14 @@ def simulated(
         machines=model.MachineModel(capacity=nodes[0].capacity, network_bytes_per_s=1e12),
         settings=settings or model.Settings(),
     )
-    # Nodes that are too full stay so: that is what is compared, and no checker's business. Nor has anybody a backup.
+    # Overloaded nodes stay overloaded, because placements are compared. There are no backups. So only two checkers apply.
     trace = Simulator(plan, seed=seed, checkers=(lambda: tuples, lambda: owners)).run()
     require(not trace.violations, f"no row is lost and every slot has an owner, unlike: {trace.violations[:3]}")
     return trace
 
 
 def latency_mean_s(trace: Trace) -> float:
-    """From the percentiles, as the trace keeps no sums. Rows that never came out are not in it."""
+    """The mean latency, computed from percentiles because the trace keeps no sums. Rows that never came out are not included."""
     return float(np.mean([trace.latencies.percentile(q) for q in np.arange(0.5, 100, 1.0)]))
 
 
@@ -116,7 +116,7 @@ def latencies_s(
     cpus: Sequence[float],
     settings: model.Settings,
 ) -> dict[str, list[float]]:
-    """The mean latency of every placement, with rates multiplied so that the nodes are so much used."""
+    """The mean latency of every placement, for each of these mean utilisations of the nodes."""
     found: dict[str, list[float]] = {name: [] for name in placements}
     for cpu in cpus:
         scaled = sources.times(load_factor(query, nodes, sources, duration_s, cpu))

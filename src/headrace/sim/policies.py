@@ -1,4 +1,4 @@
-"""The policies of `headrace.control` as the simulator asks them: each keeps the memory that its `decide` gives back, and nothing else.
+"""The policies of `headrace.control` as functions of an observation. Each keeps the memory that its `decide` returns, and nothing else.
 
     Simulator(plan, [stepper(bottleneck.decide, bottleneck.BottleneckConfig(threshold=0.6), bottleneck.BottleneckMemory())], ...)
 """
@@ -25,7 +25,7 @@ def stepper(
     config: PolicyConfig,
     memory: PolicyMemory,
 ) -> Callable[[Seen], tuple[Decision, ...]]:
-    """A policy that remembers."""
+    """A policy that keeps its memory from one call to the next."""
     remembered = memory
 
     def step(observation: Seen) -> tuple[Decision, ...]:

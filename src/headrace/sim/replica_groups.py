@@ -1,8 +1,8 @@
-"""Replica groups on the simulator: ranges of keys with replicas, arranged anew by `headrace.control.replicas.together` at every report.
+"""Replica groups on the simulator: ranges of keys with replicas, placed again by `headrace.control.replicas.together` at every report.
 
-A hand-over (replica groups 3.3, 4.2) to a host with a replica is light: the target takes new rows at once, into a partial state that is
-merged with its replica as soon as the last increment has come. To any other host the whole state goes first, while the source goes on; if
-the source died, rows wait for it. Where the source died the target also processes once more what came since the last checkpoint.
+A hand-over (replica groups 3.3, 4.2) to a host with a replica is light: the target takes new rows at once, into a partial state. It merges
+that state with its replica as soon as the last increment has arrived. To any other host the whole state is shipped first, while the source
+goes on. If the source died, rows wait for the state. The target then also processes the rows since the last checkpoint again.
 
     report ─> ranges, hosts ─> rearrange ─┬─ HandOver ─> routing follows, at once or when the state is there
                                           ├─ Ship ─> a replica more, when the state is there
@@ -13,7 +13,7 @@ Use it as a listener, with ``recovery="none"`` and ``replicas=0`` in the setting
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from headrace.sim.stage import Stage
 
 @dataclass(frozen=True)
 class Done:
-    """A change, when it was decided and when it was over."""
+    """A change that is complete."""
 
     change: Change
     decided_s: float
@@ -51,12 +51,12 @@ class ReplicaGroups:
         delta_share: float,
         replicated: bool = True,
     ) -> None:
-        """Primaries and replicas are numbers of machines; an increment is this share of a range's state. Without replicas, none is made."""
+        """Primaries and replicas are numbers of machines. ``delta_share`` is the size of an increment, as a share of a range's state."""
         self.operator, self.slots, self.config = operator, dict(slots), config
         self.primaries, self.replicas = dict(primaries), {name: set(hosts) for name, hosts in replicas.items()}
         self.done: list[Done] = []
         self._bytes_per_slot, self._delta_share, self._replicated = bytes_per_slot, delta_share, replicated
-        # As decided: what is still on its way counts as there, or it would be decided again at every report.
+        # Places as decided. A copy on its way counts as there; otherwise it would be decided again at every report.
         self._planned = dict(primaries)
         self._coming = {name: set(hosts) for name, hosts in replicas.items()}
         self._died_s: dict[int, float] = {}
@@ -80,7 +80,8 @@ class ReplicaGroups:
         for name in self.slots:
             self.replicas[name] -= dead
             self._coming[name] -= dead
-        for change in rearrange(self.ranges(sim), self.hosts(sim, dead), self.config):
+        ranges = self.ranges(sim)
+        for change in rearrange(ranges, self.hosts(sim, ranges, dead), self.config):
             if self._replicated or isinstance(change, HandOver):
                 self._begin(sim, change)
 
@@ -91,7 +92,7 @@ class ReplicaGroups:
                 self._died_s.setdefault(machine, max(event.at_s for event in sim.recorder.events if event.what == "failed"))
         return {machine for machine, at_s in self._died_s.items() if sim.clock.now_s - at_s >= sim.settings.detect_s}
 
-    # What the policy sees.
+    # The policy's input.
 
     def ranges(self, sim: Simulator) -> list[KeyRange]:
         rows = sim.loads[self.operator].rows_per_slot
@@ -103,25 +104,25 @@ class ReplicaGroups:
                 frozenset(map(_name, self._coming[name])),
                 self.bytes_of(name),
                 self.bytes_of(name) * self._delta_share,
-                # What arrives, and not what is done: a host with too much to do hides the rest.
+                # The rows that arrive, not those that are processed: an overloaded host processes fewer.
                 float(rows[slots].sum()) * cost_s,
             )
             for name, slots in self.slots.items()
         ]
 
-    def hosts(self, sim: Simulator, dead: set[int]) -> Hosts:
-        stage, load = self._stage(sim), sim.loads[self.operator]
-        found = []
-        for at, machine in enumerate(stage.hosts.tolist()):
-            if machine not in dead:
-                used = float(load.cpu[at]) if at < load.instances else 0.0
-                found.append(Host(Node(_name(machine), sim.machines.model.capacity, f"z{sim.machines.zone[machine]}"), used))
-        return Hosts.by_zone(found)
+    def hosts(self, sim: Simulator, ranges: Sequence[KeyRange], dead: set[int]) -> Hosts:
+        """The machines, with the load of their ranges: they do nothing else. Rows that they catch up with are no load that stays."""
+        used: dict[NodeId, float] = {}
+        for each in ranges:
+            used[each.primary] = used.get(each.primary, 0.0) + each.load
+        zone, capacity = sim.machines.zone, sim.machines.model.capacity
+        living = [machine for machine in self._stage(sim).hosts.tolist() if machine not in dead]
+        return Hosts.by_zone([Host(Node(_name(at), capacity, f"z{zone[at]}"), used.get(_name(at), 0.0) / capacity) for at in living])
 
     def bytes_of(self, name: RangeId) -> float:
         return float(self._bytes_per_slot[self.slots[name]].sum())
 
-    # What is done about it.
+    # Performing changes.
 
     def _begin(self, sim: Simulator, change: Change) -> None:
         name, whole = change.range, self.bytes_of(change.range)
@@ -137,14 +138,14 @@ class ReplicaGroups:
 
     def _begin_hand_over(self, sim: Simulator, change: HandOver, whole: float, delta: float) -> None:
         name, target = change.range, _machine(change.target)
-        # Of a source that died there is no last increment: the rows since are replayed.
+        # A source that died ships no last increment; the rows since the checkpoint are replayed instead.
         delta = delta if change.source else 0.0
         self._coming[name].discard(target)
         if change.source is not None and self._replicated:
-            # Who was the primary has all of the state, and so a replica, until it is dropped.
+            # The old primary has the whole state, so it has a replica until that is dropped.
             self._coming[name].add(self._planned[name])
         self._planned[name] = target
-        # A replica that is still on its way makes no light hand-over.
+        # If the replica is still on its way, the hand-over is not light.
         if target in self.replicas[name]:
             self._hand_over(sim, change)
             self._after(sim, change, delta, lambda: None)

@@ -45,6 +45,9 @@ from headrace.sim.simulator import Simulator
 from headrace.sim.stage import Stage
 from headrace.sim.world import World
 
+ROWS_MIN = 1e-6
+"""Fewer rows than this are none: amounts are sums of floating point numbers."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -55,6 +58,8 @@ class Change:
     taken_s: float
     ready_s: float
     """When all rows since the last checkpoint had been processed again."""
+    caught_up_s: float
+    """For a failure: when the rows that came before the take-over had been processed too. They waited while nobody had noticed it."""
     kind: str
     """"balance", "scale out", "scale in" or "take-over"."""
     giver: NodeId
@@ -175,6 +180,9 @@ class Ring:
         sim.clock.after(delay_s, lambda: self._receive(sim, sender, to, message))
 
     def _receive(self, sim: Simulator, sender: NodeId, to: NodeId, message: Message) -> None:
+        if isinstance(message, Ship) and not sim.machines.alive[self._machine[sender]]:
+            # The sender died while it was shipping, so that the copy is not whole.
+            return
         if to in self.nodes and sim.machines.alive[self._machine[to]]:
             self._happen(sim, to, Received(sim.clock.now_s, sender, message))
 
@@ -246,7 +254,7 @@ class Ring:
             self._members.append(name)
         owners = stage.owners.copy()
         owners[slots] = self._members.index(name)
-        self.lost_slots += sum(arc.size for each in taken for arc in each.missing if not self._held(arc, each.ask))
+        self.lost_slots += sum(part.size for each in taken for arc in each.missing for part in self._lost(arc, each.ask))
         replay = self._reroute(sim, stage, owners)
         for giver in givers:
             died = self._died_s.get(giver)
@@ -254,14 +262,14 @@ class Ring:
             gone = not at.any() and (died is not None or self._left(giver))
             what = "scale in" if gone and died is None else kind
             asked_s = self._asked_s.get(giver, sim.clock.now_s) if died is None else died
-            self._note(sim, stage, Change(asked_s, sim.clock.now_s, 0.0, what, giver, name, len(slots), replay))
+            self._note(sim, stage, Change(asked_s, sim.clock.now_s, 0.0, 0.0, what, giver, name, len(slots), replay))
             if died is not None and not at.any():
                 self._drop(sim, giver)
 
-    def _held(self, arc: Arc, by: Sequence[NodeId]) -> bool:
-        """Whether one of these has a copy of slots that the taker has none of."""
-        asked = [self.nodes[name] for name in by if name in self.nodes]
-        return any(ship.arc.covers(arc) for node in asked for owner, ship in node.holds.items() if owner in self._died_s)
+    def _lost(self, arc: Arc, ask: Sequence[NodeId]) -> tuple[Arc, ...]:
+        """The parts of an arc without a copy at the taker that none of the asked nodes has either."""
+        asked = [self.nodes[name] for name in ask if name in self.nodes]
+        return arc.without(ship.arc for node in asked for owner, ship in node.holds.items() if owner in self._died_s)
 
     def _left(self, name: NodeId) -> bool:
         node = self.nodes.get(name)
@@ -289,14 +297,21 @@ class Ring:
         sim.topology_changed()
 
     def _note(self, sim: Simulator, stage: Stage, change: Change) -> None:
-        """Write a change down as soon as its rows have been replayed."""
+        """Record a change when its rows have been replayed and, for a take-over, when the rows that waited for it have been processed."""
+        until = stage.queues.now + 1
+        ready_s: float | None = None
 
         def look() -> None:
-            if change.taker in self._members and stage.replay[self._members.index(change.taker)] > 0:
+            nonlocal ready_s
+            at = self._members.index(change.taker) if change.taker in self._members else None
+            now_s = sim.clock.now_s
+            if ready_s is None and (at is None or stage.replay[at] <= 0):
+                ready_s = now_s
+            waiting = at is not None and change.kind == "take-over" and stage.queues.older(until)[at] > ROWS_MIN
+            if ready_s is None or waiting:
                 sim.clock.after(sim.settings.tick_s, look)
                 return
-            now_s = sim.clock.now_s
-            self.changes.append(replace(change, ready_s=now_s))
+            self.changes.append(replace(change, ready_s=ready_s, caught_up_s=now_s))
             sim.note(change.kind, stage, now_s - change.asked_s)
 
         sim.clock.after(sim.settings.tick_s, look)

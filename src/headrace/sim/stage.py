@@ -1,7 +1,7 @@
-"""One operator while it is simulated: an array per quantity with an entry for each instance.
+"""One simulated operator: an array per quantity, with an entry for each instance.
 
-In a tick each instance gets some CPU. It first pays what checkpoints cost, then processes rows that are replayed, then rows that wait.
-Replayed rows are work, but no new rows: what they put out was put out before, and downstream drops it by its timestamp (SEEP 3.2).
+In a tick each instance gets some CPU. It is spent on checkpoints first, then on replayed rows, then on waiting rows. Replayed rows cost
+CPU but yield no new rows: their results were sent before, and downstream drops them by their timestamps (SEEP 3.2).
 """
 
 from __future__ import annotations

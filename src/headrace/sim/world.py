@@ -68,15 +68,16 @@ class World:
     def _choose_holders(self, stage: Stage) -> None:
         """Backups go to machines of other zones, spread over all of them (SEEP spreads over upstream machines, by hash)."""
         zones, hosts = self.machines.zone, self.all_hosts
-        copies = min(self.settings.replicas, self.machines.model.zones - 1)
-        others = [hosts[self.machines.alive[hosts] & (zones[hosts] == zone)] for zone in range(self.machines.model.zones)]
+        count = self.machines.model.zones
+        copies = min(self.settings.replicas, count - 1)
+        living = [hosts[self.machines.alive[hosts] & (zones[hosts] == zone)] for zone in range(count)]
         held = np.full((stage.instances, copies), -1)
-        for copy in range(copies):
-            zone_of = (zones[stage.hosts] + 1 + copy) % self.machines.model.zones
-            for zone, there in enumerate(others):
-                mine = np.flatnonzero(zone_of == zone)
-                if len(there):
-                    held[mine, copy] = there[mine % len(there)]
+        for zone in range(count):
+            mine = np.flatnonzero(zones[stage.hosts] == zone)
+            # The next zones that have a machine. A zone without one is passed over.
+            others = [living[(zone + step) % count] for step in range(1, count) if len(living[(zone + step) % count])]
+            for copy, there in enumerate(others[:copies]):
+                held[mine, copy] = there[mine % len(there)]
         stage.holders = held
 
     def is_host(self, machine: int) -> bool:

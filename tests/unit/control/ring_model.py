@@ -43,9 +43,13 @@ class Ring:
         self.checkpoints: dict[NodeId, dict[NodeId, Checkpoint]] = {node: {} for node in self.nodes}
         self.order, self.names = itertools.count(), itertools.count(len(self.nodes))
         self.decided: list[tuple[NodeId, Decision]] = []
-        # Every change of owner makes a slot's older copies worthless; a node needs the newest to take it.
-        self.tenure = np.zeros(SLOTS, dtype=np.int64)
+        # A node needs a copy of the last owner's time to take a slot. If the owner before that is gone, a copy of its time will do too:
+        # tuples since are buffered. `usable` is the oldest time that will do.
+        self.tenure, self.usable = np.zeros(SLOTS, dtype=np.int64), np.zeros(SLOTS, dtype=np.int64)
+        self.owner = np.full(SLOTS, "", dtype=object)
         self.data = {node: np.where(self.owned(node), 0, -1) for node in self.nodes}
+        for node in self.nodes:
+            self.owner[self.owned(node)] = node
         self.stale: list[NodeId] = []
         self.strict = False
 
@@ -123,12 +127,15 @@ class Ring:
 
     def _took(self, name: NodeId, before: np.ndarray, taken: list[TakeOver]) -> None:
         new = self.owned(name) & ~before
-        stale = new & (self.data[name] != self.tenure)
+        stale = new & (self.data[name] < self.usable)
         for arc in (arc for decision in taken for arc in decision.missing):
             stale[arc.slots()] = False
         if stale.any():
             self.stale.append(name)
         self.tenure[new] += 1
+        given = new & ~np.isin(self.owner, list(self.nodes[name].view.gone))
+        self.usable[given] = self.tenure[given]
+        self.owner[new] = name
         self.data[name][new] = self.tenure[new]
 
     def _perform(self, name: NodeId, decision: Decision) -> None:

@@ -43,12 +43,20 @@ def test_reports_that_come_too_often_do_not_count() -> None:
 
 
 def test_after_a_split_counting_starts_again() -> None:
-    memory = BottleneckMemory()
-    sizes = []
+    memory, owners, instances = BottleneckMemory(), even(1), 1
+    splits = []
     for number in range(6):
-        (decision,), memory = decide(observed(load([0.9]), at_s=number * 5.0), BottleneckConfig(), memory)
-        sizes.append(isinstance(decision, ScaleOut))
-    assert sizes == [False, True] * 3
+        (decision,), memory = decide(observed(load([0.9] * instances, owners), at_s=number * 5.0), BottleneckConfig(), memory)
+        splits.append(isinstance(decision, ScaleOut))
+        if isinstance(decision, ScaleOut):
+            owners, instances = moved(owners, decision.moves), decision.instances
+    assert splits == [False, True] * 3
+
+
+def test_a_split_that_was_not_performed_is_decided_again_at_the_next_report() -> None:
+    """A cool-down refuses it, for instance. SEEP's two reports in a row have been seen, and stay seen."""
+    assert [isinstance(each, ScaleOut) for each in reports([0.9], [0.9], [0.9], [0.9])] == [False, True, True, True]
+    assert [isinstance(each, ScaleOut) for each in reports([0.9], [0.9], [0.5], [0.9])] == [False, True, False, False]
 
 
 def test_every_bottleneck_is_split_the_busiest_first_when_there_is_no_room_for_all() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.control.decisions import Decision, Move, MoveSlots, Nothing, ScaleIn, ScaleOut
+from headrace.control.decisions import Decision, Move, MoveSlots, Nothing, ReleaseExecutors, RequestExecutors, ScaleIn, ScaleOut, Shed
 from headrace.control.elastic import Elastic
 from headrace.control.governor import ENTRIES_MAX, Entry, Governor, Outcome, entry_of, logged
 from headrace.ids import InstanceId, OperatorId
@@ -15,6 +15,9 @@ SUM, JOIN = OperatorId("sum"), OperatorId("join")
 GROW = ScaleOut(operator=SUM, instances=4, why="busy")
 SHRINK = ScaleIn(operator=SUM, instances=1, why="idle")
 MOVE = MoveSlots(operator=SUM, moves=(Move(((0, 10), (20, 25)), InstanceId(1)),), why="uneven")
+DROP = Shed(operator=SUM, instance=InstanceId(1), keep=0.75, why="overloaded")
+MORE = RequestExecutors(total=3, why="growing")
+LESS = ReleaseExecutors(count=1, why="idle")
 STAY = Nothing(operator=SUM, why="all is well")
 
 
@@ -39,9 +42,21 @@ def test_a_dry_run_performs_nothing() -> None:
     assert governor.judge(STAY, 0.0) is Outcome.STEADY
 
 
+def test_a_decision_that_no_running_query_performs_is_not_taken_for_one_to_change_nothing() -> None:
+    assert {Governor(Elastic()).judge(each, 0.0) for each in (DROP, MORE, LESS)} == {Outcome.UNSUPPORTED}
+
+
 @pytest.mark.parametrize(
     ("decision", "what", "instances"),
-    [(GROW, "scale out", 4), (SHRINK, "scale in", 1), (MOVE, "move 15 slots", 2), (STAY, "nothing", 2)],
+    [
+        (GROW, "scale out", 4),
+        (SHRINK, "scale in", 1),
+        (MOVE, "move 15 slots", 2),
+        (DROP, "keep 75.0% of the rows of instance 1", 2),
+        (MORE, "have 3 executors", 2),
+        (LESS, "release 1 executor", 2),
+        (STAY, "nothing", 2),
+    ],
 )
 def test_an_entry_says_what_was_decided_and_why(decision: Decision, what: str, instances: int) -> None:
     entry = entry_of(decision, Outcome.PERFORMED, 2, 5.0)

@@ -137,7 +137,8 @@ def cheapest_together(ranges: list[KeyRange], hosts: Hosts, config: ReplicaConfi
             solution[each] = 1
             solution[first_missing + g] = config.replicas + 1 - len(each)
             load[program.y[each[0]][1]] += ranges[g].load
-        solution[-len(load) :] = np.maximum(load - config.utilisation_max, 0)
+        bears = np.array([program.bears(host) for host in program.hosts.hosts])
+        solution[-2 * len(load) : -len(load)] = np.maximum(load - bears, 0)
         costs.append(float(program.costs @ solution))
     return min(costs)
 
@@ -179,6 +180,29 @@ def test_primaries_stay_while_their_hosts_are_well_however_cheap_another_place_i
     assert rearrange(hopeless, hosts) == (), "it would be too much anywhere"
 
 
+def test_the_other_load_of_a_host_counts() -> None:
+    """The holder of the replica is 75% busy with other work, so that a range of 50% goes to an idle host, though its state must move."""
+    hosts = Hosts.by_zone([Host(Node("busy"), load=0.75), Host(Node("idle")), Host(Node("also idle"))])
+    after = place_together([KeyRange("r", "failed", frozenset({"busy"}), 10, 1, load=0.5)], hosts)
+    assert after.primaries["r"] in ("idle", "also idle")
+
+
+def test_a_host_that_is_too_busy_with_other_work_hands_over_to_an_idle_holder_of_the_replica() -> None:
+    ranges = [KeyRange("r", "a", frozenset({"b"}), 10, 1, load=0.5)]
+    hosts = Hosts.by_zone([Host(Node("a"), load=1.3), Host(Node("b")), Host(Node("c"))])
+    assert rearrange(ranges, hosts)[0] == HandOver("r", "b", "a", light=True)
+    assert rearrange(ranges, Hosts.by_zone([Host(Node("a"), load=0.8), Host(Node("b")), Host(Node("c"))])) == ()
+
+
+def test_a_host_whose_primaries_have_too_much_state_hands_some_over() -> None:
+    ranges = [KeyRange(f"r{at}", "a", frozenset({"b"}), state_bytes=40, delta_bytes=1, load=0.1) for at in range(4)]
+    hosts = Hosts.by_zone([Host(Node("a"), load=0.4), Host(Node("b")), Host(Node("c"))])
+    assert rearrange(ranges, hosts) == ()
+    after = place_together(ranges, hosts, ReplicaConfig(state_bytes_max=100))
+    assert sorted(after.primaries.values()) == ["a", "a", "b", "b"], "to the holder of their replicas"
+    assert rearrange(applied(ranges, after), hosts, ReplicaConfig(state_bytes_max=100)) == ()
+
+
 def even_ranges(count: int, hosts: Hosts) -> list[KeyRange]:
     ranges = [KeyRange(f"r{at:02}", hosts.names[at % len(hosts.names)], state_bytes=100, delta_bytes=0.5) for at in range(count)]
     return applied(ranges, place_replicas(ranges, hosts, ReplicaConfig(replicas=2)))
@@ -210,7 +234,7 @@ def test_a_new_node_with_less_load_gets_copies_only_where_that_pays_off() -> Non
 
 def test_figure_1_a_failure_an_overload_and_a_new_node_at_once() -> None:
     """Instance 1 failed and instance 3 is overloaded; 5 is new. A range goes on where its replica is, and gets a new one elsewhere."""
-    loads = {"2": 0.5, "3": 1.2, "4": 0.3, "5": 0.0}
+    loads = {"2": 0.5, "3": 1.2, "4": 0.2, "5": 0.0}
     hosts = Hosts.by_zone([Host(Node(name), load) for name, load in loads.items()])
     ranges = [
         KeyRange("yellow", "1", frozenset({"2"}), 10, 1, load=0.3),
@@ -275,6 +299,7 @@ def test_mistakes_are_refused_by_name() -> None:
         {"horizon": 0},
         {"waiting_weight": -1},
         {"utilisation_max": 1.5},
+        {"state_bytes_max": 0},
         {"spare_hosts": -1},
     ):
         with pytest.raises(QueryError, match=next(iter(wrong))):

@@ -25,10 +25,11 @@ from headrace.control.ring.messages import (
     RequestNode,
     RingConfig,
     Send,
+    Ship,
     TakeOver,
 )
 from headrace.control.ring.protocol import decide
-from headrace.control.ring.view import Peer, RingView, even_ring
+from headrace.control.ring.view import Arc, Peer, RingView, even_ring
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from tests.examples import examples
@@ -197,6 +198,27 @@ def test_when_more_neighbours_fail_than_there_are_replicas_the_loss_is_said() ->
     assert_settled(ring)
     by = [decision for _, decision in ring.decisions(TakeOver) if isinstance(decision, TakeOver)]
     assert [bool(decision.missing) for decision in by] == [False, True]
+
+
+@pytest.mark.parametrize(("replicas", "lost"), [(1, (Arc(0, 1024),)), (2, ())])
+def test_only_slots_that_no_copy_here_has_are_missing_when_a_taker_dies_before_it_shipped_what_it_took(
+    replicas: int, lost: tuple[Arc, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = ring_of(0.4, 0.4, 0.4, 0.4, config=RingConfig(replicas=replicas, nodes_min=4))
+    ring.run(10)
+    ring.kill(NodeId("n0"))
+    post = ring._post
+    # Shipments are slow: none of what n1 ships of the slots that it takes over arrives.
+    monkeypatch.setattr(ring, "_post", lambda to, sender, message: None if isinstance(message, Ship) else post(to, sender, message))
+    while not ring.decisions(TakeOver):
+        ring.run(1)
+    ring.kill(NodeId("n1"))
+    ring.run(20)
+    (_, first), (taker, second) = ring.decisions(TakeOver)
+    assert isinstance(first, TakeOver)
+    assert isinstance(second, TakeOver)
+    assert (first.missing, taker, second.arc) == ((), "n2", Arc(0, 2048))
+    assert second.missing == lost
 
 
 def test_a_node_taken_for_dead_is_told_so_when_its_checkpoints_come_again() -> None:

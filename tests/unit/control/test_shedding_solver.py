@@ -117,6 +117,7 @@ def test_the_error_bound_holds_at_random_points(seed: int, epsilon: float) -> No
     deployment, top = random_network(seed), (3.0, 2.0)
     tree = plan_ahead(deployment, top, SolverConfig(epsilon=epsilon, error_max=1))
     program = Program(deployment)
+    tree_floor = SolverConfig().error_floor * program.solve(top).quality
     for rates in np.random.default_rng(seed).uniform(0, top, (20, 2)).tolist():
         best = program.solve(rates).quality
         decision = P.decide(rates, tree)
@@ -125,7 +126,36 @@ def test_the_error_bound_holds_at_random_points(seed: int, epsilon: float) -> No
         keep = P.keep_of(decision, tree)
         found = P.quality_of(deployment.query, P.flows(deployment.query, rates, keep))
         check(deployment, rates, keep, found)
-        assert found >= (1 - epsilon) * best - 1e-9
+        assert found >= min((1 - epsilon) * best, best - tree_floor) - 1e-9
+
+
+def side_by_side(*weights: float) -> Deployment:
+    """Query ends of these weights on one node, each with its own input."""
+    ends = tuple(Operator(f"o{at}", (f"s{at}",), weight=weight) for at, weight in enumerate(weights))
+    return Deployment(Query(tuple(f"s{at}" for at in range(len(weights))), ends), (Node("n"),), {end.name: "n" for end in ends})
+
+
+@pytest.mark.parametrize(
+    ("weights", "epsilon", "solves_max"), [((1, 0), 0.5, 20), ((1, 0), 0.1, 60), ((1, 0.3), 0.1, 100), ((1, 1), 0.1, 40)]
+)
+def test_the_weights_of_query_ends_do_not_decide_how_often_the_solver_is_called(
+    weights: tuple[float, ...], epsilon: float, solves_max: int
+) -> None:
+    deployment, config = side_by_side(*weights), SolverConfig(epsilon=epsilon, error_max=1, solves_max=2_000)
+    tree = plan_ahead(deployment, (3.0,) * len(weights), config)
+    assert tree.solves <= solves_max
+    program = Program(deployment)
+    floor = config.error_floor * program.solve((3.0,) * len(weights)).quality
+    for rates in np.random.default_rng(1).uniform(0, 3, (200, len(weights))).tolist():
+        best, decision = program.solve(rates).quality, P.decide(rates, tree)
+        if decision is not None:
+            found = P.quality_of(deployment.query, P.flows(deployment.query, rates, P.keep_of(decision, tree)))
+            assert found >= min((1 - epsilon) * best, best - floor) - 1e-9
+
+
+def test_a_least_region_ends_the_splitting_where_no_loss_is_small_enough() -> None:
+    config = SolverConfig(epsilon=0.5, error_floor=0, region_least=1 / 8)
+    assert plan_ahead(side_by_side(1, 0), (3.0, 3.0), config).solves <= 9 * 9, "the corners of the smallest regions"
 
 
 def test_a_smaller_error_costs_more_plans() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.control.decisions import MoveSlots, Nothing, ScaleIn, Shed, moves_between
+from headrace.control.decisions import Move, MoveSlots, Nothing, ScaleIn, ScaleOut, Shed, moves_between
 from headrace.errors import QueryError
 from headrace.ids import SLOTS, InstanceId, OperatorId
 from headrace.sim import workload
@@ -147,6 +147,27 @@ def test_a_machine_that_fails_while_it_is_to_take_over_aborts_the_change() -> No
     assert trace.violations == ()
 
 
+@pytest.mark.parametrize(
+    ("dies", "aborted"), [("the holder of the backup", True), ("the old owner", False), ("another instance", False), ("nobody", False)]
+)
+def test_a_change_is_aborted_if_the_holder_of_the_backup_dies_and_goes_on_if_another_does(dies: str, aborted: bool) -> None:
+    """SEEP, Algorithm 3: the state comes from the holder. The others recover with the new routing."""
+    sim = Simulator(plan(1000.0, 40, instances=(2, 2), spare=4, deploy_s=5.0))
+    grow = ScaleOut(operator=SUM, instances=3, moves=(Move(((0, 1000),), InstanceId(2)),), why="test")
+    stage = sim.stages[SUM]
+    giver = int(stage.owners[0])
+    machines = {"the holder of the backup": int(stage.holders[giver, 0]), "the old owner": int(stage.hosts[giver])}
+    machines["another instance"] = int(stage.hosts[1 - giver])
+    assert len(set(machines.values())) == 3
+    sim.clock.at(10.0, lambda: sim.perform(grow))
+    if dies in machines:
+        sim.clock.at(12.0, lambda: sim.fail(Fault(12.0, machines=(machines[dies],))))
+    trace = sim.run()
+    assert ("change aborted" in [event.what for event in trace.events]) is aborted
+    assert trace["instances.sum"][-1] == (2 if aborted else 3)
+    assert trace.violations == ()
+
+
 def test_parallel_recovery_splits_the_failed_instance() -> None:
     trace = Simulator(plan(4000.0, 40, faults=[Fault(20.0, operator=SUM, count=1)], recovery_parts=2)).run()
     assert trace["instances.sum"][-1] == 2
@@ -156,8 +177,16 @@ def test_parallel_recovery_splits_the_failed_instance() -> None:
 def test_when_owner_and_backup_die_together_the_loss_is_told() -> None:
     trace = Simulator(plan(1000.0, 40, instances=(3, 3), faults=[Fault(20.0, machines=tuple(range(6)))], spare=8)).run()
     assert sum(trace.values("state lost")) == SLOTS
+    assert {violation.checker for violation in trace.violations} == {"state"}
     one = Simulator(plan(1000.0, 40, instances=(3, 3), faults=[Fault(20.0, machines=(3,))], spare=8)).run()
     assert one.values("state lost") == []
+    assert one.violations == ()
+
+
+def test_a_backup_lies_in_another_zone_that_has_a_machine_whichever_that_is() -> None:
+    sim = Simulator(plan(1000.0, 10, instances=(1, 1), spare=0, machines=MachineModel(zones=3)))
+    # Machines 0 and 1 are in the first two zones, and the third is empty.
+    assert sim.stages[SUM].holders.tolist() == [[int(sim.stages[MAP].hosts[0])]]
 
 
 def test_moves_and_scale_in_of_a_listener_are_performed() -> None:

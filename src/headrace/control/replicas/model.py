@@ -33,7 +33,7 @@ class Host:
 
     node: Node
     load: float = 0.0
-    """Its current load, as a share of its capacity. It slows down shipping from and to the host."""
+    """Its load by primaries and all else that stays, as a share of its capacity. It slows down shipping from and to the host."""
     replicas_max: int = 1_000_000
     """The most replicas that the host takes."""
 
@@ -76,7 +76,9 @@ class ReplicaConfig:
     waiting_weight: float = 10.0
     """The weight of a byte of a hand-over, because the range waits for it."""
     utilisation_max: float = 0.8
-    """The highest utilisation of a host by primaries, if primaries are placed too."""
+    """The highest utilisation of a host, by primaries and all else that it does. A host above it hands ranges over."""
+    state_bytes_max: float = math.inf
+    """The largest state of a host's primaries together (the paper's shard size). A host above it hands ranges over."""
     spare_hosts: int = 2
     """A primary moves to a host with a copy, or to one of this many least loaded other hosts."""
 
@@ -87,6 +89,7 @@ class ReplicaConfig:
         expect(self.horizon > 0, where, "horizon above 0", self.horizon)
         expect(self.waiting_weight >= 0, where, "waiting_weight of 0 or more", self.waiting_weight)
         expect(0 < self.utilisation_max <= 1, where, "utilisation_max above 0, up to 1", self.utilisation_max)
+        expect(self.state_bytes_max > 0, where, "state_bytes_max above 0", self.state_bytes_max)
         expect(self.spare_hosts >= 0, where, "spare_hosts of 0 or more", self.spare_hosts)
 
 

@@ -3,15 +3,16 @@
 The cost of a replica depends on the place of its primary. So the variables are y_gn, the primary of range g on host n, and x_gnm, a
 replica on host m while the primary is on n.
 
-    minimise   cost of primaries + cost of replicas + much * missing replicas + more than any move * overload
+    minimise   cost of primaries + cost of replicas + much * missing replicas + more than any move * (overload + excess)
     such that  one primary; q replicas of it, none in its zone, one per zone; so many replicas per host;
-               per host, load of primaries - overload <= what it bears
+               per host, load of primaries - overload <= what it bears, beside its other load;
+               per host, state of primaries - excess <= the most state
 
 The paper has no formula for this. Loads of ranges differ, so this is no flow problem with an integral linear program; scipy's
-mixed-integer solver (HiGHS) finds the optimum. A primary moves only if its host failed or is overloaded: cheaper shipping alone is not
-worth interrupting a range. It goes to a host with a copy (then the hand-over is light) or to one of a few hosts with the least load. The
-load of primaries does not count in the cost of shipping, because it moves with them; otherwise all would leave a full host, and come back.
-A host that stays overloaded in any arrangement is no error.
+mixed-integer solver (HiGHS) finds the optimum. A primary moves only if its host failed, is overloaded, or has too much state: cheaper
+shipping alone is not worth interrupting a range. It goes to a host with a copy (then the hand-over is light) or to one of a few hosts
+with the least load. The load of primaries does not count in the cost of shipping, because it moves with them; otherwise all would leave
+a full host, and come back. A host that stays overloaded in any arrangement is no error.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def rearrange(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig | 
 
 @dataclass(frozen=True, eq=False)
 class _Program:
-    """The mixed-integer program. Its variables are y, x, the missing replicas of each range, and the overload of each host."""
+    """The mixed-integer program. Its variables are y, x, the missing replicas of each range, the overload and the excess of each host."""
 
     ranges: tuple[KeyRange, ...]
     hosts: Hosts
@@ -93,18 +94,26 @@ class _Program:
 
     @property
     def size(self) -> int:
-        return len(self.y) + len(self.x) + len(self.ranges) + len(self.hosts.hosts)
+        return len(self.y) + len(self.x) + len(self.ranges) + 2 * len(self.hosts.hosts)
 
     @cached_property
     def overloaded(self) -> set[NodeId]:
-        """Hosts whose primaries have more load than the host can bear."""
-        asked: dict[NodeId, float] = {}
+        """Hosts whose primaries have more load or more state than the host can bear."""
+        load: dict[NodeId, float] = {}
+        state: dict[NodeId, float] = {}
         for each in self.ranges:
-            asked[each.primary] = asked.get(each.primary, 0.0) + each.load
-        return {host.node.name for host in self.hosts.hosts if asked.get(host.node.name, 0.0) > self.bears(host)}
+            load[each.primary] = load.get(each.primary, 0.0) + each.load
+            state[each.primary] = state.get(each.primary, 0.0) + self.state_share(each)
+        names = ((host, host.node.name) for host in self.hosts.hosts)
+        return {name for host, name in names if load.get(name, 0.0) > self.bears(host) or state.get(name, 0.0) > 1}
 
     def bears(self, host: Host) -> float:
-        return host.node.capacity * self.config.utilisation_max
+        """The load of primaries that a host can bear. Its load is what it does beside them."""
+        return max(0.0, host.node.capacity * (self.config.utilisation_max - host.load))
+
+    def state_share(self, each: KeyRange) -> float:
+        """A range's state, as a share of the most that a host's primaries may have."""
+        return each.state_bytes / self.config.state_bytes_max
 
     def _candidates(self, each: KeyRange) -> list[int]:
         if each.primary in self.hosts.index and each.primary not in self.overloaded:
@@ -122,12 +131,14 @@ class _Program:
         scale = max(primaries.max(initial=0.0), replicas.max(initial=0.0), 1e-300)
         q, count = self.config.replicas, len(self.ranges)
         # Weights: cheaper replicas (at most q) do not justify a hand-over. Less overload by the load of a mean range justifies it, even if
-        # all replicas move too. A missing replica justifies anything.
+        # all replicas move too; so does less excess by a mean state. A missing replica justifies anything.
         moved = np.array([float(q * (self.hosts.names[n] != self.ranges[g].primary)) for g, n in self.y])
-        mean_load = max(sum(each.load for each in self.ranges) / count, 1e-300)
-        overload = np.full(len(self.hosts.hosts), min((2 * q + 2) / mean_load, 1e6))
+        overload, excess = (
+            np.full(len(self.hosts.hosts), min((2 * q + 2) / max(sum(amounts) / count, 1e-300), 1e6))
+            for amounts in ([each.load for each in self.ranges], [self.state_share(each) for each in self.ranges])
+        )
         missing = np.full(count, float(count * (2 * q + 1) + 1))
-        return np.concatenate([primaries / scale + moved, replicas / scale, missing, overload])
+        return np.concatenate([primaries / scale + moved, replicas / scale, missing, overload, excess])
 
     def _primary_cost(self, each: KeyRange, n: int) -> float:
         """The cost of handing the range over to host n; 0 if it is there already."""
@@ -141,13 +152,13 @@ class _Program:
         return self.config.waiting_weight * moved_bytes * distance / self.config.horizon + STAY
 
     def solved(self) -> Vector:
+        places = np.ones(len(self.y) + len(self.x))
+        amounts = self.size - len(places)
         found = milp(
             self.costs,
-            integrality=np.concatenate([np.ones(len(self.y) + len(self.x)), np.zeros(len(self.ranges) + len(self.hosts.hosts))]),
-            bounds=Bounds(
-                0, np.concatenate([np.ones(len(self.y) + len(self.x)), np.full(len(self.ranges) + len(self.hosts.hosts), np.inf)])
-            ),
-            constraints=[self._one_primary(), self._all_replicas(), self._one_per_zone(), self._places(), self._loads()],
+            integrality=np.concatenate([places, np.zeros(amounts)]),
+            bounds=Bounds(0, np.concatenate([places, np.full(amounts, np.inf)])),
+            constraints=[self._one_primary(), self._all_replicas(), self._one_per_zone(), self._places(), self._loads(), self._states()],
             options={"mip_rel_gap": 0.0},
         )
         require(found.success, f"an arrangement always exists; the solver says: {found.message}")
@@ -193,7 +204,16 @@ class _Program:
         return self._rows(entries or [(0, 0, 0.0)], len(limits), -np.inf, limits)
 
     def _loads(self) -> LinearConstraint:
-        bears = np.array([self.bears(host) for host in self.hosts.hosts])
-        entries = [(n, at, self.ranges[g].load) for at, (g, n) in enumerate(self.y)]
-        entries += [(n, self.size - len(bears) + n, -1.0) for n in range(len(bears))]
-        return self._rows(entries, len(bears), -np.inf, bears)
+        count = len(self.hosts.hosts)
+        limits = np.array([self.bears(host) for host in self.hosts.hosts])
+        return self._at_most(limits, [each.load for each in self.ranges], self.size - 2 * count)
+
+    def _states(self) -> LinearConstraint:
+        count = len(self.hosts.hosts)
+        return self._at_most(np.ones(count), [self.state_share(each) for each in self.ranges], self.size - count)
+
+    def _at_most(self, limits: Vector, amounts: Sequence[float], over: int) -> LinearConstraint:
+        """Per host: the amounts of its primaries are at most its limit, plus what is over it. Those variables begin at ``over``."""
+        entries = [(n, at, amounts[g]) for at, (g, n) in enumerate(self.y)]
+        entries += [(n, over + n, -1.0) for n in range(len(limits))]
+        return self._rows(entries, len(limits), -np.inf, limits)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 
 from headrace.control.network import NodeId
-from headrace.control.ring.messages import Alive, Announce, Holding, Known, Probe, Ship, Shipment, TakeOver
+from headrace.control.ring.messages import Alive, Announce, Holding, Known, Node, Probe, Ship, Shipment, TakeOver
 from headrace.control.ring.turn import Turn
 from headrace.control.ring.view import Arc, Peer, RingView
 
@@ -110,11 +110,17 @@ def missing(have: Arc, want: Arc) -> Arc:
 
 
 def on_ship(turn: Turn, sender: NodeId, message: Ship) -> None:
-    """Keep a copy and confirm it, unless a newer one has arrived."""
-    held = turn.node.holds.get(sender)
+    """Keep a copy and confirm it, unless a newer one has arrived. It replaces the copies of owners before the sender."""
+    node = turn.node
+    held = node.holds.get(sender)
     if held is None or held.number <= message.number:
-        turn.change(holds={**turn.node.holds, sender: message})
+        kept = {name: each for name, each in node.holds.items() if name not in node.view.gone or not _overlap(each.arc, message.arc)}
+        turn.change(holds={**kept, sender: message})
         turn.send(sender, Holding(message.number))
+
+
+def _overlap(one: Arc, other: Arc) -> bool:
+    return bool(one.size and other.size) and (one.has(other.lo) or other.has(one.lo))
 
 
 def on_holding(turn: Turn, sender: NodeId, message: Holding) -> None:
@@ -163,7 +169,7 @@ def take_over(turn: Turn, dead: list[Peer]) -> None:
     """Take over dead nodes: move to the token of the farthest one, as if all of them had been scaled in."""
     node = turn.node
     names = tuple(peer.node for peer in dead)
-    lacking = tuple(node.view.arc(name) for name in names if not _held(turn, name))
+    lacking = tuple(part for name in names for part in _lacking(node, name, names))
     arc = Arc.between(dead[-1].token, node.me.token)
     ask = _others_with_copies(node.view, turn.id, names, turn.config.replicas) if lacking else ()
     turn.place(dead[-1].token, gone=names)
@@ -177,9 +183,13 @@ def take_over(turn: Turn, dead: list[Peer]) -> None:
     turn.out.append(TakeOver(arc=arc, missing=lacking, ask=ask, why=why))
 
 
-def _held(turn: Turn, name: NodeId) -> bool:
-    """True if this node has copies of all slots of the named node. A copy counts only for the node that sent it."""
-    return name in turn.node.holds and turn.node.holds[name].arc.covers(turn.node.view.arc(name))
+def _lacking(node: Node, name: NodeId, dead: tuple[NodeId, ...]) -> tuple[Arc, ...]:
+    """The parts of a dead node's arc that this node has no copy of.
+
+    The dead node may have taken over slots of others shortly before, and not shipped them yet. The copies of those owners count too: this
+    node has buffered all tuples since. Copies of living nodes do not count, because they were out of date when the slots changed owners.
+    """
+    return node.view.arc(name).without(each.arc for owner, each in node.holds.items() if owner in dead or owner in node.view.gone)
 
 
 def _others_with_copies(view: RingView, me: NodeId, dead: tuple[NodeId, ...], replicas: int) -> tuple[NodeId, ...]:

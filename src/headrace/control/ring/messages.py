@@ -250,7 +250,7 @@ class TakeOver(Decision):
 
     arc: Arc
     missing: tuple[Arc, ...] = ()
-    """Slots without a copy here: more neighbours failed than there are replicas, or a new copy had not arrived yet."""
+    """Slots without a copy here, and no others: more neighbours failed than there are replicas, or a new copy had not arrived yet."""
     ask: tuple[NodeId, ...] = ()
     """Nodes that may have copies of the missing slots. If there are none, their state is lost."""
 

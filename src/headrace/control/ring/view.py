@@ -60,6 +60,19 @@ class Arc:
     def has(self, slot: int) -> bool:
         return (slot - self.lo) % SLOTS < self.size
 
+    def without(self, others: Iterable[Arc]) -> tuple[Arc, ...]:
+        """The parts of this arc that lie in none of the others, clockwise.
+
+        >>> Arc(4090, 16).without([Arc(4080, 12), Arc(0, 4)])
+        (Arc(lo=4092, size=4), Arc(lo=4, size=6))
+        """
+        rest = np.ones(SLOTS, dtype=bool)
+        for other in others:
+            rest[other.slots()] = False
+        # Edges between slots that are in the rest and slots that are not, with a slot outside at both ends.
+        edges = np.flatnonzero(np.diff(np.r_[False, rest[self.slots()], False]))
+        return tuple(Arc((self.lo + int(lo)) % SLOTS, int(hi - lo)) for lo, hi in edges.reshape(-1, 2))
+
 
 @dataclass(frozen=True)
 class Peer:

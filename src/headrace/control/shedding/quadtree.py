@@ -1,8 +1,8 @@
-"""Shedding plans in advance with the solver (Borealis 4.1): a quadtree over the space of input rates.
+"""Shedding plans in advance with the solver (Borealis 4.1): a tree over the space of input rates.
 
-The best quality Q grows with the rates. So between the bottom r and the top q of a region lies every point s with Q(r) <= Q(s) <= Q(q),
-and if Q(q) - Q(r) <= epsilon * Q(q), then s may use the plan of r, its inputs reduced by r_i / s_i, and loses at most the share epsilon
-of what the best plan for s gives. A region is a leaf if that holds or if its top is feasible; others are split in 2^inputs.
+The best quality Q grows with the rates. A region has a bottom r and a top q, and every point s in it has Q(r) <= Q(s) <= Q(q). If
+Q(q) - Q(r) <= epsilon * Q(q), then s may use the plan of r, with its inputs reduced by r_i / s_i. It then loses at most the share epsilon
+of what the best plan for s gives. A region is a leaf if that holds or if its top is feasible; others are split in two.
 
     +-------+---+---+      Solver      splits every region with an error above epsilon
     |       +---+---+      Solver-W    splits the region with the largest expected error, error times the probability that the rates
@@ -10,9 +10,14 @@ of what the best plan for s gives. A region is a leaf if that holds or if its to
     |       |       |
     +-------+-------+      A point outside the space takes the region nearest to it; the bound holds inside.
 
-Where it departs from the paper: the expected workload is a sample of rates with weights, for instance those observed, where the paper
-leaves its form open. In Solver-W no region may lose more than `error_max`, however unlikely: else the plan of an unlikely region at the
-edge could be to drop everything. 1 is the paper's.
+Differences from the paper:
+- A region is split along one input, the one that matters most for its top. The paper's quadtree splits along all inputs at once, which
+  takes far more plans where the quality depends on few of them.
+- A loss below `error_floor` of the best quality at the highest rates is always small enough, and regions below `region_least` are not
+  split. Otherwise a query end of weight 0 would never let the splitting end: the quality is 0 at a bottom with rate 0, at any width.
+- The expected workload is a sample of rates with weights, for instance those observed. The paper leaves its form open.
+- In Solver-W no region may lose more than `error_max`, however unlikely it is. Otherwise the plan of an unlikely region at the edge could
+  be to drop everything. 1 is the paper's.
 """
 
 from __future__ import annotations
@@ -33,6 +38,8 @@ from headrace.errors import QueryError
 Point = tuple[float, ...]
 Region = tuple[Point, Point]
 """Bottom and top."""
+Splits = dict[Region, int]
+"""Regions that are split, each with the input along which it is."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +48,18 @@ class SolverConfig:
     """The share of the best quality that may be lost: at every point, or with a workload on average."""
     error_max: float = 0.5
     """With a workload: the share that may be lost at any point."""
+    error_floor: float = 0.02
+    """A loss up to this share of the best quality at the highest rates is always small enough."""
+    region_least: float = 2.0**-10
+    """A region whose sides are this share of the whole space, or less, is not split."""
     solves_max: int = 50_000
     """Calls of the solver before it gives up, at one or two milliseconds each."""
 
     def __post_init__(self) -> None:
         expect(0 < self.epsilon < 1, "SolverConfig", "epsilon between 0 and 1", self.epsilon)
         expect(self.epsilon <= self.error_max <= 1, "SolverConfig", "error_max from epsilon to 1", self.error_max)
+        expect(0 <= self.error_floor < 1, "SolverConfig", "error_floor from 0, below 1", self.error_floor)
+        expect(0 < self.region_least < 1, "SolverConfig", "region_least between 0 and 1", self.region_least)
         expect(self.solves_max > 0, "SolverConfig", "solves_max above 0", self.solves_max)
 
 
@@ -68,14 +81,16 @@ class Leaf:
     bottom: Point
     plan: PlanId
     error: float
-    """The share of the best quality that a point of the region can lose."""
+    """The share of the best quality that a point of the region can lose. It may be above epsilon where quality is lowest."""
 
 
 @dataclass(frozen=True)
 class Branch:
-    middle: Point
-    children: tuple[Leaf | Branch, ...]
-    """Bit i of the index is set for the upper half of input i."""
+    axis: int
+    """The input along which the region is split."""
+    middle: float
+    low: Leaf | Branch
+    high: Leaf | Branch
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +116,7 @@ class PlanTree:
     def leaf(self, rates: Sequence[float]) -> Leaf:
         at = self.root
         while isinstance(at, Branch):
-            at = at.children[sum(1 << axis for axis, (rate, middle) in enumerate(zip(rates, at.middle, strict=True)) if rate >= middle)]
+            at = at.high if rates[at.axis] >= at.middle else at.low
         return at
 
 
@@ -120,8 +135,8 @@ def plan_ahead(
     config = config or SolverConfig()
     inputs = len(deployment.query.sources)
     expect(len(top) == inputs and min(top) > 0, "plan_ahead", f"the highest rates of {inputs} sources, above 0", tuple(top))
-    search = _Search(Program(deployment), config)
     root = ((0.0,) * inputs, tuple(float(rate) for rate in top))
+    search = _Search(Program(deployment), config, root[1])
     split = _split_everywhere(search, root) if workload is None else _split_by_workload(search, root, workload)
     tree = _assembled(search, root, split)
     return PlanTree(deployment, root[1], tree, tuple(search.plans), search.solves)
@@ -133,6 +148,7 @@ class _Search:
 
     program: Program
     config: SolverConfig
+    top: Point
     found: dict[Point, tuple[bool, float, Plan]] = field(default_factory=dict)
     used: dict[Point, PlanId] = field(default_factory=dict)
     plans: list[Plan] = field(default_factory=list)
@@ -156,6 +172,22 @@ class _Search:
         feasible, high, _ = self.at(region[1])
         return 0.0 if feasible or high <= 0 else 1 - self.at(region[0])[1] / high
 
+    def excess(self, region: Region) -> float:
+        """The error, or 0 if the region need not be split: it loses too little, or it is too small."""
+        little = self.at(region[1])[1] - self.at(region[0])[1] <= self.config.error_floor * self.at(self.top)[1]
+        return 0.0 if little or not self._wide(region) else self.error(region)
+
+    def axis(self, region: Region) -> int:
+        """The input along which to split: the one without which the top of the region would lose most; of equal ones the widest."""
+        bottom, top = region
+        lowered = {axis: (*top[:axis], bottom[axis], *top[axis + 1 :]) for axis in self._wide(region)}
+        return min(lowered, key=lambda axis: (round(self.at(lowered[axis])[1], 12), (bottom[axis] - top[axis]) / self.top[axis]))
+
+    def _wide(self, region: Region) -> list[int]:
+        """The inputs along which the region is wide enough to be split."""
+        widths = ((high - low) / top for low, high, top in zip(*region, self.top, strict=True))
+        return [axis for axis, width in enumerate(widths) if width > self.config.region_least]
+
     def plan_at(self, point: Point) -> PlanId:
         """The id of the plan of a leaf; all feasible points share one that keeps everything."""
         feasible, quality, plan = self.at(point)
@@ -166,25 +198,26 @@ class _Search:
         return self.used[key]
 
 
-def _split_everywhere(search: _Search, root: Region) -> set[Region]:
-    split, left = set(), [root]
+def _split_everywhere(search: _Search, root: Region) -> Splits:
+    split: Splits = {}
+    left = [root]
     while left:
         region = left.pop()
-        if search.error(region) > search.config.epsilon:
-            split.add(region)
-            left += _children(region)
+        if search.excess(region) > search.config.epsilon:
+            split[region] = search.axis(region)
+            left += _halves(region, split[region])
     return split
 
 
-def _split_by_workload(search: _Search, root: Region, workload: Workload) -> set[Region]:
+def _split_by_workload(search: _Search, root: Region, workload: Workload) -> Splits:
     points = np.clip(workload.points, root[0], root[1])
     weights = workload.weights / workload.weights.sum()
-    split: set[Region] = set()
+    split: Splits = {}
     heap: list[tuple[float, int, Region, npt.NDArray[np.int64]]] = []
     order, expected = itertools.count(), 0.0
 
     def push(region: Region, inside: npt.NDArray[np.int64]) -> float:
-        error = search.error(region)
+        error = search.excess(region)
         part = float(weights[inside].sum()) * error
         # Regions that lose too much come first, whatever their probability.
         heapq.heappush(heap, (-np.inf if error > search.config.error_max else -part, next(order), region, inside))
@@ -193,37 +226,34 @@ def _split_by_workload(search: _Search, root: Region, workload: Workload) -> set
     expected += push(root, np.arange(len(points)))
     while heap and (heap[0][0] == -np.inf or expected > search.config.epsilon):
         _, _, region, inside = heapq.heappop(heap)
-        split.add(region)
-        expected -= float(weights[inside].sum()) * search.error(region)
-        middle = np.array(_middle(region))
-        halves = ((points[inside] >= middle) << np.arange(len(middle))).sum(axis=1)
-        for child, part in enumerate(_children(region)):
-            expected += push(part, inside[halves == child])
+        axis = split[region] = search.axis(region)
+        expected -= float(weights[inside].sum()) * search.excess(region)
+        upper = points[inside, axis] >= _middle(region, axis)
+        for part, within in zip(_halves(region, axis), (~upper, upper), strict=True):
+            expected += push(part, inside[within])
     return split
 
 
-def _assembled(search: _Search, region: Region, split: set[Region]) -> Leaf | Branch:
+def _assembled(search: _Search, region: Region, split: Splits) -> Leaf | Branch:
     if region in split:
-        return Branch(_middle(region), tuple(_assembled(search, child, split) for child in _children(region)))
+        axis = split[region]
+        low, high = (_assembled(search, half, split) for half in _halves(region, axis))
+        return Branch(axis, _middle(region, axis), low, high)
     feasible = search.at(region[1])[0]
     # Nothing need be dropped below a feasible top: its own rates are the limit.
     bottom = region[1] if feasible else region[0]
     return Leaf(bottom, search.plan_at(bottom), search.error(region))
 
 
-def _middle(region: Region) -> Point:
-    return tuple((low + high) / 2 for low, high in zip(*region, strict=True))
+def _middle(region: Region, axis: int) -> float:
+    return (region[0][axis] + region[1][axis]) / 2
 
 
-def _children(region: Region) -> list[Region]:
-    bottom, top, middle = *region, _middle(region)
-    found = []
-    for child in range(1 << len(middle)):
-        upper = [child >> axis & 1 for axis in range(len(middle))]
-        low = tuple(m if up else b for up, b, m in zip(upper, bottom, middle, strict=True))
-        high = tuple(t if up else m for up, m, t in zip(upper, middle, top, strict=True))
-        found.append((low, high))
-    return found
+def _halves(region: Region, axis: int) -> tuple[Region, Region]:
+    """The lower and the upper half of a region along an input."""
+    bottom, top = region
+    middle = _middle(region, axis)
+    return (bottom, (*top[:axis], middle, *top[axis + 1 :])), ((*bottom[:axis], middle, *bottom[axis + 1 :]), top)
 
 
 def _ratios(limits: Sequence[float], rates: Sequence[float]) -> list[float]:

@@ -6,6 +6,7 @@
 | `owners`   | each slot has one owner, and owners have machines                                                                |
 | `zones`    | an instance and its backups lie in distinct zones                                                                |
 | `overload` | no instance stays overloaded while capacity is free                                                              |
+| `state`    | an instance and all its backups never die together; checked when machines fail (`headrace.sim.changes`)           |
 """
 
 from __future__ import annotations

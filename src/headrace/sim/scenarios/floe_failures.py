@@ -4,9 +4,10 @@
 that the time hardly depends on m. VII: up to n r / (r + 1) nodes may fail at once, as long as no more than r of them are neighbours;
 one neighbour more, and state is lost.
 
-Nodes own arcs of different lengths, as tokens of a real ring do; times vary with the load of those who fail. The time to notice a failure,
-by missing checkpoints and a question without an answer, is told apart: the paper's 1.2 to 1.5 s cannot hold it, as checkpoints, which are
-its heartbeats, come every 2 s.
+Nodes own arcs of different lengths, like the tokens of a real ring, so times vary with the load of the nodes that fail. A take-over is over
+when the taker has processed the rows since the last checkpoint again, and the rows that came while nobody had noticed the failure. The
+time to notice it, by missing checkpoints and a probe without an answer, is reported separately. The paper's 1.2 to 1.5 s cannot contain
+it, because checkpoints, which are its heartbeats, come every 2 s.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Recovery:
     """From the failure to the take-over."""
     replayed_s: float
     """From the take-over until all rows since the last checkpoint were processed again."""
+    caught_up_s: float
+    """From the take-over until the rows that came while nobody had noticed the failure were processed too."""
     lost_slots: int
     whole: bool
     """Whether every slot has an owner and its replicas again."""
@@ -93,7 +96,8 @@ def _recovery(found: Run, failed: int) -> Recovery:
     taken = [change for change in found.ring.changes if change.kind == "take-over"]
     noticed_s = max((change.taken_s - change.asked_s for change in taken), default=float("nan"))
     replayed_s = max((change.ready_s - change.taken_s for change in taken), default=float("nan"))
-    return Recovery(failed, noticed_s, replayed_s, found.ring.lost_slots, found.ring.whole(), found.trace)
+    caught_up_s = max((change.caught_up_s - change.taken_s for change in taken), default=float("nan"))
+    return Recovery(failed, noticed_s, replayed_s, caught_up_s, found.ring.lost_slots, found.ring.whole(), found.trace)
 
 
 def run(options: Options, seed: int) -> Result:
@@ -113,7 +117,7 @@ def run(options: Options, seed: int) -> Result:
     return Result(
         _claims(figures, nodes, large),
         (_plot(at_once),),
-        ("failed at once", "nodes", "replicas", "until noticed", "until replayed", "slots lost"),
+        ("failed at once", "nodes", "replicas", "until noticed", "until replayed", "until caught up", "slots lost"),
         tuple(_rows(nodes, large, at_once, most, over, half)),
         violations_of(*(each.trace for each in every)),
         simulated_s=float(sum(each.trace["at_s"][-1] for each in every)),
@@ -130,7 +134,7 @@ def _mean(found: list[Recovery], field: str) -> float:
 def _figures(at_once: dict[int, list[Recovery]], most: dict[int, Recovery], over: dict[int, Recovery], half: Recovery) -> dict[str, float]:
     figures = {"half.lost": float(half.lost_slots), "half.whole": float(half.whole), "half.replayed_s": half.replayed_s}
     for count, found in at_once.items():
-        figures |= {f"m{count}.replayed_s": _mean(found, "replayed_s"), f"m{count}.noticed_s": _mean(found, "noticed_s")}
+        figures |= {f"m{count}.{field}": _mean(found, field) for field in ("noticed_s", "replayed_s", "caught_up_s")}
         figures[f"m{count}.lost"] = float(sum(each.lost_slots for each in found))
     for replicas, each in most.items():
         figures |= {f"most.r{replicas}.lost": float(each.lost_slots), f"most.r{replicas}.whole": float(each.whole)}
@@ -141,22 +145,25 @@ def _figures(at_once: dict[int, list[Recovery]], most: dict[int, Recovery], over
 
 def _claims(seen: dict[str, float], nodes: int, large: int) -> tuple[Claim, ...]:
     last = nodes // 2
-    one, all_at_once = seen["m1.replayed_s"], seen[f"m{last}.replayed_s"]
-    middle = [seen[f"m{count}.replayed_s"] for count in range(min(3, last), last + 1)]
+    one, all_at_once = seen["m1.caught_up_s"], seen[f"m{last}.caught_up_s"]
+    counts = range(min(3, last), last + 1)
+    replayed, caught_up = ([seen[f"m{count}.{field}"] for count in counts] for field in ("replayed_s", "caught_up_s"))
+    lost = {count: seen[f"m{count}.lost"] for count in range(1, last + 1)}
     return (
         Claim(
-            f"8b: recovery of {last} failures against 1",
+            f"8b: recovery of {last} failures against 1, until caught up",
             "does not grow linearly",
             f"{all_at_once:.2f} s against {one:.2f} s, {all_at_once / one:.1f} times",
             all_at_once < one * (1 + last) / 2,
         ),
         Claim(
-            f"8b: 3 to {last} failures",
+            f"8b: 3 to {last} failures, until caught up",
             "about the same (1.2 to 1.5 s)",
-            f"{min(middle):.2f} to {max(middle):.2f} s, beside {seen[f'm{last}.noticed_s']:.1f} s to notice",
-            max(middle) <= 1.5 * min(middle),
+            f"{min(caught_up):.2f} to {max(caught_up):.2f} s, of which {min(replayed):.2f} to {max(replayed):.2f} s for the rows since the "
+            f"checkpoint; beside {seen[f'm{last}.noticed_s']:.1f} s to notice",
+            max(caught_up) <= 1.5 * min(caught_up),
         ),
-        Claim("8b: slots lost", "none", f"{sum(seen[f'm{count}.lost'] for count in range(1, last + 1)):.0f}", seen[f"m{last}.lost"] == 0),
+        Claim("8b: slots lost", "none", f"{sum(lost.values()):.0f} with 1 to {last} failures", not any(lost.values())),
         *(
             Claim(
                 f"VII: {nodes} r / (r + 1) = {len(blocks(nodes, replicas))} failures with r = {replicas}",
@@ -184,20 +191,28 @@ def _claims(seen: dict[str, float], nodes: int, large: int) -> tuple[Claim, ...]
 def _rows(
     nodes: int, large: int, at_once: dict[int, list[Recovery]], most: dict[int, Recovery], over: dict[int, Recovery], half: Recovery
 ) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, str, str, float, float, int]] = [
-        (f"{count}, apart", str(nodes), "1", _mean(found, "noticed_s"), _mean(found, "replayed_s"), sum(each.lost_slots for each in found))
-        for count, found in at_once.items()
-    ]
+    rows = [(f"{count}, apart", str(nodes), "1", found) for count, found in at_once.items()]
     for what, which in (("as many as may", most), ("r + 1 neighbours", over)):
-        for r, each in which.items():
-            rows.append((f"{each.failed}, {what}", str(nodes), str(r), each.noticed_s, each.replayed_s, each.lost_slots))
-    rows.append((f"{half.failed}, every second", str(large), "1", half.noticed_s, half.replayed_s, half.lost_slots))
-    return [(what, of, r, f"{noticed:.1f} s", f"{1000 * replayed:.0f} ms", str(lost)) for what, of, r, noticed, replayed, lost in rows]
+        rows += [(f"{each.failed}, {what}", str(nodes), str(r), [each]) for r, each in which.items()]
+    rows.append((f"{half.failed}, every second", str(large), "1", [half]))
+    return [
+        (
+            what,
+            of,
+            r,
+            f"{_mean(found, 'noticed_s'):.1f} s",
+            f"{1000 * _mean(found, 'replayed_s'):.0f} ms",
+            f"{1000 * _mean(found, 'caught_up_s'):.0f} ms",
+            str(sum(each.lost_slots for each in found)),
+        )
+        for what, of, r, found in rows
+    ]
 
 
 def _plot(at_once: dict[int, list[Recovery]]) -> Plot:
     counts = [float(count) for count in at_once]
     series = (
+        Series("until caught up", counts, [1000 * _mean(found, "caught_up_s") for found in at_once.values()]),
         Series("until replayed", counts, [1000 * _mean(found, "replayed_s") for found in at_once.values()]),
         Series("until noticed", counts, [1000 * _mean(found, "noticed_s") for found in at_once.values()]),
     )

@@ -36,6 +36,12 @@ class SizeChange:
     """The mean of the second report after the change: the first still shows some of the time before."""
 
 
+    @property
+    def meets_target(self) -> bool:
+        """True if CPU is at the target, or below it by less than one instance: instances are whole."""
+        return TARGET * (self.after - 1) / self.after - 0.03 <= self.cpu_after <= TARGET + 0.02
+
+
 class Watch:
     def __init__(self) -> None:
         self.at_s: list[float] = []
@@ -119,7 +125,7 @@ def _figures(watches: dict[str, Watch], traces: dict[str, Trace]) -> dict[str, f
             f"{name}.after.least": min(after),
             f"{name}.after.mean": float(np.mean(after)),
             f"{name}.after.last": after[-1],
-            f"{name}.met": float(sum(each <= TARGET + 0.02 for each in after)),
+            f"{name}.met": float(sum(step.meets_target for step in steps)),
             f"{name}.throughput": float(traces[name]["rows_out_per_s"][5:].sum() / traces[name]["rows_in_per_s"][5:].sum()),
             f"{name}.latency_p99_s": traces[name].latencies.percentile(99),
         }
@@ -147,8 +153,9 @@ def _claims(seen: dict[str, float], individual: Watch, load_aware: Watch) -> tup
         Claim(
             "21b: CPU after each step",
             "the target (0.6)",
-            f"{seen[f'{many}.after.least']:.2f} to {seen[f'{many}.after.worst']:.2f}",
-            seen[f"{many}.after.worst"] <= TARGET + 0.02,
+            f"{seen[f'{many}.after.least']:.2f} to {seen[f'{many}.after.worst']:.2f}, {seen[f'{many}.met']:.0f} of "
+            f"{seen[f'{many}.steps']:.0f} by less than an instance below it",
+            seen[f"{many}.met"] == seen[f"{many}.steps"],
         ),
         Claim(
             f"21b: steps to {individual.sizes[-1]} instances or more, against 21a",
@@ -167,8 +174,9 @@ def _claims(seen: dict[str, float], individual: Watch, load_aware: Watch) -> tup
         Claim(
             "21c: CPU after each step down",
             "slightly below the target",
-            f"{seen[f'{down}.after.least']:.2f} to {seen[f'{down}.after.worst']:.2f}",
-            seen[f"{down}.after.worst"] <= TARGET + 0.02,
+            f"{seen[f'{down}.after.least']:.2f} to {seen[f'{down}.after.worst']:.2f}, {seen[f'{down}.met']:.0f} of "
+            f"{seen[f'{down}.steps']:.0f} by less than an instance below it",
+            seen[f"{down}.met"] == seen[f"{down}.steps"],
         ),
     )
 

@@ -115,7 +115,7 @@ def cases(instances: int) -> dict[str, Case]:
 
 def _of_queries(world: World) -> dict[str, Case]:
     busy, skewed, idle = world.observed(0.91, 1.0), world.observed(0.3, 1.0), world.observed(0.0, 0.4)
-    over = bottleneck.BottleneckMemory({SUM: (1,) * world.instances}, 0.0)
+    over = bottleneck.BottleneckMemory({SUM: (1,) * world.instances}, {load.operator: load.owners for load in busy.operators}, 0.0)
     taken = pool.PoolMemory(tuple((float(i) / 20, 1) for i in range(world.instances)))
     needs = pool.PoolObservation(50.0, world.instances, 0, taken=1)
     tens, ones = world.chain(10), world.chain(1)

@@ -48,3 +48,21 @@ def test_a_window_of_windows_goes_by_their_last_moment(spark: SparkSession, tmp_
         return counts.groupBy(F.window("window", "20 seconds").alias("long")).agg(F.sum("n").alias("n"), F.count("*").alias("windows"))
 
     assert len(assert_equal(spark, [feed], query, "append", tmp_path).rows) >= 3
+
+
+@pytest.mark.parametrize("subset", [["window"], ["k", "window"], ["n"]])
+def test_distinct_windows_go_by_their_end(subset: list[str], spark: SparkSession, tmp_path: Path) -> None:
+    """The event time of an aggregate's results is their window, as a whole."""
+    parts = [[1, 7, 12, 18], [33, 41, 55], [3600], [7200], [10000], [14000]]
+    tables = []
+    for part in parts:
+        times = pa.array([START + timedelta(seconds=seconds) for seconds in part], pa.timestamp("us", tz="UTC"))
+        tables.append(pa.table({"k": [f"k{seconds % 2}" for seconds in part], "ts": times}))
+    feed = Feed.of(tmp_path, "k string, ts timestamp", tables)
+
+    def query(rows: Any) -> Any:
+        counts = rows.withWatermark("ts", "1 second").groupBy("k", F.window("ts", "10 seconds")).agg(F.count("*").alias("n"))
+        # Which of several rows stays is not said, so only what all of them have in common is compared.
+        return counts.dropDuplicates(subset).select(*subset)
+
+    assert len(assert_equal(spark, [feed], query, "append", tmp_path).rows) >= 1

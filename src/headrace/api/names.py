@@ -24,7 +24,7 @@ def checked_name(operator: Node | None, name: Any, where: str) -> str:
             hint="call named right behind agg, dropDuplicates, join, crossJoin or process",
         )
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        wanted = "a name of at most 60 letters, digits, spaces and underscores, such as 'daily totals'"
+        wanted = "a name of at most 60 letters from a to z, digits, spaces and underscores, such as 'daily totals'"
         raise QueryError(where=where, wanted=wanted, found=repr(name))
     return name
 

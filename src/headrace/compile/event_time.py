@@ -8,11 +8,16 @@ from pyspark.sql import types as T
 
 from headrace.operators.windows import TimeWindow
 
+WINDOW_END = 1
+"""The place of the end among the fields of a window. Its names may be the user's."""
 _NTZ_EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 
 
 def micros(time: Column, kind: T.DataType) -> Column:
-    """A timestamp column as microseconds since the epoch."""
+    """An event time as microseconds since the epoch. The event time of a window is its end, as in Spark."""
+    if isinstance(kind, T.StructType):
+        end = kind.fields[WINDOW_END]
+        return micros(time.getField(end.name), end.dataType)
     if isinstance(kind, T.TimestampNTZType):
         return F.timestamp_diff("MICROSECOND", F.expr(_NTZ_EPOCH), time)
     # The text "timestamp" would mean what spark.sql.timestampType says.

@@ -109,7 +109,7 @@ def numbers(options: Options, key: str) -> list[float]:
     try:
         return [float(part) for part in text.split("/")]
     except ValueError:
-        raise QueryError(where=f"--set {key}", wanted="numbers with / between", found=repr(text)) from None
+        raise QueryError(where=f"--set {key}", wanted="numbers separated by /", found=repr(text)) from None
 
 
 def positive(options: Options, *keys: str) -> None:

@@ -155,7 +155,7 @@ def test_wrong_requests_are_refused_and_change_nothing(t: QueryTest) -> None:
         (lambda: t.move(4096, to=0, operator="join"), "slots"),
         (lambda: t.move(range(9, 3), to=0, operator="join"), "slots"),
         (lambda: t.move(5, to=2, operator="join"), "an instance of join, 0 to 1"),
-        (lambda: t.move(5, to=1), "the operator whose slots are meant: join, aggregate"),
+        (lambda: t.move(5, to=1), "the operator whose slots are to move: join, aggregate"),
         (lambda: t.query.rebalance("x"), "an operator of the query"),
     ]:
         with pytest.raises(QueryError, match=message):

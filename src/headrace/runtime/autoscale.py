@@ -149,7 +149,7 @@ class Autoscaler:
             return Outcome.PERFORMED, ""
         if self.decisions.is_overridden(name):
             return Outcome.OVERRIDDEN, "it was changed by hand meanwhile"
-        return Outcome.UNCHANGED, "the work seen in slots lately is dealt out as evenly as it can be"
+        return Outcome.UNCHANGED, "the slots are already assigned as evenly as their recent work allows"
 
 
 def decided(before: Routing, decision: Rescale | MoveSlots, epoch: RoutingEpoch, levelled: Callable[[int], Routing]) -> Routing:

@@ -176,7 +176,7 @@ class LiveRouting:
             wanted = "operators whose state is merged when windows close: time windows in append mode"
             raise QueryError(where="spread", wanted=wanted, found=", ".join(wrong), hint="name the operator")
         if any(edge != int(edge) for each in ranges for edge in each):
-            raise QueryError(where="spread", wanted="whole slots", found=repr(slots), hint="all keys of a slot are spread alike")
+            raise QueryError(where="spread", wanted="whole slots", found=repr(slots), hint="a slot can only be spread with all its keys")
         each = {Slot(slot) for lo, hi in ranges for slot in range(int(lo), int(hi))}
         self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
 
@@ -192,7 +192,7 @@ class LiveRouting:
         ranges = _ranges(slots, "move")
         names = self.named("move", operator)
         if operator is None and len(names) > 1:
-            raise QueryError(where="move", wanted=f"the operator whose slots are meant: {', '.join(names)}", found="none")
+            raise QueryError(where="move", wanted=f"the operator whose slots are to move: {', '.join(names)}", found="none")
 
         def moved(name: OperatorId, before: Routing) -> Routing:
             # This is called again under the lock, because another thread may have rescaled meanwhile.
@@ -305,7 +305,7 @@ class LiveRouting:
             facts = replace(facts, window=None)
         choice = choose(wanted, name, facts, size, self.bytes_per_s)
         if spread and choice.protocol is Protocol.WINDOW_RECREATION:
-            return Choice(Protocol.STATE_RECREATION, "rows of spread slots lie with all instances, so their windows have no old owner")
+            return Choice(Protocol.STATE_RECREATION, "all instances have rows of spread slots, so no old owner can close their windows")
         return choice
 
     def _recreating(self, name: OperatorId, before: Routing, after: Routing) -> Routing:

@@ -108,11 +108,11 @@ def ask(checkpoint: Checkpoint, request: dict[str, Any]) -> dict[str, Any]:
     except FileNotFoundError:
         raise QueryError(where=where, wanted="a query that runs on this checkpoint", found="none", hint="start it first") from None
     except PermissionError:
-        wanted = "to be who started the query, or root"
-        raise QueryError(where=where, wanted=wanted, found="that its token is not readable for you") from None
+        wanted = "the user who started the query, or root"
+        raise QueryError(where=where, wanted=wanted, found="a user who may not read the query's token") from None
     except (ValueError, KeyError, TypeError):
-        wanted, hint = "port and token of the query that runs on this checkpoint", "restart the query; it writes the file anew"
-        raise QueryError(where=str(path), wanted=wanted, found="a file that says something else", hint=hint) from None
+        wanted, hint = "port and token of the query that runs on this checkpoint", "restart the query; it writes the file again"
+        raise QueryError(where=str(path), wanted=wanted, found="a file with other content", hint=hint) from None
     deadline = time.monotonic() + BUSY_SECONDS_MAX
     while True:
         try:
@@ -143,6 +143,6 @@ def _sent(port: int, token: str, request: dict[str, Any]) -> tuple[int, dict[str
 
 
 def _gone(where: str, process: Any, why: Exception) -> QueryError:
-    found = f"that its process {process} does not answer ({why})"
-    hint = "it has ended without a farewell, or runs on another machine: control works on the driver's machine"
+    found = f"one whose process {process} does not answer ({why})"
+    hint = "the query was killed, or its driver runs on another machine: control works only on the driver's machine"
     return QueryError(where=where, wanted="a query that runs on this checkpoint", found=found, hint=hint)

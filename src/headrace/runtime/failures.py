@@ -76,18 +76,18 @@ def of_query(java: Any, location: Path) -> HeadraceError:
     if (full := storage_error_in(str(java.toString()), location)) is not None:
         return full
     where = "the query, outside of its batches (in Spark's source, planning or log)"
-    hint = "nothing that was delivered is lost: mend the cause, and a restart goes on"
+    hint = "delivered results are safe: fix the cause and restart the query, and it continues"
     return BatchFailedError(_of_java(java.getCause() or java), where=where, hint=hint, details=str(java.toString()))
 
 
 def of_gone(refused: Exception) -> HeadraceError:
-    """The error that the user sees when Spark's JVM has ended, so that nobody can say why."""
+    """The error that the user sees when Spark's JVM has ended, so that it cannot tell the cause."""
     return SessionError(
         "Spark has ended under the query",
         where="the query",
         wanted="an answer from Spark's JVM",
         found=summary(refused),
-        hint="its log or the system's says why (memory, a signal); nothing that was delivered is lost, and a restart goes on",
+        hint="the log of Spark or of the system has the cause (memory, a signal); delivered results are safe, and a restart continues",
     )
 
 

@@ -80,11 +80,11 @@ class Fence:
         if newest == self.token:
             return None
         if newest < (self.token or NO_TOKEN):
-            found = f"that its own token {self.token} is gone"
-            hint = "somebody has removed files of the checkpoint; start the query again, and it takes a new token"
+            found = f"no token of this query, which had token {self.token}"
+            hint = "files of the checkpoint were removed; start the query again, and it takes a new token"
         else:
             found = f"token {newest} ({self._owner(newest)}); this query has {self.token}"
-            hint = "another query has taken over this checkpoint and goes on from the last committed version; this one has to end"
+            hint = "another query has taken over this checkpoint and goes on from the last committed version; this one ends"
         return FencedError(
             where=str(self.directory.parent), wanted=f"to be the only query on this checkpoint, before {doing}", found=found, hint=hint
         )

@@ -94,7 +94,7 @@ def _refuse_doubtful_twins(flow: Dataflow, known: dict[OperatorId, Lineage]) -> 
         other = first.setdefault(known[op.id].fingerprint, op) if op.name is None else op
         if other is not op and not says_all(flow, op):
             raise QueryError(
-                "after a restart nobody could say whose state is whose",
+                "a restart could not tell which stored state belongs to which operator",
                 where=op.where,
                 wanted="operators that can be told apart",
                 found=f"two of kind {op.plan.kind} with one input, whose functions or static rows may differ: {other.where}",
@@ -226,7 +226,7 @@ def _more_or_less(location: str, new: list[Op], gone: list[OperatorId]) -> Check
         parts.append("missing: " + ", ".join(gone))
     return CheckpointMismatchError(
         where=location,
-        wanted="the operators that this checkpoint has state of",
+        wanted="the operators whose state is in this checkpoint",
         found="; ".join(parts),
         hint="option('headrace.operatorChanges', 'accept'): new ones then start with empty state, without the rows before now, and the "
         f"state of missing ones is dropped. Or {_NEW_LOCATION}",
@@ -259,8 +259,8 @@ def _in_order(flow: Dataflow, stored: list[dict[str, Any]], checkpoint: Checkpoi
     if len(place) != len(now) or len(place) != len(stored):
         raise CheckpointMismatchError(
             where=str(checkpoint.location),
-            wanted="the sources that this checkpoint has offsets of: " + "; ".join(text for each in stored for text in each["reads"]),
+            wanted="the sources whose offsets are in this checkpoint: " + "; ".join(text for each in stored for text in each["reads"]),
             found="; ".join(text for each in now.values() for text in each["reads"]),
-            hint=f"undo the change, or {_NEW_LOCATION}; a query cannot get or lose a source on its way",
+            hint=f"undo the change, or {_NEW_LOCATION}; a query cannot gain or lose a source when it restarts",
         )
     return flow.reading(sorted(place, key=lambda name: place[name]))

@@ -31,7 +31,7 @@ class NotedRouting:
         try:
             return self._read()
         except ValueError as broken:
-            _log.warning("%s: ignored, it is damaged (%s); the query goes on by the routing of its newest version", self.path, broken)
+            _log.warning("%s: ignored, it is damaged (%s); the query continues with the routing of its newest version", self.path, broken)
             return {}
 
     def damage(self) -> str:

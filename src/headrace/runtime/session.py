@@ -163,4 +163,4 @@ def check_session(spark: SparkSession) -> None:
     if str(spark.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true":
         advice.append("start Spark with spark.dynamicAllocation.enabled=false: it takes away executors that state lives on")
     if advice:
-        warnings.warn("this session would run Headrace slowly; hr.session() sets what follows:\n  " + "\n  ".join(advice), stacklevel=4)
+        warnings.warn("Headrace would be slow in this session; hr.session() sets the following:\n  " + "\n  ".join(advice), stacklevel=4)

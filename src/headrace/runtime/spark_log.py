@@ -124,9 +124,9 @@ class SparkLog:
         if logged != manifest.offsets:
             raise CheckpointMismatchError(
                 where=str(self.location),
-                wanted=f"that batch {version} ended at {_shown(manifest.offsets)}, as its state says",
+                wanted=f"a batch {version} that ended at {_shown(manifest.offsets)}, as its state says",
                 found=f"{_shown(logged)} in offsets/{version}",
-                hint=f"Spark's log was replaced, or 'headrace' is of another run: {TOGETHER}",
+                hint=f"Spark's log was replaced, or the folder 'headrace' belongs to another run: {TOGETHER}",
             )
         for entries in manifest.source_entries:
             self._check_entries(version, entries)
@@ -182,7 +182,7 @@ def check_together(log: SparkLog, newest: Manifest | None) -> None:
     _check_query(log, newest)
     version = newest.version
     if offsets is None or version > offsets:
-        wanted = f"Spark's log up to batch {version}, of which there is state"
+        wanted = f"Spark's log up to batch {version}, the newest with state"
         raise CheckpointMismatchError(where=where, wanted=wanted, found=spark, hint=_lost("offsets"))
     if version < offsets - 1 or (commits is not None and commits > version):
         done = max(offsets - 1, -1 if commits is None else commits)

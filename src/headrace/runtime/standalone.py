@@ -209,9 +209,9 @@ def _check_folder(folder: Path) -> None:
     elif not stat.S_ISDIR(about.st_mode):
         found = "no folder"
     elif about.st_uid != os.getuid():
-        found = f"that it belongs to user {about.st_uid}"
+        found = f"a folder that belongs to user {about.st_uid}"
     elif about.st_mode & 0o022:
-        found = f"that others can write to it (mode {stat.S_IMODE(about.st_mode):o})"
+        found = f"a folder that others can write to (mode {stat.S_IMODE(about.st_mode):o})"
     else:
         return
     wanted = "a folder of your own, which nobody else can write to"

@@ -80,7 +80,7 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
             if branch.source in flow.by_id:
                 flow.by_id[OperatorId(branch.source)].plan.check_mode(output.mode, output.where)
             elif output.mode is OutputMode.COMPLETE:
-                raise QueryError(where=output.where, wanted="append or update, as no aggregate keeps results", found="output mode complete")
+                raise QueryError(where=output.where, wanted="append or update: this output has no aggregate", found="output mode complete")
     return QueryPlan(tuple(outputs), options, run, config, flow)
 
 
@@ -141,7 +141,7 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
         # The caller gets no handle, so nobody else could stop the query.
         engine.lifetime.stop_now()
         if isinstance(failure, OSError):
-            hint = "free the place or the descriptors that it needs, and start again; the query was stopped"
+            hint = "free disk space or file descriptors, and start the query again; it was stopped"
             wanted = "to open the control endpoint"
             raise CheckpointError(where=str(checkpoint.location), wanted=wanted, found=str(failure), hint=hint) from None
         raise

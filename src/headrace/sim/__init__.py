@@ -24,22 +24,22 @@ How it is used:
 | ----------- | ----------------------------------------------------------------------------------------------------------- |
 | `model`     | what is simulated, as frozen values: Query, Operator, State, MachineModel, Settings, Fault, Plan            |
 | `workload`  | rates over time and distributions of keys                                                                   |
-| `policies`  | the policies with their memory; any function from an observation to decisions is one                         |
+| `policies`  | the policies with their memory; a policy is any function from an observation to decisions                    |
 | `simulator` | `Simulator(plan, policies, pool, seed, listeners)`, `.run() -> Trace`                                        |
 | `trace`     | time series as arrays, latencies, decisions, events, violations                                              |
-| `checkers`  | what must hold, one file each                                                                               |
+| `checkers`  | invariants of every run, one file each                                                                      |
 | `scenarios` | the papers' figures; `headrace simulate` lists and runs them                                                 |
 
-A *listener* ``listener(sim, observation)`` is called after every report, for what is no plain policy (a ring of nodes that send messages,
-say). It may use ``sim.clock.after(delay_s, action)``, ``sim.perform(decision)``, ``sim.stages[name]`` (``owners``, ``hosts``, ``holders``,
-``reroute``), ``sim.machines`` (``take``, ``release``, ``speed``, ``zone``, ``alive``) and ``sim.fail(fault)``; ``recovery="none"`` leaves
-recovery to it.
+A *listener* ``listener(sim, observation)`` is called after every report. It is for control that is more than a policy, such as a ring of
+nodes that send messages. It may use ``sim.clock.after(delay_s, action)``, ``sim.perform(decision)``, ``sim.fail(fault)``,
+``sim.stages[name]`` (``owners``, ``hosts``, ``holders``, ``reroute``) and ``sim.machines`` (``take``, ``release``, ``speed``, ``zone``,
+``alive``). The setting ``recovery="none"`` leaves recovery to it.
 
-Rows are flows, amounts per tick, and no single tuples. It would change a decision where
-- what counts is below a tick: a queue that comes and goes within one is not seen, and latencies are known to about a tick;
-- an operator gets a few rows a second: half a row is processed, where a real one waits for a whole row;
-- one key is heavier than its slot's share: a slot is split evenly over time, and never within itself;
-- rows differ in cost: all rows of an operator cost the same, and arrive smoothly but for ``jitter``, so that below full load queues are
-  shorter than those of single tuples.
-Network counts for rows into an instance and for state on its way, each on its own: a transfer does not slow the rows beside it.
+Rows are simulated as flows (amounts per tick), not as single tuples. A real system may decide differently where
+- events are shorter than a tick: a queue that builds up and drains within a tick is not seen, and latencies are exact to about a tick;
+- an operator gets a few rows a second: the simulator processes half a row, where a real operator waits for a whole one;
+- one key is very heavy: the simulator knows only the load of whole slots, not of the keys in a slot;
+- rows differ in cost: here all rows of an operator cost the same. They arrive smoothly except for ``jitter``, so below full load queues
+  are shorter than with single tuples.
+The network limits rows into an instance and transfers of state independently: a transfer does not slow down rows.
 """

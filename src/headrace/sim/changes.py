@@ -6,9 +6,9 @@ routing switches, and the new owners process again the rows that the checkpoint 
     decision ─> machines taken ─> operator deployed, state restored ─> routing switched ─> rows since the checkpoint replayed
                 (waits if the pool is empty)    deploy_s + bytes / network
 
-Recovery is the same, except that the old owner does not go on (4.2). If the holder of a backup fails before its state has been sent, or a
-new machine fails, the change is aborted. If any other machine fails, the change goes on, also if it is that of the old owner: the state
-comes from the backup.
+Recovery works the same way, except that the old owner is dead (4.2). If the holder of a backup fails before its state has been sent, or a
+new machine fails, the change is aborted. If any other machine fails, the change goes on, even if it is the old owner's: the state comes
+from the backup.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _recover(world: World, stage: Stage, instance: int, failed_s: float) -> None
     parts = min(world.settings.recovery_parts, int((stage.owners == instance).sum()))
     if parts > 1:
         if stage.changing:
-            # A routing can only be changed once at a time.
+            # Another change of this routing is in progress. Try again later.
             _later(world, 1.0, stage, instance, failed_s)
             return
         stage.changing = True
@@ -154,7 +154,7 @@ def _recover(world: World, stage: Stage, instance: int, failed_s: float) -> None
 
 def _restore(world: World, stage: Stage, instance: int, machines: list[int], failed_s: float) -> None:
     bytes_lost = float(stage.per_instance(stage.state_bytes)[instance]) if world.settings.recovery == "checkpoint" else 0.0
-    # Parts are deployed side by side. The one holder of the backup partitions the state for them, and sends all of it.
+    # All parts are deployed in parallel. The holder of the backup partitions the state, and sends all parts over one network link.
     partition_s = world.settings.partition_s * (len(machines) - 1)
     delay_s = world.settings.deploy_s + partition_s + bytes_lost / world.machines.model.network_bytes_per_s
     world.clock.after(delay_s, lambda: _restored(world, stage, instance, machines, failed_s))

@@ -1,15 +1,15 @@
 """Servers that back each other up in small units (Borealis 5.2), simulated task by task: recovery time and intrusion (Fig. 9).
 
-Every server processes tuples with a part of its CPU, and what is left goes to captures and pastes. A task is not interrupted: meanwhile
-tuples wait, and after it the server catches up before it is idle again.
+A *capture* checkpoints a unit on its primary server; a *paste* applies the checkpoint on the backup server. Tuples take a part of the CPU,
+and these tasks use the rest. A task is not interrupted: tuples wait until it ends, and the server then catches up.
 
-    backlog of tuples          /\\                         a task of length L at a load of rho: the server is idle again after
-                              /   `--.__                   L / (1 - rho); the tuples that come in that time wait, all together,
-                     --------/          `---------         L^2 / (2 (1 - rho)) seconds per tuple and second: long tasks hurt most
+    backlog of tuples          /\\                         a task of length L at load rho: the server is idle again after
+                              /   `--.__                   L / (1 - rho). At r tuples per second, all tuples together wait
+                     --------/          `---------         r L^2 / (2 (1 - rho)) seconds, so long tasks delay tuples most
                              | task | catching up |
 
-Where it departs from the paper: state is not simulated tuple by tuple. What a capture takes follows what was processed since the last
-one: groups of an aggregate get dirty ever more slowly, up to all of them (delta checkpointing).
+Unlike in the paper, state is not simulated tuple by tuple. The length of a capture depends on the work done since the last one: the share
+of dirty groups of an aggregate approaches 1 exponentially (delta checkpointing).
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from headrace.sim.workload import Rate
 
 @dataclass(frozen=True)
 class Aggregates:
-    """The cluster of Fig. 9: so many servers with so many aggregates each; every aggregate is a unit."""
+    """The cluster of Fig. 9: ``servers`` servers with ``units`` aggregates each. Every aggregate is a unit."""
 
     servers: int = 5
     units: int = 16
     load: Rate = field(default=lambda at_s: 0.6)
-    """Of every server: the part of its CPU that tuples take."""
+    """The share of every server's CPU that tuples take, over time."""
     capture_s: tuple[float, float] = (0.02, 0.06)
-    """What it takes to capture a whole unit, from the smallest to the largest."""
+    """Time to capture a whole unit: the range from the smallest unit to the largest."""
     overhead_s: float = 0.005
-    """What any capture takes, however little has changed: a message, and its acknowledgement."""
+    """Time that every capture takes at least: a message and its acknowledgement."""
     dirty_per_s: float = 3.0
-    """How quickly groups get dirty: after a second of processing 1 - exp(-3) of them are."""
+    """How fast groups get dirty: after a second of processing, a share of 1 - exp(-3) is dirty."""
     skew: float = 0.7
-    """Of the units of a server; the smaller, the more of the load a few of them have."""
+    """How evenly the load is spread over the units of a server. The smaller, the more load a few units have."""
     one_backup: bool = False
-    """Whether all units of a server have the same backup at first, or the others in turn."""
+    """True if all units of a server start with the same backup server; False if they take the other servers in turn."""
 
     def __post_init__(self) -> None:
         expect(self.servers > 1 and self.units > 0, "Aggregates", "two servers or more with units", (self.servers, self.units))
@@ -54,33 +54,38 @@ class Aggregates:
 
 @dataclass
 class _Unit:
+    """A unit as it changes during the simulation."""
+
     name: UnitId
     primary: NodeId
     backup: NodeId
     share: float
     size_s: float
     captured_s: float = 0.0
-    """When."""
+    """When it was last captured."""
     redo_s: float = 0.0
+    """CPU time of the tuples since the last capture. They would be processed again after a failure."""
     paste_s: float = 0.0
-    """What captured messages take to paste; together they are never more than the whole state."""
+    """Time to paste all captured messages, at most the time for the whole state."""
 
 
 @dataclass(frozen=True)
 class Checkpointed:
-    """What was seen."""
+    """The result of a run, with one entry per sample."""
 
     at_s: np.ndarray
     recovery_s: np.ndarray
-    """At each moment, the time that the worst failure would take."""
+    """The recovery time of the worst failure, if it happened at that moment."""
     waited_s: np.ndarray
-    """In the time up to each moment, what a tuple waited for tasks on average."""
+    """The mean time that a tuple waited for tasks, since the sample before."""
     task_s_max: float
     tasks: int
     reassigned: int
 
 
 class Cluster:
+    """Servers that capture and paste units while they are idle, as a schedule decides."""
+
     def __init__(self, about: Aggregates, config: ScheduleConfig, seed: int = 0, backups: BackupConfig | None = None) -> None:
         self.about, self.config, self.backups = about, config, backups
         self.clock = Clock()
@@ -103,12 +108,12 @@ class Cluster:
         return found
 
     def run(self, duration_s: float, sample_s: float = 1.0, step_s: float = 0.05) -> Checkpointed:
-        """Loads are looked at every step; a server that found nothing to do looks again then."""
+        """Simulate for a time. Redo work grows in every step, and a server without a task looks for one again after a step."""
         rows: list[tuple[float, float, float]] = []
 
         def sample() -> None:
             rows.append((self.clock.now_s, max(recovery_times_s(self.units(), self.nodes).values()), self._waited))
-            # Per tuple: of all servers, and of the time since the last sample.
+            # The next sample counts only waiting from now on.
             self._waited = 0.0
 
         self.clock.every(step_s, self._grow)
@@ -125,12 +130,12 @@ class Cluster:
         return [self._seen(unit) for unit in self._units.values()]
 
     def _seen(self, unit: _Unit) -> HaUnit:
-        # Groups get dirty one by one, and more and more of those that a tuple falls into are dirty already.
+        # Tuples hit random groups. The more groups are dirty already, the fewer a tuple makes dirty.
         capture_s = self.about.overhead_s + unit.size_s * -math.expm1(-self.about.dirty_per_s * unit.redo_s)
         return HaUnit(unit.name, unit.primary, unit.backup, unit.redo_s, capture_s, unit.paste_s, self.clock.now_s - unit.captured_s)
 
     def _grow(self) -> None:
-        """What was processed since the last step would have to be done again."""
+        """Add the work since the last step to what a failure would cost."""
         now_s = self.clock.now_s
         work_s = self.about.load(now_s) * (now_s - self._grown_s)
         self._grown_s = now_s
@@ -158,13 +163,13 @@ class Cluster:
             if task.kind == "paste":
                 unit.paste_s = max(unit.paste_s - before.paste_s, 0.0)
             else:
-                # What was processed meanwhile is not in the message.
+                # Tuples that were processed during the capture are not in the message.
                 unit.redo_s = max(unit.redo_s - before.redo_s, 0.0)
                 unit.captured_s = self.clock.now_s
                 unit.paste_s = min(self.about.overhead_s + unit.size_s, unit.paste_s + before.capture_s)
 
     def _reassign(self) -> None:
-        """A new backup begins with nothing: the whole state has to be pasted."""
+        """Change backup servers as the policy decides. A new backup has no state, so the whole state must be pasted."""
         for change in reassign(self.units(), self.nodes, self.backups):
             unit = self._units[change.unit]
             unit.backup, unit.paste_s = change.target, self.about.overhead_s + unit.size_s

@@ -4,12 +4,12 @@ A row keeps the tick of its birth through the whole query, so its latency is kno
 taken first, as by an input merger (StreamCloud, Fig. 3). Amounts are real numbers: half a row may wait.
 
     tick of birth     ... 41   42   43  (now)
-    instance 0         0    0    0   12          was empty: takes all that came, in one numpy call for all such instances
-    instance 1         3   20   21   19          behind: takes from the left, some ticks at a look
+    instance 0         0    0    0   12          was empty: takes all new rows, in one numpy call for all such instances
+    instance 1         3   20   21   19          is behind: takes the oldest rows first, a few ticks at a time
     instance 2         0    0    0    0
 
-The table is a ring with a fixed number of ticks. Older rows are kept as one amount with the mean of their births. So percentiles beyond
-that age are slightly wrong, but sums and means are exact.
+The table is a ring buffer with a fixed number of ticks. Older rows are kept as one amount, with the sum of their ticks of birth. So sums
+and means of their latencies are exact, and percentiles are approximate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _LOOK = 16
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """Rows on their way, by tick of birth; ``old`` are those whose tick is no longer told apart, ``old_born`` the sum of their ticks."""
+    """Rows on their way to an operator: ``amounts[i]`` rows were born in ``ticks[i]``.
+
+    ``old`` further rows are too old to keep their ticks; ``old_born`` is the sum of their ticks of birth.
+    """
 
     ticks: Owners
     amounts: Floats
@@ -40,6 +43,7 @@ class Flow:
         return float(self.amounts.sum()) + self.old
 
     def times(self, factor: float) -> Flow:
+        """The same rows, with all amounts multiplied."""
         return self if factor == 1.0 else Flow(self.ticks, self.amounts * factor, self.old * factor, self.old_born * factor)
 
 
@@ -47,11 +51,12 @@ NO_FLOW = Flow(np.zeros(0, dtype=np.int64), np.zeros(0))
 
 
 def born(tick: int, amount: float) -> Flow:
+    """New rows of a source."""
     return Flow(np.array([tick]), np.array([amount]))
 
 
 def joined(flows: list[Flow]) -> Flow:
-    """Several inputs as one.
+    """The union of several flows.
 
     >>> both = joined([Flow(np.array([3, 5]), np.array([1.0, 2.0])), Flow(np.array([4, 5]), np.array([1.0, 1.0]))])
     >>> both.ticks.tolist(), both.amounts.tolist()
@@ -73,18 +78,18 @@ class Queues:
         self.waiting = np.zeros(instances)
         self._kept = ticks_kept
         self._rows = np.zeros((ticks_kept, instances))
-        # Per instance: no row that waits is older than this tick, but for those in `_old`.
+        # Per instance: waiting rows were born in this tick or later, except those in `_old`.
         self._oldest = np.zeros(instances, dtype=np.int64)
         self._old = np.zeros(instances)
         self._old_born = np.zeros(instances)
         self._has_old = False
         self._empty = np.ones(instances, dtype=np.bool_)
         self._ticks = NO_FLOW.ticks
-        # No row that is told apart is older than this tick.
+        # All rows in the table were born in this tick or later.
         self._first = 1
 
     def advance(self, now: int) -> None:
-        """The next tick: its place in the ring is cleared."""
+        """Begin the next tick. The rows of the tick that leaves the ring buffer become old rows."""
         self.now = now
         self._ticks = NO_FLOW.ticks
         if now - self._kept < self._first:
@@ -97,9 +102,9 @@ class Queues:
         np.maximum(self._oldest, now - self._kept + 1, out=self._oldest)
 
     def add(self, flow: Flow, total: float, shares: Floats) -> None:
-        """Rows arrive, ``total`` in all, each instance's share of them.
+        """Add arriving rows, ``total`` in all, to the instances by their shares.
 
-        Once a tick: an instance that was empty then has rows of just these births.
+        Call it once a tick: `take` relies on it that an instance that was empty has only these rows.
         """
         require(not len(self._ticks), "rows arrive once a tick")
         self._ticks = flow.ticks
@@ -119,16 +124,16 @@ class Queues:
             self._first = min(self._first, first)
 
     def older(self, tick: int) -> Floats:
-        """Per instance: how many of the rows that wait were born before this tick."""
+        """The number of waiting rows that were born before this tick, per instance."""
         younger = np.arange(max(tick, self.now - self._kept + 1), self.now + 1)
         return np.asarray(self.waiting - self._rows[younger % self._kept].sum(axis=0))
 
     def take(self, able: Floats) -> tuple[Floats, Flow]:
-        """The oldest rows, as many as each instance is able to process: how many that are, and all of them as one flow."""
+        """Take the oldest rows, up to ``able`` per instance. Returns the number per instance, and all of them as one flow."""
         done = np.minimum(self.waiting, able)
         full = self.waiting <= able
         left, old, old_born = self._take_old(done) if self._has_old else (done, 0.0, 0.0)
-        # Who was empty and takes all of what has just arrived, which is nearly everybody, is done with in a few calls.
+        # Nearly all instances were empty and take all rows that have just arrived. A few numpy calls handle them together.
         quick = self._empty & full if len(self._ticks) else full & (self.waiting == 0)
         if quick.all():
             ticks, amounts = self._take_everything()
@@ -137,14 +142,14 @@ class Queues:
         ticks, amounts = self._take_new(quick)
         others = np.flatnonzero(~quick & (done > 0))
         if len(others):
-            # All means all: what rounding would leave behind is taken along.
+            # An instance that takes everything has no limit here, so that rounding errors leave nothing behind.
             ticks, amounts = self._take_oldest(others, np.where(full[others], np.inf, left[others]), ticks, amounts)
         self.waiting = np.where(full, 0.0, self.waiting - done)
         self._first = int(self._oldest.min())
         return done, Flow(ticks, amounts, old, old_born)
 
     def _take_everything(self) -> tuple[Owners, Floats]:
-        """All that has arrived in this tick, from everybody, and nobody has anything else."""
+        """Take the rows that arrived in this tick from all instances, when these are the only rows."""
         self._oldest.fill(self.now + 1)
         self._first = self.now + 1
         if not len(self._ticks):
@@ -160,7 +165,7 @@ class Queues:
         return self._ticks, amounts
 
     def _take_old(self, done: Floats) -> tuple[Floats, float, float]:
-        """What is left to be taken of younger rows, and what was taken."""
+        """Take old rows first. Returns what each instance may still take, the old rows taken, and the sum of their ticks of birth."""
         taken = np.minimum(self._old, done)
         births = taken * self._old_born / np.maximum(self._old, 1e-300)
         self._old = self._old - taken
@@ -169,7 +174,7 @@ class Queues:
         return done - taken, float(taken.sum()), float(births.sum())
 
     def _take_new(self, who: Flags) -> tuple[Owners, Floats]:
-        """All that has arrived in this tick, from these."""
+        """Take the rows that arrived in this tick from these instances."""
         self._oldest[who] = self.now + 1
         if not len(self._ticks):
             return NO_FLOW.ticks, NO_FLOW.amounts
@@ -179,7 +184,10 @@ class Queues:
         return self._ticks, np.asarray(block @ who.astype(np.float64))
 
     def _take_oldest(self, who: Owners, able: Floats, ticks_before: Owners, amounts_before: Floats) -> tuple[Owners, Floats]:
-        """From these as much as they are able to, a few ticks of each at a look."""
+        """Take up to ``able`` rows from each of these instances, oldest first, a few ticks per pass.
+
+        The result also contains the amounts that were taken before.
+        """
         first = min(int(self._oldest[who].min()), int(ticks_before[0]) if len(ticks_before) else self.now)
         amounts = np.zeros(self.now - first + 1)
         amounts[ticks_before - first] = amounts_before
@@ -192,7 +200,7 @@ class Queues:
             before = np.cumsum(block, axis=0) - block
             taken = np.minimum(np.maximum(able - before, 0.0), block)
             rest = block - taken
-            # Only what is inside may be written back: beyond now the ring comes round to its oldest.
+            # Write back no ticks after now: their places in the ring buffer hold the oldest ticks.
             self._rows[places[inside], np.broadcast_to(who, places.shape)[inside]] = rest[inside]
             amounts += np.bincount((ticks - first)[inside], weights=taken[inside], minlength=len(amounts))
             able = able - taken.sum(axis=0)
@@ -205,7 +213,7 @@ class Queues:
         return np.flatnonzero(some) + first, amounts[some]
 
     def rerouted(self, parts: sparse.csr_array, instances: int) -> None:
-        """Rows go where their slots go: ``parts[a, b]`` is the part of a's rows that b gets."""
+        """Move waiting rows to the new owners of their slots. Instance b gets the share ``parts[a, b]`` of the rows of instance a."""
         first = min(int(self._oldest.min()), self.now) if len(self._oldest) else self.now
         places = np.arange(first, self.now + 1) % self._kept
         rows = np.zeros((self._kept, instances))

@@ -21,29 +21,30 @@ Grant = Callable[[list[int]], None]
 
 
 class Machines:
-    """Numbers of machines are never used twice; machine i lies in zone ``i % zones``."""
+    """All machines of a simulation, by number. A number is never used again. Machine i is in zone ``i % zones``."""
 
     def __init__(self, model: MachineModel, clock: Clock, rng: np.random.Generator) -> None:
         self.model = model
         self._rng = rng
         self._clock = clock
         self.speed: Floats = np.zeros(0)
-        """CPU seconds per second; 0 for what is gone."""
+        """CPU seconds per second of each machine; 0 if it is gone."""
         self.zone: Owners = np.zeros(0, dtype=np.int64)
         self.alive: Flags = np.zeros(0, dtype=np.bool_)
         self.ready: deque[int] = deque()
         self.starting = 0
         self.working: set[int] = set()
         self.taken = 0
-        """Since the pool was last looked at."""
+        """The number of machines taken from the pool since the last `observe`."""
         self._queue: deque[tuple[int, list[int], Grant]] = deque()
 
     def added(self, count: int, ready: bool) -> list[int]:
+        """Add machines, to the pool if ``ready`` or as working ones otherwise, and return their numbers."""
         first = len(self.speed)
         numbers = list(range(first, first + count))
         speeds = np.full(count, self.model.capacity)
         if self.model.speed_deviation:
-            # A gamma distribution, since no machine has a negative speed.
+            # A gamma distribution, because a speed is never negative.
             shape = self.model.speed_deviation**-2.0
             speeds = speeds * self._rng.standard_gamma(shape, count) / shape
         self.speed = np.r_[self.speed, speeds]
@@ -57,14 +58,14 @@ class Machines:
         return numbers
 
     def take(self, count: int, grant: Grant) -> None:
-        """Call ``grant`` with so many machines as soon as they are there; first come, first served."""
+        """Call ``grant`` with this many machines as soon as they are ready. Requests are served in order."""
         self._queue.append((count, [], grant))
         self._serve()
 
     def _serve(self) -> None:
         while self._queue:
             count, got, grant = self._queue[0]
-            # What is ready is kept for whoever waits longest, or a large request would wait for ever beside small ones.
+            # Ready machines are kept for the oldest request. Otherwise small requests could starve a large one.
             while self.ready and len(got) < count:
                 got.append(self.ready.popleft())
                 self.working.add(got[-1])
@@ -77,19 +78,21 @@ class Machines:
 
     @property
     def waiting(self) -> int:
-        """How many are asked for and not there."""
+        """The number of machines that requests still wait for."""
         return sum(count - len(got) for count, got, _ in self._queue)
 
     @property
     def count(self) -> int:
+        """The number of machines that work, are ready, or are starting."""
         return len(self.working) + len(self.ready) + self.starting
 
     def observe(self) -> PoolObservation:
+        """The pool as its policy sees it. Resets the count of machines taken."""
         taken, self.taken = self.taken, 0
         return PoolObservation(self._clock.now_s, len(self.working), len(self.ready), self.starting, taken, self.waiting)
 
     def request(self, total: int) -> None:
-        """So many shall there be in all."""
+        """Start machines until there are ``total``, those included that are starting."""
         for _ in range(min(total, self.model.count_max) - self.count):
             self.starting += 1
             self._clock.after(self.model.start_s, self._started)
@@ -99,12 +102,12 @@ class Machines:
         self.added(1, ready=True)
 
     def give_back(self, count: int) -> None:
-        """Ready ones, the newest first."""
+        """Give up ready machines, the newest first."""
         for _ in range(min(count, len(self.ready))):
             self._gone(self.ready.pop())
 
     def release(self, machines: list[int]) -> None:
-        """Working ones that have nothing left to do are ready again."""
+        """Return working machines to the pool. Dead ones are dropped."""
         for machine in machines:
             require(machine in self.working or not self.alive[machine], f"machine {machine} works or is dead")
             self.working.discard(machine)
@@ -113,6 +116,7 @@ class Machines:
         self._serve()
 
     def fail(self, machine: int) -> None:
+        """Kill a machine."""
         self.working.discard(machine)
         if machine in self.ready:
             self.ready.remove(machine)

@@ -19,38 +19,40 @@ from headrace.sim.workload import Keys, Rate
 
 @dataclass(frozen=True)
 class State:
-    """An operator's state. It grows with every row up to what its keys take."""
+    """An operator's state. It grows with every row until all keys are stored."""
 
     bytes_per_row: float = 0.0
-    """What a row adds, until all keys are there."""
+    """Bytes that each row adds, until ``bytes_max`` is reached."""
     bytes_max: float = math.inf
-    """All keys together."""
+    """The size of the state with all keys."""
     checkpoint_s: float = 5.0
-    """SEEP's c; infinite for none."""
+    """The interval between checkpoints, SEEP's c. Infinite means no checkpoints."""
     checkpoint_cpu_s_per_byte: float = 0.0
-    """CPU that freezing and shipping takes from the rows (SEEP 6.3)."""
+    """CPU seconds per byte that a checkpoint takes to freeze and ship the state (SEEP 6.3)."""
     window_s: float = 0.0
-    """How far back the state reaches; 0 if it depends on all rows. Upstream backup has to replay so much."""
+    """The window of rows that the state depends on; 0 if it depends on all rows. Upstream backup replays this window."""
 
 
 @dataclass(frozen=True)
 class Operator:
+    """An operator of the query: its inputs, what a row costs, and the state that it keeps."""
+
     name: OperatorId
     inputs: Mapping[str, float]
-    """Sources or operators, each with the part of its rows that comes here."""
+    """The sources or operators that it reads, each with the share of their rows that it gets."""
     cost_s: float
     """CPU seconds per row, on a machine of capacity 1."""
     selectivity: float = 1.0
     state: State | None = None
     keys: Keys = workload.even
     keys_change: bool = False
-    """Whether the distribution of keys has to be looked at again and again."""
+    """True if the distribution of keys changes over time, so that it is evaluated at every sample."""
     row_bytes: float = 100.0
-    """A row on the network."""
+    """The size of a row on the network."""
     queue_rows_max: float = math.inf
-    """Rows that wait at an instance; what comes on top is discarded: an open loop (SEEP 6.1). Without it nothing is."""
+    """The most rows that may wait at an instance. Further rows are discarded, as in SEEP's open loop (6.1). By default none are."""
     elastic: bool = True
-    """Whether policies are shown this operator. SEEP's source and sink cannot be split."""
+    """True if policies see this operator and may scale it. SEEP's source and sink cannot be split."""
 
     def __post_init__(self) -> None:
         where = f"Operator {self.name!r}"
@@ -62,11 +64,13 @@ class Operator:
 
 @dataclass(frozen=True)
 class Query:
+    """The sources with their rates, and the operators that read them."""
+
     sources: Mapping[str, Rate]
     operators: tuple[Operator, ...]
 
     def downstream(self) -> tuple[Operator, ...]:
-        """The operators, each after those that feed it."""
+        """The operators in topological order: each one after its inputs."""
         by_name = {operator.name: operator for operator in self.operators}
         for operator in self.operators:
             unknown = [name for name in operator.inputs if name not in by_name and name not in self.sources]
@@ -77,12 +81,12 @@ class Query:
         return tuple(by_name[name] for name in graphlib.TopologicalSorter(graph).static_order())
 
     def ends(self) -> frozenset[OperatorId]:
-        """Operators whose rows nobody reads: there latency is measured."""
+        """The last operators, whose output no other operator reads. Latency is measured there."""
         read = {name for operator in self.operators for name in operator.inputs}
         return frozenset(operator.name for operator in self.operators if operator.name not in read)
 
     def depth(self) -> dict[OperatorId, int]:
-        """How many operators a row has passed behind each, on the longest way."""
+        """For each operator, the number of operators on the longest path from a source to it, itself included."""
         depth: dict[str, int] = dict.fromkeys(self.sources, 0)
         for operator in self.downstream():
             depth[operator.name] = 1 + max(depth[name] for name in operator.inputs)
@@ -91,14 +95,16 @@ class Query:
 
 @dataclass(frozen=True)
 class MachineModel:
+    """How simulated machines behave: speed, network, start-up time and zones."""
+
     capacity: float = 1.0
     speed_deviation: float = 0.0
-    """How much machines of one kind differ, as part of their capacity. Machines that are quite alike become overloaded all at once, and so
-    are split all at once."""
+    """The standard deviation of machine speeds, as a share of the capacity. With 0, all machines become overloaded, and are split, at the
+    same moment."""
     network_bytes_per_s: float = 50e6
-    """About half of a gigabit: what EC2's small machines had."""
+    """About half a gigabit per second, as EC2's small machines had."""
     start_s: float = 90.0
-    """From the request until it is ready. SEEP: in the order of minutes."""
+    """Time from the request of a machine until it is ready. SEEP speaks of minutes."""
     zones: int = 3
     count_max: int = 100_000
 
@@ -116,37 +122,40 @@ RECOVERIES = ("checkpoint", "upstream backup", "source replay", "none")
 
 @dataclass(frozen=True)
 class Settings:
+    """How the simulation runs: its time steps, how slots change owners, and how failures are recovered."""
+
     tick_s: float = 0.1
-    """The step of flows. Queues, latencies and pauses are known to about a tick."""
+    """The time step in which rows flow. Queues, latencies and pauses are exact to about a tick."""
     report_s: float = 5.0
-    """How often policies are asked; SEEP's r."""
+    """The interval at which policies decide, SEEP's r."""
     sample_s: float = 1.0
-    """How often the trace is written."""
+    """The interval at which a row of the trace is written."""
     jitter: float = 0.0
-    """How uneven rows arrive: the deviation, by the mean, of the rows of a second at one instance; more in a shorter time, as
-    for independent arrivals. Flows would otherwise have no queues at all below full load."""
+    """How unevenly rows arrive: the standard deviation over the mean of the rows per second at one instance. It is larger over shorter
+    times, as for independent arrivals. With 0, no rows wait below full load."""
     hop_s: float = 0.01
-    """What an operator adds to the latency of a row when nothing waits: network, serialisation."""
+    """Latency that each operator adds to a row even with empty queues: network and serialisation."""
     handover: str = "checkpoint"
-    """How slots change hands: from the *checkpoint*, with the rows since replayed (SEEP, Algorithm 3); by a *fetch* of the state while
-    the old owner goes on (Headrace's state recreation); with a *pause* of the new owner until the state has come (StreamCloud, Fig. 11)."""
+    """How slots get a new owner. *checkpoint*: it restores the checkpoint and replays the rows since (SEEP, Algorithm 3). *fetch*: it
+    fetches the state while the old owner continues (Headrace's state recreation). *pause*: it waits until the state has arrived
+    (StreamCloud, Fig. 11)."""
     deploy_s: float = 1.0
-    """To bring an operator onto a ready machine."""
+    """Time to deploy an operator on a ready machine."""
     switch_s: float = 0.0
-    """For how long an operator gets no rows when its routing switches: SEEP stops what is upstream of it meanwhile (Algorithm 3)."""
+    """How long an operator gets no rows when its routing switches. SEEP stops the upstream operators meanwhile (Algorithm 3)."""
     recovery: str = "checkpoint"
-    """After a failure: restore the *checkpoint* and replay the rows since (SEEP's R+SM); *upstream backup* or *source replay* of the
-    whole window; or *none*, where something else takes care of it."""
+    """What happens after a failure. *checkpoint*: restore it and replay the rows since (SEEP's R+SM). *upstream backup* or *source replay*:
+    replay the whole window. *none*: a listener recovers."""
     recovery_parts: int = 1
-    """More than 1: parallel recovery."""
+    """The number of machines that recover one failed instance together; above 1 for parallel recovery."""
     partition_s: float = 0.0
-    """What each further part of a parallel recovery costs: partitioning the state, and another restore."""
+    """Time that each part after the first adds to a parallel recovery: partitioning the state, and another restore."""
     detect_s: float = 1.0
-    """Until a failure is noticed."""
+    """Time until a failure is detected."""
     replicas: int = 1
-    """Backups of an instance's state on other machines."""
+    """The number of backups of each instance's state on other machines."""
     grace_s: float = 120.0
-    """For how long an overload may last beside free capacity before the checker complains."""
+    """How long an overload may last while capacity is free, before the checker reports a violation."""
 
     def __post_init__(self) -> None:
         between("simulation", "tick_s", self.tick_s, 1e-6)
@@ -162,28 +171,28 @@ class Settings:
 
 @dataclass(frozen=True)
 class Fault:
-    """Machines that die: those named, or ``count`` working ones drawn by the seed, or all of a zone."""
+    """Machines that die at one moment: those in ``machines``, ``count`` random working ones, or a whole zone."""
 
     at_s: float
     machines: tuple[int, ...] = ()
     operator: OperatorId | None = None
-    """Only machines of this operator are drawn."""
+    """With ``count``: draw only machines that run this operator."""
     count: int = 0
     zone: int | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole simulation but for its policies and its seed."""
+    """A whole simulation, except its policies and its seed."""
 
     query: Query
     duration_s: float
     instances: Mapping[OperatorId, int] = field(default_factory=dict)
-    """At the beginning; 1 where not said. Each has a machine of its own."""
+    """The number of instances at the start, 1 by default. Each has a machine of its own."""
     hosts: Mapping[OperatorId, tuple[int, ...]] = field(default_factory=dict)
-    """Or: the machines, by number, that the operator's instances live on; several may share one."""
+    """Instead of ``instances``: the machine number of each instance. Several instances may share a machine."""
     machines: MachineModel = field(default_factory=MachineModel)
     settings: Settings = field(default_factory=Settings)
     faults: tuple[Fault, ...] = ()
     spare: int = 0
-    """Machines that are ready at the beginning."""
+    """The number of ready machines in the pool at the start."""

@@ -98,7 +98,7 @@ def simulated(
     )
     # Overloaded nodes stay overloaded, because placements are compared. There are no backups. So only two checkers apply.
     trace = Simulator(plan, seed=seed, checkers=(lambda: tuples, lambda: owners)).run()
-    require(not trace.violations, f"no row is lost and every slot has an owner, unlike: {trace.violations[:3]}")
+    require(not trace.violations, f"no row is lost and every slot has an owner; violations: {trace.violations[:3]}")
     return trace
 
 

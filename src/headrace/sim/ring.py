@@ -1,16 +1,16 @@
-"""Floe's ring on the simulator: each instance of an operator is a node of the ring, and decides by its own messages.
+"""Floe's ring on the simulator: each instance of an operator is a node of the ring, which decides from its own messages only.
 
-The simulator lets rows flow and machines die; here, messages take their time, state that is shipped takes the network's, and whenever a
-node's arc has changed, the routing of the operator follows:
+The simulator moves rows and kills machines. This module delivers messages with a latency, and shipped state at the speed of the network.
+Whenever the arc of a node has changed, it changes the routing of the operator:
 
     report ─> ring.decide ─┬─ Send ──latency (+ bytes / network for a Ship)──> ring.decide of another node
                            ├─ TakeOver, or slots granted ──> reroute; rows since the last checkpoint are replayed
-                           ├─ RequestNode ──> a machine of the pool; it says Ready when the operator is deployed
-                           └─ Left ──> its machine is ready for others
+                           ├─ RequestNode ──> a machine of the pool; it sends Ready when the operator is deployed
+                           └─ Left ──> its machine returns to the pool
 
-Use it as a listener, with ``recovery="none"`` and ``replicas=0`` in the settings, since both are the ring's own here. Mappers are not
-simulated: rows follow the routing at once, where Floe's mappers go on sending to the old owner for a message's time. A node reads the
-announcement of the new place at the same time, and tuples in between are in both nodes' buffers, so no decision depends on it.
+Use it as a listener, with ``recovery="none"`` and ``replicas=0`` in the settings, because the ring does both itself. Mappers are not
+simulated: rows follow a new routing at once. Floe's mappers send to the old owner until they hear of the change. These tuples are in the
+buffers of both nodes, so no decision depends on them.
 """
 
 from __future__ import annotations
@@ -46,20 +46,21 @@ from headrace.sim.stage import Stage
 from headrace.sim.world import World
 
 ROWS_MIN = 1e-6
-"""Fewer rows than this are none: amounts are sums of floating point numbers."""
+"""Fewer rows than this count as none, because sums of floating point numbers are not exact."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Slots that got another owner."""
+    """Slots that went from one owner, the giver, to another, the taker."""
 
     asked_s: float
-    """When the giver first asked for it; for a failure, when the machine died."""
+    """When the giver first asked for the change; after a failure, when the machine died."""
     taken_s: float
+    """When the routing changed."""
     ready_s: float
-    """When all rows since the last checkpoint had been processed again."""
+    """When all rows since the last checkpoint had been replayed."""
     caught_up_s: float
-    """For a failure: when the rows that came before the take-over had been processed too. They waited while nobody had noticed it."""
+    """After a failure: when the rows that had waited for the take-over had been processed too."""
     kind: str
     """"balance", "scale out", "scale in" or "take-over"."""
     giver: NodeId
@@ -69,7 +70,7 @@ class Change:
 
 
 class Ring:
-    """The nodes of one operator. Make it, pass it as a listener, and `attach` it to the simulator before it runs."""
+    """The nodes of one operator. Pass it to the simulator as a listener, and call `attach` before the simulator runs."""
 
     def __init__(self, operator: OperatorId, config: RingConfig, tokens: Sequence[int] | None = None, latency_s: float = 0.001) -> None:
         self.operator, self.config, self.latency_s = operator, config, latency_s
@@ -77,12 +78,12 @@ class Ring:
         self.changes: list[Change] = []
         self.requested = 0
         self.lost_slots = 0
-        """Slots that were taken over without a copy of their state."""
+        """The number of slots that were taken over without a copy of their state."""
         self.messages = 0
         self._tokens = tokens
         self._machine: dict[NodeId, int] = {}
         self._members: list[NodeId] = []
-        """By number of instance, also dead ones whose slots nobody has taken yet."""
+        """The node of each instance, by the instance's number. Dead nodes stay until their slots are taken over."""
         self._came: dict[NodeId, dict[NodeId, Checkpoint]] = {}
         self._shipped_s = 0.0
         self._asked_s: dict[NodeId, float] = {}
@@ -90,7 +91,7 @@ class Ring:
         self._unchecked = True
 
     def attach(self, sim: Simulator) -> None:
-        """Put the operator's instances on the ring: at the tokens given, or evenly."""
+        """Place the operator's instances on the ring: at the given tokens, or evenly."""
         stage = self._stage(sim)
         tokens = self._tokens or [at * SLOTS // stage.instances for at in range(stage.instances)]
         self._members = [NodeId(f"n{machine}") for machine in stage.hosts.tolist()]
@@ -104,7 +105,7 @@ class Ring:
         stage.reroute(0.0, owners, stage.hosts.tolist())
 
     def __call__(self, sim: Simulator, observation: Observation) -> None:
-        """Every node reports its load. Checkpoints are shipped in their own interval, and only then are there new ones to tell of."""
+        """Let every living node report its load. Checkpoints are shipped at their own interval."""
         self._bury(sim)
         load = sim.loads[self.operator]
         state = self._stage(sim).operator.state
@@ -127,7 +128,7 @@ class Ring:
             world.violate("ring", f"{doubled} slots have two owners")
 
     def whole(self) -> bool:
-        """Whether every slot has an owner, and as many copies as there shall be."""
+        """True if every slot has an owner, and all replicas of its state exist."""
         copied = all(
             node.copies.get(holder, Arc(0, 0)).covers(node.owned())
             for name, node in self.nodes.items()
@@ -136,7 +137,7 @@ class Ring:
         return copied and sum(node.owned().size for node in self.nodes.values()) == SLOTS
 
     def settled(self) -> bool:
-        """Whether it is whole, and nothing is under way."""
+        """True if the ring is whole, and no node is negotiating a change."""
         return self.whole() and not any(node.deal or node.promised for node in self.nodes.values())
 
     # Events.
@@ -146,7 +147,7 @@ class Ring:
         return Report(sim.clock.now_s, float(load.queue_rows[at]), float(load.cpu[at]), load.rows_per_slot, came)
 
     def _checkpoints(self, sim: Simulator) -> None:
-        """Those sent now. Of a node that died the last one stays, as nobody knows of its death yet."""
+        """Record the checkpoints that living nodes send now. Holders keep the last checkpoint of a dead node."""
         self._shipped_s = sim.clock.now_s
         for name, node in self.nodes.items():
             if node.joined:
@@ -155,12 +156,13 @@ class Ring:
                     self._came.setdefault(holder, {})[name] = mark
 
     def _happen(self, sim: Simulator, name: NodeId, event: Event) -> None:
+        """Let a node decide on an event, and perform its decisions."""
         before = self.nodes[name]
         said, after = decide(event, self.config, before)
         self.nodes[name] = after
         if after.deal is not None and before.deal is None:
             self._asked_s[name] = after.deal.since_s
-        # What it owns follows from these two; most events change neither.
+        # Owned slots depend only on the view and the deal. Most events change neither, so most skip the comparison.
         if (after.view is not before.view or after.deal is not before.deal) and after.owned() != before.owned():
             self._unchecked = True
             self._follow(sim, name, [each for each in said if isinstance(each, TakeOver)])
@@ -181,7 +183,7 @@ class Ring:
 
     def _receive(self, sim: Simulator, sender: NodeId, to: NodeId, message: Message) -> None:
         if isinstance(message, Ship) and not sim.machines.alive[self._machine[sender]]:
-            # The sender died while it was shipping, so that the copy is not whole.
+            # The sender died while shipping, so the copy is incomplete.
             return
         if to in self.nodes and sim.machines.alive[self._machine[to]]:
             self._happen(sim, to, Received(sim.clock.now_s, sender, message))
@@ -200,7 +202,7 @@ class Ring:
     # Machines.
 
     def _prefer(self, sim: Simulator, avoid: tuple[str, ...]) -> None:
-        """The pool's next machine shall be of another zone than the neighbours', if there is one."""
+        """Move a ready machine outside these zones to the front of the pool, if there is one."""
         ready = sim.machines.ready
         for machine in list(ready):
             if f"z{sim.machines.zone[machine]}" not in avoid:
@@ -212,7 +214,7 @@ class Ring:
         name = NodeId(f"n{machine}")
 
         def speak() -> None:
-            # A machine that was on the ring before never comes back under the same name.
+            # A machine that was on the ring before gets a new name.
             known = name in self._machine
             new = NodeId(f"{name}.{sim.clock.events}") if known else name
             self._machine[new] = machine
@@ -222,7 +224,7 @@ class Ring:
         sim.clock.after(sim.settings.deploy_s, speak)
 
     def _bury(self, sim: Simulator) -> None:
-        """Nodes on machines that died say nothing any more."""
+        """Remove the nodes whose machines have died."""
         alive = sim.machines.alive
         for name in [name for name in self.nodes if not alive[self._machine[name]]]:
             self._died_s[name] = max(event.at_s for event in sim.recorder.events if event.what == "failed")
@@ -241,7 +243,10 @@ class Ring:
     # Routing.
 
     def _follow(self, sim: Simulator, name: NodeId, taken: list[TakeOver]) -> None:
-        """Slots that the node owns by the ring, and not yet by the routing, change hands. One who gives up slots waits for the taker."""
+        """Change the routing so that the node gets all slots that it owns on the ring.
+
+        This happens only for the taker: a node that gives up slots keeps them in the routing until then.
+        """
         stage = self._stage(sim)
         slots = self.nodes[name].owned().slots()
         if name in self._members:
@@ -267,7 +272,7 @@ class Ring:
                 self._drop(sim, giver)
 
     def _lost(self, arc: Arc, ask: Sequence[NodeId]) -> tuple[Arc, ...]:
-        """The parts of an arc without a copy at the taker that none of the asked nodes has either."""
+        """The parts of an arc whose state is lost. The taker has no copy of the arc, and the asked nodes have none of these parts."""
         asked = [self.nodes[name] for name in ask if name in self.nodes]
         return arc.without(ship.arc for node in asked for owner, ship in node.holds.items() if owner in self._died_s)
 
@@ -276,7 +281,7 @@ class Ring:
         return node is None or not node.owned().size
 
     def _reroute(self, sim: Simulator, stage: Stage, owners: Owners) -> float:
-        """What the giver processed since its last checkpoint the taker has in its buffer, and processes once more; how much that is."""
+        """Change owners of slots. The takers replay the rows since the givers' last checkpoints; returns the number of these rows."""
         moving = owners != stage.owners
         part: Floats = moving * stage.weights / np.maximum(stage.per_instance(stage.weights), 1e-300)[stage.owners]
         replay = loads_of(owners, part * stage.since[stage.owners], len(self._members))
@@ -286,7 +291,7 @@ class Ring:
         return float(replay.sum())
 
     def _drop(self, sim: Simulator, name: NodeId) -> None:
-        """An instance without slots is none any more."""
+        """Remove an instance that has no slots."""
         stage = self._stage(sim)
         at = self._members.index(name)
         self._members.remove(name)
@@ -297,7 +302,7 @@ class Ring:
         sim.topology_changed()
 
     def _note(self, sim: Simulator, stage: Stage, change: Change) -> None:
-        """Record a change when its rows have been replayed and, for a take-over, when the rows that waited for it have been processed."""
+        """Record a change as soon as its rows have been replayed. A take-over also waits for the rows that had queued up."""
         until = stage.queues.now + 1
         ready_s: float | None = None
 

@@ -1,4 +1,4 @@
-"""What a scenario is: a figure of a paper, what the paper claims of it, and a run that shows what we see.
+"""A scenario reproduces a figure of a paper: a simulation, and a comparison of its results with the paper's claims.
 
     SCENARIOS = (Scenario("seep-fig9", "SEEP Fig. 9", "best threshold between 50 and 70%", {"expressways": 64}, run),)
 
@@ -24,46 +24,50 @@ ROWS_AND_OWNERS_HELD = "no row lost, slots owned once"
 
 @dataclass(frozen=True)
 class Claim:
-    """One row of the first table: what the paper says beside what was seen."""
+    """One row of the first table: the paper's claim beside the simulation's result."""
 
     what: str
     paper: str
     seen: str
     holds: bool | None = None
-    """Whether what was seen agrees; None where the paper gives nothing to compare with."""
+    """True if the result agrees with the paper; None if the paper gives nothing to compare with."""
 
 
 @dataclass(frozen=True)
 class Result:
+    """Everything that `headrace simulate` shows of a run."""
+
     claims: tuple[Claim, ...]
     plots: tuple[Plot, ...] = ()
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    """A further table, such as a figure per swept value."""
+    """A second table, such as results for each value of an option."""
     violations: tuple[Violation, ...] = ()
-    """What checkers found, of all runs."""
+    """Violations of invariants in all runs of the scenario."""
     simulated_s: float = 0.0
     nodes: int = 0
-    """The most machines of any run; with the time simulated it says how much was simulated."""
+    """The largest number of machines in a run."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Numbers by name, for tests and documents."""
     note: str = ""
     held: str = ALL_HELD
-    """What checkers looked for, in words; nothing where none looked."""
+    """The invariants that the checkers tested, in words; empty if no checker ran."""
 
 
 @dataclass(frozen=True)
 class Scenario:
+    """A simulation that can be run by name."""
+
     name: str
     figure: str
     claim: str
-    """In one line."""
+    """The paper's claim, in one line."""
     options: Options
-    """With their defaults, whose types hold for what a user sets."""
+    """The options with their defaults. A user's values must have the types of the defaults."""
     run: Callable[[Options, int], Result]
 
     def with_options(self, given: Mapping[str, str]) -> dict[str, Value]:
-        """The defaults, and what a user set as text.
+        """The options of a run: the defaults, with the values that a user gave as text.
 
         >>> scenario = Scenario("fig", "Fig. 1", "it works", {"nodes": 4, "until": 0.5}, lambda options, seed: Result(()))
         >>> scenario.with_options({"nodes": "8"})
@@ -91,12 +95,12 @@ def _parsed(key: str, text: str, default: Value) -> Value:
 
 
 def number(options: Options, key: str) -> float:
-    """An option that is a number, whatever its type."""
+    """A numeric option as a float."""
     return float(options[key])
 
 
 def numbers(options: Options, key: str) -> list[float]:
-    """An option that is a list.
+    """An option that is a list of numbers, separated by slashes.
 
     >>> numbers({"rates": "100/500"}, "rates")
     [100.0, 500.0]
@@ -105,15 +109,16 @@ def numbers(options: Options, key: str) -> list[float]:
     try:
         return [float(part) for part in text.split("/")]
     except ValueError:
-        raise QueryError(where=f"--set {key}", wanted="numbers with / between", found=repr(text)) from None
+        raise QueryError(where=f"--set {key}", wanted="numbers separated by /", found=repr(text)) from None
 
 
 def positive(options: Options, *keys: str) -> None:
-    """Refuse options that must be above 0."""
+    """Raise an error if one of these options is not above 0."""
     for key in keys:
         if not number(options, key) > 0:
             raise QueryError(where=f"--set {key}", wanted="a number above 0", found=str(options[key]))
 
 
 def violations_of(*traces: Trace) -> tuple[Violation, ...]:
+    """The violations of all these runs."""
     return tuple(violation for trace in traces for violation in trace.violations)

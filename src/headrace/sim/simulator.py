@@ -6,7 +6,7 @@
 | report      | every report_s   | an `Observation` of the last period is made; policies decide; decisions are performed |
 | sample      | every sample_s   | a row of the trace is written                                                        |
 | fault       | as planned       | machines die, recovery begins                                                        |
-| others      | when they are due| machines started, state arrived, routing switched                                    |
+| others      | when due         | a machine has started, state has arrived, a routing switches                         |
 
 Checkers run at every report and at the end.
 """
@@ -31,12 +31,14 @@ from headrace.sim.trace import Trace
 from headrace.sim.world import World
 
 _WITHIN, _PARTS = np.array([-0.75, -0.25, 0.25, 0.75]), np.array([0.125, 0.375, 0.375, 0.125])
+"""The difference of two random moments, each within a tick: four values in ticks, and their probabilities."""
 
 Listener = Callable[["Simulator", Observation], None]
+"""Called after every report. It may use all public members of the simulator."""
 
 
 class Simulator(World):
-    """One run over a plan. `run` returns its trace. Listeners are called with every observation and may use all public members."""
+    """One run of a plan, with the policies that control it. Call `run` once."""
 
     def __init__(
         self,
@@ -56,8 +58,9 @@ class Simulator(World):
         self._offered_before = self._done_before = 0.0
 
     def run(self) -> Trace:
+        """Simulate the whole duration of the plan, and return the trace."""
         settings = self.settings
-        # Within one moment rows flow first, then due events happen, then the sample and the report are taken.
+        # The order within one moment: rows flow, due events happen, the sample is taken, the policies decide.
         self.clock.every(settings.tick_s, self._tick, rank=-1)
         self.clock.every(settings.sample_s, self._sample, rank=1)
         self.clock.every(settings.report_s, self._report, rank=2)
@@ -91,21 +94,21 @@ class Simulator(World):
             return NO_FLOW
         rows = self.plan.query.sources[name](now_s) * self.settings.tick_s
         if self.settings.jitter:
-            # A source emits the rows of all instances together, which vary less than those of one.
+            # A source emits the rows of all instances together. Their sum varies less than the rows of one instance.
             readers = [stage.instances for stage in self.stages.values() if name in stage.operator.inputs]
             rows *= float(self._noise(1, max(readers, default=1))[0])
         self.rows_offered[name] += rows
         return born(self.tick, rows)
 
     def _noise(self, entries: int, joined_from: int = 1) -> Floats:
-        """Random factors around 1, with the deviation of ``settings.jitter`` for one instance, or less for several joined."""
+        """Random factors with mean 1. ``settings.jitter`` is their deviation over a second for one instance; several joined vary less."""
         shape = joined_from * self.settings.tick_s / self.settings.jitter**2
         return np.asarray(self.rng.standard_gamma(shape, entries) / shape)
 
     def _measure_latency(self, out: Flow, way_s: float) -> None:
         sample, tick_s = self.recorder.sample, self.settings.tick_s
         ages = np.asarray(self.tick - out.ticks, dtype=np.float64)
-        # Rows that waited were born and left at any moment of their ticks: the difference of two moments, as four points.
+        # A row that waited was born and left at random moments of its ticks, so its age is spread around the difference of the ticks.
         apart = _WITHIN * (ages > 0)[:, None]
         sample.add(((ages[:, None] + apart) * tick_s + way_s).ravel(), (out.amounts[:, None] * _PARTS).ravel())
         if out.old:
@@ -128,7 +131,7 @@ class Simulator(World):
         self._check()
 
     def observe(self) -> Observation:
-        """The period since the last report. It leaves out operators that are being changed or recovered: their load is not settled."""
+        """The load since the last report. Operators that are being changed or recovered are left out, because their load is not stable."""
         period_s = self.settings.report_s
         loads = [self.load(stage, period_s) for stage in self.stages.values() if stage.operator.elastic]
         self.loads = {load.operator: load for load in loads}

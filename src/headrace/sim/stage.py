@@ -18,10 +18,12 @@ from headrace.sim.flow import Flow, Queues
 from headrace.sim.model import Operator
 
 GOLDEN = 0.6180339887498949
-"""Moments of checkpoints, as parts of the interval, are spread evenly by multiples of this, however many instances there are."""
+"""The golden ratio. Its multiples, modulo 1, spread the checkpoints of any number of instances evenly over the interval."""
 
 
 class Stage:
+    """The instances of one operator: their slots, machines, queues and state."""
+
     def __init__(self, operator: Operator, hosts: list[int], recent_s: float = 0.0) -> None:
         instances = len(hosts)
         self.operator = operator
@@ -30,20 +32,20 @@ class Stage:
         self.queues = Queues(instances)
         self.weights: Floats = operator.keys(0.0)
         self.replay: Floats = np.zeros(instances)
-        """Rows that are to be processed once more."""
+        """Rows that each instance still has to replay."""
         self.since: Floats = np.zeros(instances)
-        """Rows processed since the last checkpoint: what the buffers upstream hold."""
+        """Rows processed since the last checkpoint. The upstream buffers hold them."""
         self.debt_s: Floats = np.zeros(instances)
-        """CPU that checkpoints still take."""
+        """CPU seconds that checkpoints still need."""
         self.paused_until_s: Floats = np.zeros(instances)
         self.keep: Floats = np.ones(instances)
-        """What part of its rows an instance keeps; the rest is shed."""
+        """The share of its rows that each instance keeps; the rest is shed."""
         self.holders: Owners = np.full((instances, 0), -1)
-        """Per instance, the machines with backups of its state; -1 for none."""
+        """The machines that hold backups of each instance's state; -1 for none."""
         self.changing = False
-        """Whether slots are about to change hands."""
+        """True while a change of the routing is in progress."""
         self.interleave = 0.0
-        """The part of CPU that new rows get beside replayed ones; 0 if those go first."""
+        """The share of CPU that new rows get during a replay; 0 if replayed rows go first."""
         self.state_bytes: Floats = np.zeros(SLOTS)
         self.rows_arrived = self.rows_done = self.rows_discarded = self.rows_out = 0.0
         self._arrived_last = 0.0
@@ -61,7 +63,11 @@ class Stage:
     # The flow of rows.
 
     def step(self, now_s: float, flow: Flow, cpu_s: Floats, network_rows: float, noise: Floats | None) -> Flow:
-        """One tick: rows arrive, rows are processed; what comes out."""
+        """Simulate one tick: rows arrive and are processed. Returns the output.
+
+        ``cpu_s`` is the CPU of each instance in this tick, ``network_rows`` the most rows that an instance can receive, and ``noise`` a
+        random factor for each instance's share of rows.
+        """
         self._arrive(flow, noise)
         if self._paused:
             cpu_s = np.where(self.paused_until_s <= now_s, cpu_s, 0.0)
@@ -101,12 +107,14 @@ class Stage:
         self.queues.add(flow, total, shares)
 
     def _pay(self, cpu_s: Floats) -> Floats:
+        """Spend CPU on checkpoints; returns what is left."""
         paid = np.minimum(self.debt_s, cpu_s)
         self.debt_s = self.debt_s - paid
         self._indebted = bool(self.debt_s.any())
         return cpu_s - paid
 
     def _replayed(self, cpu_s: Floats) -> Floats:
+        """Spend CPU on replayed rows; returns what is left."""
         able = cpu_s * np.where(self.replay > 0, 1.0 - self.interleave, 1.0) / self.operator.cost_s
         done = np.minimum(self.replay, able)
         self.replay = np.where(self.replay - done < 1e-9, 0.0, self.replay - done)
@@ -114,25 +122,28 @@ class Stage:
         return cpu_s - done * self.operator.cost_s
 
     def replay_more(self, rows: Floats) -> None:
+        """Let each instance process this many rows once more."""
         self.replay = self.replay + rows
         self._replaying = bool(self.replay.any())
 
     def pause(self, instances: Owners, until_s: float) -> None:
+        """Let these instances process nothing until a moment."""
         self.paused_until_s[instances] = until_s
         self._paused = True
 
     def owe(self, cpu_s: Floats) -> None:
+        """Add CPU that each instance must spend on checkpoints before it processes rows."""
         self.debt_s = self.debt_s + cpu_s
         self._indebted = bool(self.debt_s.any())
 
     def expected(self) -> Floats:
-        """Rows of the next tick, per instance, if as many come as in the last one."""
+        """Rows that each instance gets in the next tick, if as many arrive as in the last one."""
         return self._shares * self._arrived_last
 
     # State and checkpoints.
 
     def grow_state(self) -> None:
-        """State as of now, from the rows that were processed since this was last called."""
+        """Grow the state by the rows that were processed since the last call."""
         state = self.operator.state
         if state is not None and state.bytes_per_row:
             grown = self.state_bytes + state.bytes_per_row * self._per_slot(self._done - self._grown)
@@ -140,7 +151,7 @@ class Stage:
         self._grown = self._done.copy()
 
     def checkpoint_due(self, now_s: float, alive: Flags) -> None:
-        """Checkpoints of instances whose time has come and who are at work: the buffers upstream are trimmed."""
+        """Take the checkpoints that are due, and trim the upstream buffers. Dead and replaying instances take none."""
         state = self.operator.state
         if now_s < self._due_s or state is None:
             return
@@ -153,18 +164,21 @@ class Stage:
         self._due_s = float(self._checkpointed_s.min()) + state.checkpoint_s
 
     def forget_second(self, second: int) -> None:
-        """A new second of what was processed lately begins."""
+        """Drop the second that leaves the window of `recent`."""
         if len(self._recent):
             self._recent[second % len(self._recent)] = 0.0
 
     def recent(self) -> Floats:
-        """Rows of the last window, per instance: what upstream backup has to replay."""
+        """Rows that each instance processed in the last window. Upstream backup replays them."""
         return np.asarray(self._recent.sum(axis=0))
 
     # Routing.
 
     def reroute(self, now_s: float, owners: Owners, hosts: list[int]) -> None:
-        """Slots get other owners, and what belongs to them goes along."""
+        """Give slots to other owners. Their waiting rows, rows to replay and counts move with them.
+
+        ``hosts`` are the machines of the instances after the change.
+        """
         require(len(owners) == SLOTS and owners.min() >= 0 and owners.max() < len(hosts), "every slot goes to an instance that is there")
         self.grow_state()
         parts = self.parts_to(owners, len(hosts))
@@ -182,21 +196,23 @@ class Stage:
         self._routed()
 
     def move_to(self, instance: int, machine: int) -> None:
-        """An instance lives elsewhere from now on, with all that is its own."""
+        """Move an instance to another machine. It keeps its slots, state and queue."""
         self.hosts[instance] = machine
 
     def parts_to(self, owners: Owners, instances: int) -> sparse.csr_array:
-        """The part of each instance's rows that each of the new ones gets, by the weight of the slots."""
+        """A matrix with the share of each old instance's rows (row) that each new instance (column) gets, by the weights of the slots."""
         weights = self.weights + 1e-15
         values = weights / loads_of(self.owners, weights, self.instances)[self.owners]
         return sparse.csr_array(sparse.coo_array((values, (self.owners, owners)), shape=(self.instances, instances)))
 
     def look_at_keys(self, now_s: float) -> None:
+        """Update the weights of the slots, if the distribution of keys changes over time."""
         if self.operator.keys_change:
             self.weights = self.operator.keys(now_s)
             self._routed()
 
     def _routed(self) -> None:
+        """Recompute what depends on the routing or the weights. Call it after they have changed."""
         self._shares = self.per_instance(self.weights)
         self._replaying, self._indebted = bool(self.replay.any()), bool(self.debt_s.any())
         self._paused = True
@@ -205,19 +221,21 @@ class Stage:
         self.limit()
 
     def limit(self) -> None:
-        """After a change of what is kept."""
+        """Recompute whether arriving rows may be discarded. Call it after ``keep`` has changed."""
         self._limited = math.isfinite(self.operator.queue_rows_max) or bool((self.keep < 1).any())
 
     def _phases(self, now_s: float, first: int, last: int) -> Floats:
-        """For new instances a last checkpoint, so that not all of them make one at the same time."""
+        """Made-up times of the last checkpoint for new instances, so that their next checkpoints are spread over the interval."""
         state = self.operator.state
         interval_s = state.checkpoint_s if state is not None and math.isfinite(state.checkpoint_s) else 0.0
         return np.asarray(now_s - interval_s * (1.0 - np.arange(first, last) * GOLDEN % 1.0), dtype=np.float64)
 
     def per_instance(self, per_slot: Floats) -> Floats:
+        """Sums of a quantity per slot, for each instance."""
         return loads_of(self.owners, per_slot, self.instances)
 
     def _per_slot(self, per_instance: Floats) -> Floats:
+        """A quantity of each instance, distributed over its slots by their weights."""
         weights = self.weights + 1e-15
         per_weight: Floats = per_instance / np.maximum(loads_of(self.owners, weights, self.instances), 1e-300)
         per_slot: Floats = weights * per_weight[self.owners]
@@ -226,7 +244,7 @@ class Stage:
     # Reports.
 
     def load(self, period_s: float, slice_s: Floats, zones: Owners) -> OperatorLoad:
-        """The last period as policies see it; ``slice_s`` is the CPU that each instance might have used."""
+        """The load of the last period as policies see it. ``slice_s`` is the CPU time that was available to each instance."""
         self.grow_state()
         used = np.minimum(self._used_s / np.maximum(slice_s, 1e-12), 1.0)
         return OperatorLoad(
@@ -243,6 +261,7 @@ class Stage:
         )
 
     def begin_period(self) -> None:
+        """Reset the counts of the period. Call it after every report."""
         self._used_s = np.zeros(self.instances)
         self._done = np.zeros(self.instances)
         self._grown = np.zeros(self.instances)

@@ -1,6 +1,6 @@
-"""What happened, for tables, plots and checkers: a row of figures every sample, latencies as a histogram, and everything that was decided.
+"""The record of a simulation: time series, a histogram of latencies, all decisions, events and violations.
 
-The digest of a trace is the same for two runs of one seed, and only then.
+Two runs of the same plan with the same seed have the same digest.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from headrace.control.decisions import Decision
 from headrace.control.observation import Floats
 
 _EDGES = 10.0 ** np.linspace(-4, 5, 1801)
-"""Latencies in seconds, 200 steps a decade: percentiles are known to about 1%."""
+"""The bounds of the histogram's bins, in seconds: 200 per factor of 10, so that percentiles are exact to about 1%."""
 
 
 @dataclass(frozen=True)
 class Event:
+    """Something that happened, such as ``scaled out``, ``failed`` or ``recovered``, with a number that depends on the kind."""
+
     at_s: float
     what: str
     operator: str = ""
@@ -28,6 +30,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Violation:
+    """An invariant that did not hold, and the checker that found it."""
+
     at_s: float
     checker: str
     what: str
@@ -40,13 +44,14 @@ class Latencies:
         self.counts = np.zeros(len(_EDGES) + 1)
 
     def add(self, latencies_s: Floats, rows: Floats) -> None:
+        """Count rows with these latencies. Entry i of ``rows`` is the number of rows with latency i."""
         np.add.at(self.counts, np.searchsorted(_EDGES, latencies_s), rows)
 
     def merge(self, other: Latencies) -> None:
         self.counts += other.counts
 
     def percentile(self, q: float) -> float:
-        """Seconds; not a number where no row came out.
+        """The latency, in seconds, that q percent of the rows do not exceed. NaN if there are no rows.
 
         >>> seen = Latencies()
         >>> seen.add(np.array([0.1, 1.0]), np.array([90.0, 10.0]))
@@ -62,7 +67,7 @@ class Latencies:
 
 @dataclass
 class Recorder:
-    """Gathers while the simulation runs."""
+    """Collects the record while the simulation runs."""
 
     rows: list[dict[str, float]] = field(default_factory=list)
     latencies: Latencies = field(default_factory=Latencies)
@@ -72,7 +77,7 @@ class Recorder:
     sample: Latencies = field(default_factory=Latencies)
 
     def sampled(self, figures: dict[str, float]) -> None:
-        """The end of a sample: its figures and its latencies."""
+        """End a sample: store its figures, with the percentiles of its latencies."""
         for q in (50, 95, 99):
             figures[f"latency_p{q}_s"] = self.sample.percentile(q)
         self.rows.append(figures)
@@ -80,6 +85,7 @@ class Recorder:
         self.sample = Latencies()
 
     def finished(self) -> Trace:
+        """The whole record as a trace."""
         names = list(dict.fromkeys(name for row in self.rows for name in row))
         series = {name: np.array([row.get(name, np.nan) for row in self.rows]) for name in names}
         self.latencies.merge(self.sample)
@@ -88,13 +94,15 @@ class Recorder:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
+    """The record of a whole run."""
+
     series: Mapping[str, Floats]
-    """By name, a figure per sample: at_s, rows_in_per_s, rows_out_per_s, rows_waiting, rows_discarded, working, ready, starting, cpu,
-    latency_p50_s, latency_p95_s, latency_p99_s, and instances.NAME, cpu.NAME of each operator."""
+    """Time series by name, with one value per sample: at_s, rows_in_per_s, rows_out_per_s, rows_waiting, rows_discarded, working, ready,
+    starting, latency_p50_s, latency_p95_s, latency_p99_s, and instances.NAME, waiting.NAME of each operator."""
     latencies: Latencies
-    """Of the whole run."""
+    """The latencies of all rows of the run."""
     decisions: tuple[tuple[float, Decision], ...]
-    """Without those to do nothing."""
+    """Each decision with its time. Decisions to do nothing are left out."""
     events: tuple[Event, ...]
     violations: tuple[Violation, ...]
 
@@ -106,6 +114,7 @@ class Trace:
         return [event.value for event in self.events if event.what == what]
 
     def digest(self) -> str:
+        """A hash of everything in the trace."""
         made = hashlib.sha256()
         for name in sorted(self.series):
             made.update(name.encode())

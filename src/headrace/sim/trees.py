@@ -1,8 +1,8 @@
 """Queries to try placements on: a random tree of operators for every source.
 
-The paper's queries of Fig. 4 and 5 are not printed. Here the output of an operator is read by one to three others, and half of the
-operators let every tuple through, so that a query of many operators is broad, not deep: in deep ones loads shrink from operator to
-operator, the first few have nearly all of it, and more operators do not make it easier to spread.
+The paper does not print its queries of Fig. 4 and 5. Here one to three operators read the output of each operator, and half of the
+operators pass every tuple on. So a query of many operators is broad, not deep. In deep queries the load shrinks from operator to operator:
+the first few have nearly all of it, and more operators do not make it easier to distribute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SELECTIVITIES = (0.5, 1.0)
 
 
 def random_trees(seed: int, sources: int, each: int) -> Query:
-    """So many operators for every source.
+    """A query of random trees, with ``each`` operators for every source.
 
     >>> query = random_trees(seed=1, sources=2, each=3)
     >>> [(operator.name, operator.inputs) for operator in query.operators][:3]

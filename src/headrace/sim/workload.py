@@ -1,17 +1,17 @@
-"""What comes in: rates over time, and how keys lie on the slots. Plain functions of time, so that a workload is a value.
+"""Workloads: input rates over time, and the distribution of rows over slots. Both are plain functions of time.
 
 | rate           | what                                                                                  |
 | -------------- | ------------------------------------------------------------------------------------- |
 | `constant`     | always the same                                                                        |
 | `ramp`         | from one rate to another                                                               |
-| `steps`        | other rates from given moments on                                                      |
+| `steps`        | rates that change at given moments                                                     |
 | `linear_road`  | Linear Road's curve as SEEP used it                                                    |
-| `bursts`       | now and then so many times as much, at seeded moments                                  |
-| `recorded`     | a trace of (second, rows per second)                                                   |
+| `bursts`       | a rate that is multiplied during bursts at random moments                              |
+| `recorded`     | a recorded trace of (second, rows per second)                                          |
 
 | keys           | what                                                                                  |
 | -------------- | ------------------------------------------------------------------------------------- |
-| `even`         | every slot the same                                                                    |
+| `even`         | the same share for every slot                                                          |
 | `normal`       | a normal distribution over the slots                                                   |
 | `shifting`     | a normal one whose mean and deviation change over time (StreamCloud, Fig. 20)          |
 """
@@ -30,7 +30,7 @@ Rate = Callable[[float], float]
 """Rows per second at a moment."""
 
 Keys = Callable[[float], Floats]
-"""The part of all rows that falls into each slot at a moment; they sum up to 1."""
+"""The share of all rows that falls into each slot at a moment. The shares sum up to 1."""
 
 
 def constant(rows_per_s: float) -> Rate:
@@ -38,7 +38,7 @@ def constant(rows_per_s: float) -> Rate:
 
 
 def ramp(first: float, last: float, duration_s: float, start_s: float = 0.0) -> Rate:
-    """A straight line, level before and after.
+    """A rate that changes linearly from ``first`` to ``last``, and is constant before and after.
 
     >>> [ramp(100, 200, 10)(at_s) for at_s in (-1, 0, 5, 20)]
     [100.0, 100.0, 150.0, 200.0]
@@ -47,7 +47,7 @@ def ramp(first: float, last: float, duration_s: float, start_s: float = 0.0) -> 
 
 
 def steps(*levels: tuple[float, float]) -> Rate:
-    """Each rate from its moment on.
+    """A step function: each level is (second, rate), and its rate holds from that second on.
 
     >>> [steps((0, 10), (5, 30))(at_s) for at_s in (0, 4.9, 5)]
     [10.0, 10.0, 30.0]
@@ -57,10 +57,10 @@ def steps(*levels: tuple[float, float]) -> Rate:
 
 
 def linear_road(expressways: int, duration_s: float, first: float = 15.0, last: float = 1700.0, exponent: float = 1.0) -> Rate:
-    """Linear Road's input: from 15 to 1,700 rows a second and expressway.
+    """Linear Road's input: it grows from 15 to 1,700 rows per second and expressway.
 
-    SEEP gives the two ends (6.1) and, for 350 expressways, other ones: 12,000 and 600,000, that is 34 and 1,714. So ends and
-    shape are parameters; its Fig. 6 shows a line that is nearly straight.
+    SEEP gives these two rates (6.1). For 350 expressways it gives 12,000 and 600,000, which is 34 and 1,714 per expressway. So both
+    rates are parameters, and so is the exponent of the curve. SEEP's Fig. 6 is nearly a straight line.
 
     >>> [linear_road(350, 2000)(at_s) for at_s in (0, 1000, 2000)]
     [5250.0, 300125.0, 595000.0]
@@ -74,7 +74,7 @@ def linear_road(expressways: int, duration_s: float, first: float = 15.0, last: 
 
 
 def bursts(base: Rate, seed: int, factor: float = 3.0, every_s: float = 60.0, length_s: float = 10.0, until_s: float = 86_400.0) -> Rate:
-    """Now and then ``factor`` times as much: moments by a Poisson process, lengths exponential."""
+    """A rate that is ``factor`` times the base during bursts. They start by a Poisson process and have exponential lengths."""
     rng = np.random.default_rng(seed)
     count = int(until_s / every_s) + 10
     starts = np.cumsum(rng.exponential(every_s, count))
@@ -88,7 +88,7 @@ def bursts(base: Rate, seed: int, factor: float = 3.0, every_s: float = 60.0, le
 
 
 def recorded(at_s: Sequence[float], rows_per_s: Sequence[float]) -> Rate:
-    """A trace, straight lines between its points.
+    """A recorded rate, linearly interpolated between its points.
 
     >>> recorded([0, 10], [100, 300])(5)
     200.0
@@ -104,17 +104,18 @@ EVEN = np.full(SLOTS, 1.0 / SLOTS)
 
 
 def even(at_s: float) -> Floats:
+    """The same share for every slot."""
     return EVEN
 
 
 def normal(mean: float, deviation: float) -> Keys:
-    """A normal distribution; mean and deviation are parts of the key space, and its ends are cut off."""
+    """A normal distribution over the slots, truncated. Mean and deviation are fractions of the slot range: 0.5 is the middle."""
     weights = _normal(mean, deviation)
     return lambda at_s: weights
 
 
 def shifting(means: Rate, deviations: Rate) -> Keys:
-    """A normal distribution that moves and widens.
+    """A normal distribution whose mean and deviation are functions of time.
 
     >>> bool(shifting(ramp(0.2, 0.8, 100), constant(0.1))(100).argmax() == round(0.8 * 4096 - 0.5))
     True

@@ -94,7 +94,10 @@ class World:
         return dict(zip(self.stages, np.split(speed[self.all_hosts] * part, self._bounds), strict=True))
 
     def _wanted_s(self, stage: Stage) -> Floats:
-        """CPU seconds of work per instance: what waits, and as much as arrived last. A trifle more, so that none gets nothing."""
+        """CPU seconds of work per instance: waiting rows, rows to replay, checkpoints, and as many new rows as in the last tick.
+
+        A tiny amount is added, so that an instance without work gets some CPU too.
+        """
         return np.asarray((stage.queues.waiting + stage.replay + stage.expected()) * stage.operator.cost_s + stage.debt_s + 1e-9)
 
     def load(self, stage: Stage, period_s: float) -> OperatorLoad:

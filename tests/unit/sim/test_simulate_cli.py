@@ -37,7 +37,7 @@ def test_a_run_prints_seed_options_claims_and_checkers_and_writes_a_plot(tmp_pat
         (["simulate", "seep-fig13", "--set", "runs"], "wanted KEY=VALUE; found 'runs'"),
         (["simulate", "seep-fig13", "--set", "walks=1"], "found 'walks'"),
         (["simulate", "seep-fig13", "--set", "runs=many"], "wanted a value of type int; found 'many'"),
-        (["simulate", "seep-fig13", "--set", "intervals_s=1/x"], "numbers with / between; found '1/x'"),
+        (["simulate", "seep-fig13", "--set", "intervals_s=1/x"], "numbers separated by /; found '1/x'"),
         (["simulate", "seep-fig13", "--set", "tick_s=-1"], "tick_s"),
         (["simulate", "seep-fig13", "--set", "runs=0"], "runs"),
         (["simulate", "replay"], "the file of a recorded progress"),

@@ -68,6 +68,6 @@ class Program:
         bounds = np.concatenate([[arriving.get(arc.stream, 0.0) for arc in query.arcs], self.deployment.capacities])
         found = linprog(-self.worth, A_ub=self.constraints, b_ub=bounds, method="highs")
         # Dropping everything is always feasible, and arrivals bound the results.
-        require(found.success, f"the shedding program has an optimum, unlike: {found.message}")
+        require(found.success, f"the shedding program has an optimum; the solver says: {found.message}")
         delivered = {arc: float(kept) for arc, kept in zip(query.arcs, np.maximum(found.x, 0.0), strict=True)}
         return Plan(plan, keep_from(query, rates, delivered), float(-found.fun))

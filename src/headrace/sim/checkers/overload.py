@@ -17,6 +17,8 @@ BUSY, IDLE, HOT_SHARE, WAITING_S = 0.98, 0.5, 0.9, 1.0
 
 
 class Overload:
+    """The checker. It remembers since when each operator has been overloaded."""
+
     def __init__(self) -> None:
         self._since_s: dict[OperatorId, float] = {}
 

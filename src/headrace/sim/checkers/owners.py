@@ -7,6 +7,7 @@ from headrace.sim.world import World
 
 
 def owners(world: World) -> None:
+    """The checker: record a violation for each operator with a slot, instance or queue out of place."""
     for name, stage in world.stages.items():
         table = stage.owners
         if len(table) != SLOTS or table.min() < 0 or table.max() >= stage.instances:

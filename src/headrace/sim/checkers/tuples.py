@@ -1,4 +1,4 @@
-"""No row is lost: rows that arrived were processed, wait, or were discarded on purpose; and rows that were sent arrived."""
+"""No row is lost: every row that was sent arrived, and every row that arrived was processed, waits, or was discarded on purpose."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from headrace.ids import OperatorId
 from headrace.sim.world import World
 
 TOLERANCE = 1e-6
-"""As a share of all rows. Sums of many floating point numbers are not exact."""
+"""The largest difference that is accepted, as a share of all rows: sums of floating point numbers are not exact."""
 
 
 def tuples(world: World) -> None:
+    """The checker: record a violation for each operator whose counts of rows do not add up."""
     for name, stage in world.stages.items():
         waiting = float(stage.queues.waiting.sum())
         there = stage.rows_done + waiting + stage.rows_discarded

@@ -1,4 +1,4 @@
-"""An instance and its backups lie in distinct zones, so that one failure cannot take all copies (Floe VII)."""
+"""An instance and its backups are in distinct zones, so that the failure of one zone cannot destroy all copies (Floe VII)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from headrace.sim.world import World
 
 
 def zones(world: World) -> None:
+    """The checker: record a violation for each stateful operator with two copies in one zone."""
     zone = world.machines.zone
     for name, stage in world.stages.items():
         if stage.operator.state is None or not stage.holders.shape[1]:

@@ -1,4 +1,4 @@
-"""The papers' figures as simulations. To add one, put a module into this folder that has a tuple ``SCENARIOS``; nothing else changes."""
+"""The papers' figures as simulations. To add one, put a module with a tuple ``SCENARIOS`` into this folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.sim.scenario import Scenario
 
 
 def all_scenarios() -> dict[str, Scenario]:
-    """By name, in the order of the modules and of their lists."""
+    """All scenarios by name, in the order of the modules' names and of their tuples."""
     found: dict[str, Scenario] = {}
     for module in sorted(each.name for each in pkgutil.iter_modules(__path__)):
         for scenario in getattr(importlib.import_module(f"{__name__}.{module}"), "SCENARIOS", ()):
@@ -21,6 +21,7 @@ def all_scenarios() -> dict[str, Scenario]:
 
 
 def named(name: str) -> Scenario:
+    """The scenario with this name. Raises an error that lists all names if there is none."""
     known = all_scenarios()
     if name not in known:
         raise QueryError(where="simulate", wanted=f"one of {', '.join(known)}", found=repr(name))

@@ -1,7 +1,9 @@
-"""Borealis Fig. 3: two chains of two operators on two nodes, whose streams burst in turn. Connected plan against cut plan.
+"""Borealis Fig. 3: two chains of two operators on two nodes. Their streams burst alternately. Connected plan against cut plan.
 
-connected     node 1: a1 -> a2     node 2: b1 -> b2          2cr and 4cr while b bursts, 4cr and 2cr while a does
-cut           node 1: a1, b1       node 2: a2, b2            3cr and 3cr, whoever bursts
+connected     node 1: a1 -> a2     node 2: b1 -> b2          loads 2cr and 4cr while b bursts, 4cr and 2cr while a bursts
+cut           node 1: a1, b1       node 2: a2, b2            loads 3cr and 3cr in every burst
+
+c is the cost of a tuple, and r the rate of a stream outside of bursts.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ CONNECTED: Placement = {
 
 
 def chains() -> Query:
+    """Two streams, a and b, each with a chain of two operators."""
     operators = [
         Operator(OperatorId(f"{name}{at}"), (StreamId(name if at == 1 else f"{name}1"),), COST_S) for name in "ab" for at in (1, 2)
     ]
@@ -33,7 +36,7 @@ def chains() -> Query:
 
 
 def in_turn(burst_s: float, first: bool) -> Rate:
-    """Twice as much in every other span: the first stream in the first one, or the second."""
+    """A rate of 2 in every other period of ``burst_s``, and of 1 otherwise. The first stream bursts in the first period."""
     return lambda at_s: 2.0 if (int(at_s / burst_s) % 2 == 0) == first else 1.0
 
 
@@ -50,7 +53,7 @@ def run(options: Options, seed: int) -> Result:
     ours, other = found["cut"], found["connected"]
     claims = (
         Claim("loads of the connected plan in a burst", "2cr and 4cr", seen["connected"], seen["connected"] == "2cr and 4cr"),
-        Claim("loads of what correlation-based placement finds", "3cr and 3cr (the cut plan)", seen["cut"], seen["cut"] == "3cr and 3cr"),
+        Claim("loads of the plan by correlation-based placement", "3cr and 3cr (the cut plan)", seen["cut"], seen["cut"] == "3cr and 3cr"),
         Claim(
             f"latency at {cpus[-1]:.0%} load",
             "the cut plan's is smaller",

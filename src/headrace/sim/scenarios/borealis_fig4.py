@@ -1,7 +1,7 @@
 """Borealis Fig. 4: the correlation-based global algorithm against random and largest-load-first balancing.
 
-Queries are random trees on streams that burst each at its own moments. Placements are made from the loads of a time before; latency
-and variance are those of the time after.
+Queries are random trees of operators. Each stream bursts at its own moments. Placements are made from the loads of an observed period;
+latency and load variance are measured in the period after it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from headrace.sim.trees import random_trees
 
 OURS, RANDOM, LARGEST = "correlation", "random", "largest first"
 SMALL_NODES, SMALL_SOURCES, SMALL_EACH = 2, 3, 3
-"""So few that all placements can be tried."""
+"""Small queries, on which all placements can be tried."""
 
 
 def bursty(query: Query, seed: int, seen_s: float) -> Sources:
-    """Each stream for itself: bursts of four times the rate, of two seconds, every eight."""
+    """Streams with independent bursts of four times the rate. On average, a burst lasts 2 s, and one begins every 8 s."""
     base = workload.constant(1.0)
     rates = {
         name: workload.bursts(base, seed * 1000 + at, factor=4.0, every_s=8.0, length_s=2.0, until_s=4 * seen_s)
@@ -36,10 +36,12 @@ def bursty(query: Query, seed: int, seen_s: float) -> Sources:
 
 
 def nodes_of(count: int) -> tuple[Node, ...]:
+    """This many equal nodes."""
     return tuple(Node(NodeId(f"node {at}")) for at in range(count))
 
 
 def placed(known: LoadHistory, nodes: Sequence[Node], seed: int) -> dict[str, Placement]:
+    """The placements that the algorithms make from a load history."""
     loads = dict(zip(known.operators, known.means.tolist(), strict=True))
     return {
         OURS: correlation.place(known, nodes),
@@ -49,10 +51,10 @@ def placed(known: LoadHistory, nodes: Sequence[Node], seed: int) -> dict[str, Pl
 
 
 def best_variance(known: LoadHistory, nodes: Sequence[Node], gap: float) -> float:
-    """The least variance of all placements that are no less even than that."""
+    """The least load variance of all placements whose nodes differ by at most ``gap`` in mean load."""
     found = []
     for chosen in itertools.product(range(len(nodes)), repeat=len(known.operators) - 1):
-        # The first operator stays where it is: nodes are alike.
+        # The first operator is always on the first node: all nodes are equal, so its node does not matter.
         series = node_series(known, nodes, {name: nodes[at].name for name, at in zip(known.operators, (0, *chosen), strict=True)})
         if np.ptp(series.mean(axis=1)) <= gap + 1e-9:
             found.append(mean_variance(series))
@@ -60,7 +62,7 @@ def best_variance(known: LoadHistory, nodes: Sequence[Node], gap: float) -> floa
 
 
 def against_the_optimum(seed: int, queries: int, seen_s: float) -> tuple[float, float, float]:
-    """Mean variances of ours, of largest-first, and of the best that a search finds, on small queries."""
+    """Mean load variances on small queries: of our placement, of largest-first, and of the best of all placements."""
     nodes, found = nodes_of(SMALL_NODES), []
     for at in range(queries):
         query = random_trees(seed + at, SMALL_SOURCES, SMALL_EACH)

@@ -1,9 +1,9 @@
 """Borealis Fig. 5: resilient placement (ROD) against others: (a) the feasible set, by number of operators; (b) latency, by load.
 
-The others look at the loads of a time before; ROD looks at the query alone. On average the streams' rates differ, and each bursts at its
-own moments. In (b) the average load is that of the paper; it gives 26% and 79% for rates multiplied by 1 and by 3.5, so a base of about 5%
-is not from tuples. Ours has none: rates are multiplied such that the load is as given. The others are shown twice: with averages as
-they knew them, and with averages that have changed since.
+The others use loads of an observed period; ROD uses the query alone. The streams have different mean rates, and each bursts at its own
+moments. (b) uses the loads of the paper, from 26% to 79%. There they belong to rates multiplied by 1 and 3.5, so about 5% of the paper's
+load does not come from tuples. Our nodes have no such base load, and rates are scaled to reach the loads. The latencies are measured
+twice: with the mean rates that were observed, and with mean rates that have changed since.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ ROD, PAPERS, CORRELATION, LARGEST, RANDOM = "ROD", "ROD, class II by plane dista
 
 
 def uneven(query: Query, seed: int, seen_s: float, changed: bool = False) -> Sources:
-    """Averages from 0.1 to 1.9, and bursts of three times that. Changed: other averages from the moment that placements are made."""
+    """Streams with random mean rates from 0.1 to 1.9, and bursts of three times that.
+
+    If ``changed``, the mean rates change at the moment when placements are made.
+    """
     levels = np.random.default_rng(seed).uniform(0.1, 1.9, (2, len(query.sources)))
     rates = {}
     for at, name in enumerate(query.sources):
@@ -35,6 +38,7 @@ def uneven(query: Query, seed: int, seen_s: float, changed: bool = False) -> Sou
 
 
 def placed(query: Query, watched: Sources, nodes: Sequence[Node], seed: int) -> dict[str, Placement]:
+    """The placements that the algorithms make for a query."""
     known = history(query, watched)
     loads = dict(zip(known.operators, known.means.tolist(), strict=True))
     return {
@@ -49,7 +53,7 @@ def placed(query: Query, watched: Sources, nodes: Sequence[Node], seed: int) -> 
 def feasible_shares(
     counts: Sequence[int], sources: int, nodes: Sequence[Node], queries: int, seed: int, seen_s: float
 ) -> dict[str, list[float]]:
-    """(a) of every placement, the mean over queries for each number of operators."""
+    """For (a): the mean share of the ideal feasible set over random queries, per algorithm and number of operators."""
     found: dict[str, list[float]] = {}
     for count in counts:
         shares: dict[str, list[float]] = {}
@@ -64,7 +68,7 @@ def feasible_shares(
 
 
 def mean_latencies_s(options: Options, nodes: Sequence[Node], cpus: Sequence[float], seed: int, changed: bool) -> dict[str, list[float]]:
-    """(b) of every placement but the variant of ROD, the mean over queries for each load."""
+    """For (b): the mean latency over random queries, per algorithm and load. The variant of ROD is left out."""
     sources, seen_s = int(options["sources"]), number(options, "seen_s")
     found = []
     for at in range(int(options["latency_queries"])):

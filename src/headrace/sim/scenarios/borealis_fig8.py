@@ -1,8 +1,8 @@
-"""Borealis Fig. 8: how long it takes to make shedding plans in advance: FIT against Solver, Solver against Solver-W.
+"""Borealis Fig. 8: the time to generate load shedding plans in advance: FIT against Solver, Solver against Solver-W.
 
-The paper does not print its five networks. Ours have the same load, spread over their paths ever more unevenly. Times depend on the
-machine, so two runs differ; the calls of the solver and the rows of tables do not. Sensitivity is the ratio of those. FIT's epsilon is the
-step of a grid, and Solver's is an error. Half of it gives plans as good; the real losses of the plans are reported too.
+The paper does not print its five networks. Ours have the same total load, distributed more and more unevenly over their paths. Times
+depend on the machine, but the numbers of solver calls and table rows do not, so sensitivity is measured by these. FIT's epsilon is the step
+of a grid; Solver's is an error bound. FIT gets half the epsilon, so that its plans are as good. The actual losses are reported too.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ T = TypeVar("T")
 
 FIT, SOLVER, SOLVER_W = "FIT", "Solver", "Solver-W"
 TOP = 3.0
-"""The highest rate of every input: three times what the nodes bear of all together."""
+"""The highest rate of every input. With all inputs at 1, the nodes are fully loaded."""
 
 
 def expected(inputs: int, seed: int, points: int = 400) -> Workload:
-    """Rates around one and a half times what the nodes bear."""
+    """A workload of random rates around 1.5, which is one and a half times the capacity of the nodes."""
     rng = np.random.default_rng(seed)
     return Workload(np.clip(rng.normal(1.5, 0.3, (points, inputs)), 0.0, TOP), np.ones(points))
 
 
 def timed(make: Callable[[], T], repeats: int) -> tuple[T, float]:
-    """What was made, and the median of the CPU time in milliseconds."""
+    """The result of a function, and the median of its CPU time in milliseconds."""
     took = []
     for _ in range(repeats):
         start_s = time.process_time()
@@ -48,7 +48,7 @@ def timed(make: Callable[[], T], repeats: int) -> tuple[T, float]:
 
 
 def losses(network: Deployment, planner: plan.Planner, points: np.ndarray) -> list[float]:
-    """The share of the best quality that the plans lose at these rates."""
+    """The share of the optimal quality that the plans lose, at each of these rates that overloads the nodes."""
     program, found = Program(network), []
     for rates in points.tolist():
         decision = plan.decide(rates, planner)
@@ -59,6 +59,7 @@ def losses(network: Deployment, planner: plan.Planner, points: np.ndarray) -> li
 
 
 def measured(network: Deployment, epsilon: float, repeats: int, seed: int) -> dict[str, float]:
+    """Time, work and loss of the three planners on one network."""
     inputs = len(network.query.sources)
     top, workload = (TOP,) * inputs, expected(inputs, seed)
     config = SolverConfig(epsilon)

@@ -1,7 +1,7 @@
 """Borealis Fig. 9: min-max checkpoint scheduling against whole checkpoints (the paper's baseline) and round-robin (ours).
 
-5 servers with 16 aggregates each; from 150 s on they are 90% used by tuples. (a) how long the worst failure would take to recover, over
-time; (b) how much checkpoints hold tuples back.
+5 servers with 16 aggregates each; from 150 s on, tuples take 90% of their CPU. (a) is the recovery time of the worst failure over time; (b)
+is the delay of tuples by checkpoints.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MIN_MAX: Final = "min-max"
 ROUND_ROBIN: Final = "round-robin"
 WHOLE: Final = "whole"
 SETTLED = 1 / 3
-"""The first part of each phase does not count: the cluster begins with everything captured."""
+"""The share of each phase that is left out of its mean, because the cluster starts with everything captured."""
 
 
 def run(options: Options, seed: int) -> Result:
@@ -47,7 +47,7 @@ def run(options: Options, seed: int) -> Result:
     claims = (
         *(_recovery_claim(phase, {name: each[phase] for name, each in recovery.items()}) for phase in phases),
         Claim(
-            "what tuples wait for checkpoint tasks on average",
+            "mean time that tuples wait for checkpoint tasks",
             "much less than with whole checkpoints",
             "; ".join(f"{name} {1000 * each['before']:.1f}, {1000 * each['after']:.1f} ms" for name, each in waited.items()),
             all(waited[MIN_MAX][phase] < waited[WHOLE][phase] / 2 for phase in phases),
@@ -79,7 +79,7 @@ def run(options: Options, seed: int) -> Result:
         ),
         simulated_s=3 * duration_s,
         nodes=about.servers,
-        note="while idle time is plenty, all that is worth a capture is captured, in whatever order: min-max and round-robin tie",
+        note="with enough idle time, every unit worth a capture is captured, in whatever order: min-max and round-robin tie",
         figures={
             f"{what} {name} {phase}": value
             for what, found in (("recovery", recovery), ("wait", waited))

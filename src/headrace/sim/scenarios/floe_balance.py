@@ -1,8 +1,7 @@
-"""Floe Fig. 6: a ring of reducers that balances its load (a), scales out (b), and what the checkpoint interval costs (c).
+"""Floe Fig. 6: a ring of reducers balances its load (a) and scales out (b); (c) shows the cost of the checkpoint interval.
 
-An application that counts words. A node can do 2,000 words a second; the paper does not say, and only ratios matter. Checkpoints go to
-the next node every 2 s, the interval the paper finds best. A ready machine is taken into the ring within a second; where one must
-be booted first, that time comes on top.
+The application counts words. A node processes 2,000 words a second; the paper gives no number, and only ratios matter. Checkpoints go to
+the next node every 2 s, which the paper finds best. A ready machine joins the ring within a second. Booting a machine takes extra time.
 """
 
 from __future__ import annotations
@@ -25,20 +24,22 @@ from headrace.sim.trace import Trace
 
 COUNT = OperatorId("count")
 WORDS_PER_S = 2_000.0
-"""What a node can do."""
+"""The capacity of a node."""
 TOKENS = (0, 1_600, 3_100)
-"""Fig. 6a starts imbalanced, since three tokens drawn at random are."""
+"""The places of three nodes on the ring. Like random tokens, they give arcs of different sizes, so Fig. 6a starts imbalanced."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
+    """The record of one simulated ring."""
+
     trace: Trace
     ring: Ring
     rates: Rates
 
 
 class Rates:
-    """Rows that each node processed per second, at every report."""
+    """A listener that records, at every report, the rows per second of each node and the rows that wait there."""
 
     def __init__(self) -> None:
         self.at_s: list[float] = []
@@ -53,7 +54,7 @@ class Rates:
         self.waiting.append(dict(zip(names, load.queue_rows.tolist(), strict=True)))
 
     def series(self, which: list[dict[str, float]], mean_s: float) -> tuple[Series, ...]:
-        """A line for each node, each point the mean of so many seconds before."""
+        """A line for each node. Each point is the mean over the last ``mean_s`` seconds."""
         names = sorted({name for each in which for name in each}, key=lambda name: int(name[1:]))
         at = np.array(self.at_s)
         lines = []
@@ -82,7 +83,7 @@ def simulate(
     tick_s: float = 0.05,
     faults: tuple[model.Fault, ...] = (),
 ) -> Run:
-    """One ring. State is a kilobyte a word, for 50,000 words."""
+    """Simulate one ring. State is 1 kB per word, for 50,000 words."""
     count = model.Operator(
         COUNT,
         {"words": 1.0},
@@ -107,7 +108,7 @@ def simulate(
 
 
 def hot_words(words: int, share: float, at_s: float, seed: int) -> workload.Keys:
-    """From a moment on, a share of all rows is of a few words, all of which lie in the first node's arc."""
+    """An even distribution until ``at_s``. Then a share of all rows belongs to a few words, all in the first node's arc."""
     hot = np.random.default_rng(seed).choice(TOKENS[1], words, replace=False)
     weights = workload.EVEN * (1 - share)
     weights[hot] += share / words
@@ -115,7 +116,7 @@ def hot_words(words: int, share: float, at_s: float, seed: int) -> workload.Keys
 
 
 def balance(options: Options, seed: int, checkpoint_s: float = 2.0) -> Run:
-    """Fig. 6a: three nodes, one of which gets too much when a few words come again and again. There is no fourth machine."""
+    """Fig. 6a: three nodes, one of which becomes overloaded when a few words become frequent. There is no fourth machine."""
     shift_s, base, hot = number(options, "shift_s"), number(options, "words_per_s"), number(options, "hot_words_per_s")
     rate = workload.steps((0.0, base), (shift_s, base + hot))
     keys = hot_words(20, hot / (base + hot), shift_s, seed)
@@ -126,7 +127,7 @@ def balance(options: Options, seed: int, checkpoint_s: float = 2.0) -> Run:
 
 
 def grow(options: Options, seed: int) -> Run:
-    """Fig. 6b: more and more words a second, and machines that wait."""
+    """Fig. 6b: a growing rate of words, with ready machines in the pool."""
     rate = workload.ramp(3_000.0, number(options, "words_per_s_max"), number(options, "ramp_s"))
     return simulate(rate, number(options, "ramp_s") + 60.0, 3, RingConfig(), seed, spare=40, tick_s=number(options, "tick_s"))
 
@@ -134,7 +135,7 @@ def grow(options: Options, seed: int) -> Run:
 def run(options: Options, seed: int) -> Result:
     balanced, grown = balance(options, seed), grow(options, seed)
     shift_s, intervals = number(options, "shift_s"), _intervals(options)
-    # What matters for (c) is over soon after the shift.
+    # A shorter run is enough for (c): all changes happen soon after the shift.
     short = dict(options, shift_s=30.0, after_s=90.0)
     swept = [balance(short, seed, float(interval)) for interval in intervals]
     figures = _balance_figures(balanced, shift_s) | _grow_figures(grown)

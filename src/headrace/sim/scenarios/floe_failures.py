@@ -1,13 +1,13 @@
 """Floe Fig. 8b and section VII: nodes of the ring that fail at the same moment.
 
-8b: 12 nodes, one replica, 15,000 words a second; m nodes of which no two are neighbours fail at once. All takers recover side by side, so
-that the time hardly depends on m. VII: up to n r / (r + 1) nodes may fail at once, as long as no more than r of them are neighbours;
-one neighbour more, and state is lost.
+8b: 12 nodes, one replica, 15,000 words a second; m nodes fail at once, no two of them neighbours. All takers recover in parallel, so the
+time hardly depends on m. VII: up to n r / (r + 1) nodes may fail at once, as long as at most r neighbours in a row fail. If one neighbour
+more fails, state is lost.
 
-Nodes own arcs of different lengths, like the tokens of a real ring, so times vary with the load of the nodes that fail. A take-over is over
-when the taker has processed the rows since the last checkpoint again, and the rows that came while nobody had noticed the failure. The
-time to notice it, by missing checkpoints and a probe without an answer, is reported separately. The paper's 1.2 to 1.5 s cannot contain
-it, because checkpoints, which are its heartbeats, come every 2 s.
+Arcs have different lengths, as with random tokens, so times vary with the load of the failed nodes. A take-over is complete when the taker
+has replayed the rows since the last checkpoint, and has processed the rows that arrived before the failure was detected. The detection time
+(missing checkpoints, then a probe without an answer) is reported separately. The paper's 1.2 to 1.5 s cannot include it, because
+checkpoints serve as heartbeats and come every 2 s.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ FAILS_S = 20.0
 
 @dataclass(frozen=True)
 class Recovery:
-    """Of all that failed at once: the longest times, as the paper takes them."""
+    """The longest times over all nodes that failed at once, as the paper measures them."""
 
     failed: int
     noticed_s: float
     """From the failure to the take-over."""
     replayed_s: float
-    """From the take-over until all rows since the last checkpoint were processed again."""
+    """From the take-over until all rows since the last checkpoint were replayed."""
     caught_up_s: float
-    """From the take-over until the rows that came while nobody had noticed the failure were processed too."""
+    """From the take-over until the rows that arrived before it were processed too."""
     lost_slots: int
     whole: bool
-    """Whether every slot has an owner and its replicas again."""
+    """True if every slot has an owner and all its replicas again."""
     trace: Trace
 
 
 def uneven_tokens(nodes: int, spread: float, rng: np.random.Generator) -> list[int]:
-    """Tokens whose arcs differ by up to this part of their mean.
+    """Tokens whose arcs have random lengths, within a share ``spread`` of the mean length.
 
     >>> uneven_tokens(4, 0.0, np.random.default_rng(1))
     [0, 1024, 2048, 3072]
@@ -56,14 +56,14 @@ def uneven_tokens(nodes: int, spread: float, rng: np.random.Generator) -> list[i
 
 
 def apart(nodes: int, count: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """So many of the ring's places, no two of them neighbours."""
-    # Gaps of one between those chosen are put back afterwards; the first place is turned by chance.
+    """Random places on the ring, ``count`` of them, no two of them neighbours."""
+    # Choose without gaps, then insert a gap after each chosen place, and rotate the ring randomly.
     chosen = np.sort(rng.choice(nodes - count, count, replace=False)) + np.arange(count)
     return tuple(sorted(int(each) for each in (chosen + rng.integers(nodes)) % nodes))
 
 
 def blocks(nodes: int, replicas: int) -> tuple[int, ...]:
-    """As many places as may fail at once: of each r + 1 neighbours all but the last.
+    """The largest set of places that may fail at once: all but the last of each r + 1 neighbours.
 
     >>> blocks(6, 2)
     (0, 1, 3, 4)
@@ -72,11 +72,11 @@ def blocks(nodes: int, replicas: int) -> tuple[int, ...]:
 
 
 def fail(places: tuple[int, ...], nodes: int, replicas: int, busy: float, options: Options, seed: int) -> Recovery:
-    """Let the nodes at these places of the ring fail, at any moment between two checkpoints."""
+    """Let the nodes at these places of the ring fail, at a random moment between two checkpoints."""
     rng = np.random.default_rng([seed, len(places), nodes, replicas])
     rate = number(options, "words_per_s") * nodes / 12
     at_s = FAILS_S + float(rng.uniform(0, 2.0))
-    # Nodes stay as many as there are, but for those that fail: it is recovery that is looked at.
+    # The ring does not scale in, so that only the recovery changes it.
     config = RingConfig(replicas=replicas, nodes_min=nodes)
     found = simulate(
         workload.constant(rate),
@@ -107,7 +107,7 @@ def run(options: Options, seed: int) -> Result:
         count: [fail(apart(nodes, count, rng), nodes, 1, busy, options, seed + turn) for turn in range(int(options["turns"]))]
         for count in range(1, nodes // 2 + 1)
     }
-    # Less busy, since a node may have to do the work of four.
+    # Nodes are less busy here, because one may get the work of four.
     most = {replicas: fail(blocks(nodes, replicas), nodes, replicas, busy / 2, options, seed) for replicas in (1, 2, 3)}
     over = {replicas: fail(tuple(range(replicas + 1)), nodes, replicas, busy / 2, options, seed) for replicas in (1, 2)}
     large = int(options["nodes_large"])
@@ -123,7 +123,7 @@ def run(options: Options, seed: int) -> Result:
         simulated_s=float(sum(each.trace["at_s"][-1] for each in every)),
         nodes=max(nodes, large),
         figures=figures,
-        note="the longest of all that failed at once; 8b's are means of several such runs",
+        note="times are the longest over all nodes that failed at once; those of 8b are means over several runs",
     )
 
 
@@ -192,7 +192,7 @@ def _rows(
     nodes: int, large: int, at_once: dict[int, list[Recovery]], most: dict[int, Recovery], over: dict[int, Recovery], half: Recovery
 ) -> list[tuple[str, ...]]:
     rows = [(f"{count}, apart", str(nodes), "1", found) for count, found in at_once.items()]
-    for what, which in (("as many as may", most), ("r + 1 neighbours", over)):
+    for what, which in (("the most allowed", most), ("r + 1 neighbours", over)):
         rows += [(f"{each.failed}, {what}", str(nodes), str(r), [each]) for r, each in which.items()]
     rows.append((f"{half.failed}, every second", str(large), "1", [half]))
     return [

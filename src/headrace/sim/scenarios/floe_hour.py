@@ -1,7 +1,8 @@
-"""Floe's ring at a size that the paper leaves for later (VIII: "the goal is not to study hundreds of nodes"): a thousand nodes for an hour.
+"""Floe's ring with a thousand nodes for an hour. The paper does not go so far (VIII: "the goal is not to study hundreds of nodes").
 
-Now and then some machines, no two of them neighbours, die at once; ready ones wait. The ring has to notice, take over, relieve those that
-took over, and never lose a slot. Nearly all reports are quiet and cost little (`headrace.control.ring.protocol`).
+Every few minutes some machines die at once, no two of them neighbours; ready machines are in the pool. The ring must detect the failures,
+take over the slots, relieve the takers, and never lose a slot. Most reports lead to no message and cost little
+(`headrace.control.ring.protocol`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headrace.sim.scenarios.floe_failures import apart
 def run(options: Options, seed: int) -> Result:
     nodes, duration_s, every_s = int(options["nodes"]), number(options, "duration_s"), number(options, "every_s")
     rng = np.random.default_rng(seed)
-    # Machines are numbered as the ring is laid out at first; those that come later have higher numbers and are not struck.
+    # The first machines are numbered in ring order. Machines that join later have higher numbers, and no fault names them.
     moments = np.arange(every_s, duration_s - 60.0, every_s).tolist()
     faults = tuple(model.Fault(at_s, machines=apart(nodes, int(options["failing"]), rng)) for at_s in moments)
     found = simulate(

@@ -1,12 +1,12 @@
 """Replica groups, Fig. 1: a failure, an overload and a new node, all at once.
 
-    A          m0  m1  m2  m3         yellow runs on m0, which fails; violet on m2, whose load grows too high; red's replica was on m0
+    A          m0  m1  m2  m3         m0 fails: it runs yellow, and has red's replica; violet's load grows and overloads m2
     primary    ye  re  gr  bl
                        vi
     replica    re  ye  bl  vi gr      m4 is new
 
-The same moment is simulated without replicas too: then whole states have to move before anybody can go on, as in the systems that the
-paper compares itself with in its introduction. State is large, a gigabyte a range, since that is what the paper is about.
+The same situation is simulated without replicas too. Then the whole state of a range must move before processing can go on, as in the
+systems that the paper compares itself with. State is large, 1 GB per range, because the paper is about large state.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ COLOURS = tuple(map(RangeId, ("yellow", "red", "green", "violet", "blue")))
 PRIMARIES = dict(zip(COLOURS, (0, 1, 2, 2, 3), strict=True))
 REPLICAS = dict(zip(COLOURS, (1, 0, 3, 3, 2), strict=True))
 CPU = dict(zip(COLOURS, (0.30, 0.35, 0.45, 0.25, 0.30), strict=True))
-"""Of a machine, before violet grows."""
+"""The share of a machine's CPU that each range takes, before violet grows."""
 VIOLET_GROWN = 0.45
 ROWS_PER_S = 10_000.0
-"""What a machine can do."""
+"""The capacity of a machine."""
 FAILED, NEW = 0, 4
 NAMES = ("first", "second", "third", "fourth", "new one")
 
 
 def slots_of(colours: int) -> list[np.ndarray]:
+    """All slots, divided evenly into this many ranges."""
     return np.array_split(np.arange(SLOTS), colours)
 
 
 def shares(violet: float) -> Floats:
-    """The part of all rows that falls into each slot."""
+    """The share of all rows that falls into each slot, for this CPU share of violet."""
     weights = np.zeros(SLOTS)
     for name, slots in zip(COLOURS, slots_of(len(COLOURS)), strict=True):
         weights[slots] = (violet if name == "violet" else CPU[name]) / len(slots)
@@ -51,6 +52,7 @@ def shares(violet: float) -> Floats:
 
 
 def simulate(options: Options, replicated: bool, seed: int) -> tuple[Trace, ReplicaGroups]:
+    """Simulate the failure, the overload and the new node, with replicas or without."""
     at_s = number(options, "at_s")
     before, after = sum(CPU.values()), sum(CPU.values()) - CPU[RangeId("violet")] + VIOLET_GROWN
     first, grown = shares(CPU[RangeId("violet")]), shares(VIOLET_GROWN)
@@ -172,7 +174,7 @@ def _claims(seen: dict[str, float], groups: ReplicaGroups) -> tuple[Claim, ...]:
 
 
 def _told(where: tuple[int, list[int]]) -> str:
-    """Machines are counted from 0, the paper's instances from 1."""
+    """Where a range and its replica are, in the paper's words. The paper counts instances from 1, we count machines from 0."""
     return f"on the {NAMES[where[0]]}, replicated on the {', '.join(NAMES[each] for each in where[1])}"
 
 

@@ -1,4 +1,4 @@
-"""How quickly it simulates: an hour of a thousand machines, with a workload that bursts and machines that fail."""
+"""The speed of the simulator: an hour of a thousand machines, with bursts of the workload and failures of machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(options: Options, seed: int) -> Result:
     nodes, duration_s = int(number(options, "nodes")), number(options, "duration_s")
     state = State(bytes_per_row=10, bytes_max=1e9, checkpoint_cpu_s_per_byte=1e-9)
     operators = (Operator(MAP, {"in": 1.0}, 1e-4), Operator(SUM, {MAP: 1.0}, 2e-4, state=state))
-    # Half busy on average: three quarters in a burst.
+    # Machines are 50% busy outside of bursts, and 75% in a burst.
     rate = workload.bursts(workload.constant(nodes * 0.5 / 3e-4), seed, factor=1.5, every_s=300, length_s=60)
     plan = Plan(
         Query({"in": rate}, operators),

@@ -1,4 +1,4 @@
-"""SEEP 6.1 and 5.2: how many machines. The threshold (Fig. 9), a human expert beside it (Fig. 10), and the size of the pool."""
+"""SEEP 6.1 and 5.2: the number of machines, by threshold (Fig. 9), against a human expert (Fig. 10), and the size of the pool."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from headrace.sim.trace import Trace
 
 LATE_S, LOST_S = 1.0, 5.0
 NEAR = 1.1
-"""An allocation is as good as another one if its 95th percentile is within a tenth of it."""
+"""An allocation is as good as another one if its 95th percentile of latency is at most a tenth higher."""
 
 
 def thresholds(options: Options, seed: int) -> Result:
-    """Fig. 9. The best trade is taken as the least product of machines and latency: a tenth more of either counts the same.
+    """Fig. 9. The best threshold has the least product of machines and latency: 10% more of either counts the same.
 
-    The paper speaks of the 95th percentile, and of "higher percentiles" that scale outs impact; both it and the 99th are shown.
+    The paper reports the 95th percentile, and says that scale outs impact "higher percentiles". So both the 95th and the 99th are shown.
     """
     deltas = numbers(options, "thresholds")
     traces = [_dynamic(options, seed, delta) for delta in deltas]
@@ -56,7 +56,7 @@ def thresholds(options: Options, seed: int) -> Result:
 
 
 def manual(options: Options, seed: int) -> Result:
-    """Fig. 10. The expert knows the costs: with n machines each operator gets them so that the busiest instance is least busy."""
+    """Fig. 10. The expert knows the costs of operators, and distributes n machines so that the busiest one has the least load."""
     positive(options, "machines_min", "machines_step")
     first, last, step = (int(number(options, key)) for key in ("machines_min", "machines_max", "machines_step"))
     counts = list(range(first, last + 1, step))
@@ -95,7 +95,7 @@ def manual(options: Options, seed: int) -> Result:
 
 
 def _beside_manual(name: str, counts: list[int], manual_s: list[float], machines: float, dynamic_s: float) -> Plot:
-    """Allocations that cannot keep up at all are left out: beside them no difference of the others could be seen."""
+    """A plot of manual allocations and the dynamic one. Allocations that cannot keep up are left out, because they would dwarf the rest."""
     shown = [(float(count), each_s) for count, each_s in zip(counts, manual_s, strict=True) if each_s < LOST_S]
     note = f"without {len(counts) - len(shown)} of {LOST_S:g} s and more" if len(shown) < len(counts) else ""
     series = (Series("manual", [count for count, _ in shown], [each_s for _, each_s in shown]), Series("dynamic", [machines], [dynamic_s]))
@@ -103,7 +103,7 @@ def _beside_manual(name: str, counts: list[int], manual_s: list[float], machines
 
 
 def expert(machines: int) -> dict[OperatorId, int]:
-    """One machine for each operator, each further one to the operator whose instances are busiest.
+    """The expert's allocation: one machine per operator, and each further one for the operator with the busiest instances.
 
     >>> expert(9)
     {'forwarder': 2, 'toll calculator': 4, 'toll assessment': 1, 'collector': 1, 'balance account': 1}
@@ -124,7 +124,7 @@ def _busiest(expressways: int, machines: int) -> float:
 
 
 def pool_sizes(options: Options, seed: int) -> Result:
-    """5.2: a pool that is too small is empty when it is needed, one that is too large costs."""
+    """SEEP 5.2: a pool that is too small is empty when machines are needed; one that is too large costs money."""
     sizes = [int(size) for size in numbers(options, "pools")]
     traces = [_dynamic(options, seed, number(options, "threshold"), size) for size in sizes]
     late = [late_s(trace) for trace in traces]
@@ -157,7 +157,7 @@ def pool_sizes(options: Options, seed: int) -> Result:
 
 
 def late_s(trace: Trace) -> float:
-    """For how long one row of twenty came out more than a second after it came in."""
+    """Seconds during which the 95th percentile of latency was above a second."""
     return float((np.nan_to_num(trace["latency_p95_s"], nan=np.inf) > LATE_S).sum() * (trace["at_s"][1] - trace["at_s"][0]))
 
 

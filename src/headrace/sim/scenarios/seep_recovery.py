@@ -1,21 +1,22 @@
 """SEEP 6.2: how long a failed word counter takes to recover (Fig. 11 to 13).
 
-    sentences ──> splitter ──> counter (30 s window, checkpoints)          the machine of the counter dies in mid-interval
+    sentences ──> splitter ──> counter (30 s window, checkpoints)          the counter's machine dies between two checkpoints
 
-The time is from the failure until the counter has processed again all that its state must hold: it is noticed, a ready machine is
-taken and deployed, the checkpoint is fetched, and rows are replayed.
+Recovery time is measured from the failure until the counter's state is complete again: the failure is detected, the counter is deployed on
+a ready machine, the checkpoint is fetched, and rows are replayed.
 
 | approach        | replays                                     | meanwhile                                                     |
 | --------------- | ------------------------------------------- | ------------------------------------------------------------- |
-| R+SM            | what came since the checkpoint              | upstream is stopped until it has sent that (Algorithm 3)       |
-| upstream backup | the window                                  | upstream goes on, so that new rows come between                |
+| R+SM            | the rows since the checkpoint               | upstream sends no new rows until it has replayed (Algorithm 3) |
+| upstream backup | the window                                  | upstream goes on, so new rows arrive between replayed ones     |
 | source replay   | the window, through the splitter once more  | the source emits nothing new                                   |
 
-The paper prints no costs. A word counter that is full at ``full_rows_per_s``, 1,200 sentences a second here, is overloaded by its largest
-rate of 1,000 when it has a window to replay; SEEP says of Fig. 14 that 1,000 a second overload the query.
+The paper prints no costs. Here a word counter is fully loaded at ``full_rows_per_s``, 1,200 sentences a second. At the largest rate, 1,000,
+it is overloaded while it replays a window. SEEP says about Fig. 14 that 1,000 a second overload the query.
 
-Parts of a parallel recovery are deployed side by side. SEEP explains by "its higher overhead with two partitioned operators" why parallel
-recovery gains nothing with short intervals, and prints no figure. Set ``partition_s`` for it; without one, parallel recovery always gains.
+The parts of a parallel recovery are deployed in parallel. SEEP says that parallel recovery gains nothing with short intervals because of
+"its higher overhead with two partitioned operators", without a number. ``partition_s`` sets this overhead; at 0, parallel recovery always
+gains.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from headrace.sim.trace import Trace
 SPLITTER, COUNTER = OperatorId("splitter"), OperatorId("counter")
 WINDOW_S = 30.0
 STATE_BYTES = 200_000.0
-"""SEEP's medium state: 10,000 words."""
+"""The size of SEEP's medium state, 10,000 words."""
 R_SM, UB, SR = "checkpoint", "upstream backup", "source replay"
 NAMES = {R_SM: "R+SM", UB: "upstream backup", SR: "source replay"}
 
 
 def run_once(options: Options, seed: int, rows_per_s: float, approach: str = R_SM, interval_s: float = 5.0, parts: int = 1) -> Trace:
-    """One failure. Its moment within the interval between two checkpoints is drawn by the seed."""
+    """Simulate one failure, at a random moment between two checkpoints."""
     full = number(options, "full_rows_per_s")
     state = State(
         bytes_per_row=100.0,
@@ -51,7 +52,7 @@ def run_once(options: Options, seed: int, rows_per_s: float, approach: str = R_S
         checkpoint_cpu_s_per_byte=1e-8,
         window_s=WINDOW_S,
     )
-    # A row is a sentence all the way; to tokenise one takes a quarter of what counting its words takes.
+    # A row is a sentence in both operators. Splitting it into words takes a quarter of the time of counting them.
     operators = (Operator(SPLITTER, {"sentences": 1.0}, 0.25 / full), Operator(COUNTER, {SPLITTER: 1.0}, 1.0 / full, state=state))
     begun_s = math.ceil(45.0 / interval_s) * interval_s
     failed_s = begun_s + float(np.random.default_rng(seed).uniform(0, interval_s))
@@ -83,7 +84,7 @@ def _stop_when_recovered(sim: Simulator, seen: Observation) -> None:
 def recovery_s(
     options: Options, seed: int, rows_per_s: float, approach: str = R_SM, interval_s: float = 5.0, parts: int = 1
 ) -> tuple[float, list[Trace]]:
-    """The mean of so many runs; SEEP averaged over 10. Infinite if one does not recover while it is watched."""
+    """The mean recovery time of several runs, and their traces. It is infinite if a run does not recover. SEEP averaged over 10 runs."""
     positive(options, "runs", "full_rows_per_s", "watch_s", "tick_s")
     traces = [run_once(options, seed + turn, rows_per_s, approach, interval_s, parts) for turn in range(int(number(options, "runs")))]
     times = [trace.values("recovered")[0] if trace.values("recovered") else math.inf for trace in traces]
@@ -91,7 +92,7 @@ def recovery_s(
 
 
 def approaches(options: Options, seed: int) -> Result:
-    """Fig. 11."""
+    """Fig. 11: recovery time of the three approaches, by input rate."""
     rates = numbers(options, "rates")
     traces: list[Trace] = []
     times: dict[str, list[float]] = {}
@@ -125,7 +126,7 @@ def approaches(options: Options, seed: int) -> Result:
 
 
 def intervals(options: Options, seed: int) -> Result:
-    """Fig. 12."""
+    """Fig. 12: recovery time of R+SM, by checkpoint interval and input rate."""
     rates, each_s = numbers(options, "rates"), numbers(options, "intervals_s")
     traces: list[Trace] = []
     times = np.zeros((len(rates), len(each_s)))
@@ -149,7 +150,7 @@ def intervals(options: Options, seed: int) -> Result:
 
 
 def parallel(options: Options, seed: int) -> Result:
-    """Fig. 13."""
+    """Fig. 13: serial against parallel recovery, by checkpoint interval."""
     rate, each_s = number(options, "rows_per_s"), numbers(options, "intervals_s")
     traces: list[Trace] = []
     times: dict[int, list[float]] = {}
@@ -161,7 +162,7 @@ def parallel(options: Options, seed: int) -> Result:
     serial, double = np.array(times[1]), np.array(times[2])
     better = [interval_s for interval_s, gained in zip(each_s, serial > double, strict=True) if gained]
     from_s = f"from an interval of {better[0]:g} s on" if better else "at no interval"
-    # What a further part would have to cost so that parallel recovery gains nothing at the shortest interval.
+    # The overhead of a part at which parallel recovery would gain nothing at the shortest interval.
     even_s = serial[0] - double[0] + number(options, "partition_s")
     claims = (
         Claim(

@@ -19,6 +19,7 @@ MAP, REDUCE = OperatorId("map"), OperatorId("reduce")
 
 
 def closed_loop(options: Options, seed: int) -> Result:
+    """Fig. 6 and 7: Linear Road with a growing input. Rows wait, and none is discarded."""
     expressways, duration_s = int(number(options, "expressways")), number(options, "duration_s")
     positive(options, "expressways", "duration_s", "tick_s")
     threshold, pool = number(options, "threshold"), int(number(options, "pool"))
@@ -31,7 +32,7 @@ def closed_loop(options: Options, seed: int) -> Result:
     peak_s = float(np.nanmax(trace["latency_p99_s"]))
     usual = expressways == 350
     claims = (
-        Claim("machines at the end", "50" if usual else "", f"{machines[-1]:.0f} (cost of a row set for about that)", None),
+        Claim("machines at the end", "50" if usual else "", f"{machines[-1]:.0f} (the cost of a row was chosen for this)", None),
         Claim("rows out by rows in, last 30 s", "throughput follows the input", f"{kept_up:.3f}", bool(kept_up > 0.98)),
         Claim("split most, then", "toll calculator, forwarder", f"{most}, {second}", (most, second) == linear_road.SCALED[1::-1]),
         Claim("latency, median / 95% / 99%", "0.153 / 0.700 / 1.459 s", f"{p50:.3f} / {p95:.3f} / {p99:.3f} s", None),
@@ -55,7 +56,7 @@ def closed_loop(options: Options, seed: int) -> Result:
 
 
 def _rates(trace: Trace, width: int = 10) -> tuple[Series, ...]:
-    """Means of ten samples; the output below the input, which it follows."""
+    """Output and input rates over time, each point the mean of ``width`` samples."""
     count = len(trace["at_s"]) // width * width
     at_s, out, into = (trace[key][:count].reshape(-1, width).mean(axis=1).tolist() for key in ("at_s", "rows_out_per_s", "rows_in_per_s"))
     return Series("output", at_s, out), Series("input", at_s, into)
@@ -70,7 +71,10 @@ def _gaps(values: Floats) -> list[float | None]:
 
 
 def open_loop(options: Options, seed: int) -> Result:
-    """The top-k query: 550,000 rows a second from the start, one machine for each of map and reduce; what does not fit is discarded."""
+    """Fig. 8: the top-k query gets 550,000 rows a second from the start, with one machine each for map and reduce.
+
+    Rows that do not fit into a queue are discarded.
+    """
     rate, duration_s = number(options, "rows_per_s"), number(options, "duration_s")
     positive(options, "rows_per_s", "duration_s", "tick_s")
     start_s, pool = number(options, "start_s"), int(number(options, "pool"))
@@ -90,7 +94,7 @@ def open_loop(options: Options, seed: int) -> Result:
     )
     trace = Simulator(made, [seep()], constant_pool(pool, start_s), seed).run()
     at_s, out = trace["at_s"], trace["rows_out_per_s"]
-    # From when on no more than one row in a hundred is discarded.
+    # The last moment at which more than 1% of the rows are discarded.
     discarding = np.flatnonzero(np.diff(trace["rows_discarded"], prepend=0.0) > 0.01 * rate * settings.sample_s)
     sustained_s = float(at_s[discarding[-1]]) if len(discarding) else 0.0
     machines = trace[f"instances.{MAP}"] + trace[f"instances.{REDUCE}"]

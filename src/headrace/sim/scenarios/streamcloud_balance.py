@@ -1,10 +1,10 @@
-"""StreamCloud Fig. 20: a distribution of keys that shifts, with the load balancer and without.
+"""StreamCloud Fig. 20: a shifting distribution of keys, with and without the load balancer.
 
-15 instances, 150,000 rows a second, 10,000 phone numbers. First all numbers call alike; then they follow a normal distribution whose
-mean moves (20a), or whose deviation shrinks (20b). Numbers are hashed to slots, so that neighbours on the normal curve lie anywhere.
+15 instances, 150,000 rows a second, 10,000 phone numbers. First all numbers have the same rate. Then they follow a normal distribution
+whose mean moves (20a), or whose deviation shrinks (20b). Numbers are hashed to slots, so similar numbers are in different slots.
 
-What the paper does not say and is chosen here: how busy instances are (0.6, its target), the deviation of 20a (100, with which 20b
-starts), the length of periods, and the threshold of imbalance (0.1; see `headrace.control.load_balancer`).
+The paper does not give these values: the utilisation of instances (0.6, its target), the deviation of 20a (100, with which 20b starts),
+the length of periods, and the threshold of imbalance (0.1; see `headrace.control.load_balancer`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MEANS = (2_000.0, 4_000.0, 6_000.0, 8_000.0)
 DEVIATIONS = (100.0, 75.0, 50.0, 25.0)
 
 Shape = tuple[float, float] | None
-"""Mean and deviation of a period; None for all numbers alike."""
+"""Mean and deviation of the distribution in a period; None if all numbers have the same rate."""
 
 
 def slot_shares(shape: Shape, slot_of_number: Owners) -> Floats:
-    """What part of the rows falls into each slot.
+    """The share of all rows that falls into each slot.
 
     >>> shares = slot_shares((5_000.0, 25.0), np.arange(NUMBERS) % SLOTS)
     >>> round(float(shares.sum()), 6), int((shares > 1e-6).sum()) < 300
@@ -45,7 +45,7 @@ def slot_shares(shape: Shape, slot_of_number: Owners) -> Floats:
 
 
 def keys_of(shapes: tuple[Shape, ...], period_s: float, seed: int) -> workload.Keys:
-    """Each shape for a period."""
+    """A distribution of keys that has each of these shapes for one period."""
     slot_of_number = np.random.default_rng(seed).integers(0, SLOTS, NUMBERS)
     shares = [slot_shares(shape, slot_of_number) for shape in shapes]
     return lambda at_s: shares[min(int(at_s / period_s), len(shares) - 1)]
@@ -55,7 +55,7 @@ SPREAD_MAX = 0.03
 
 
 class Watch:
-    """The mean and the deviation of CPU, at every report."""
+    """A listener that records the mean and the deviation of CPU over the instances, at every report."""
 
     def __init__(self) -> None:
         self.at_s: list[float] = []
@@ -69,13 +69,14 @@ class Watch:
         self.deviation.append(float(cpu.std()))
 
     def per_period(self, of: list[float], period_s: float, reduce: Callable[[Floats], float], skip_s: float = 0.0) -> list[float]:
-        """A figure for each period, without what lies within ``skip_s`` of its beginning."""
+        """One value for each period, by ``reduce``. The first ``skip_s`` of each period are left out."""
         at, values = np.array(self.at_s) - 1e-9, np.array(of)
         inside = at % period_s >= skip_s
         return [float(reduce(values[(at // period_s == period) & inside])) for period in range(int(at[-1] // period_s) + 1)]
 
 
 def simulate(shapes: tuple[Shape, ...], options: Options, balanced: bool, seed: int) -> tuple[Trace, Watch]:
+    """Run all periods, with the load balancer if ``balanced``."""
     period_s, instances, rows_per_s = number(options, "period_s"), int(options["instances"]), number(options, "rows_per_s")
     count = model.Operator(
         COUNT,
@@ -130,12 +131,13 @@ def run(options: Options, seed: int) -> Result:
 
 def _figures(part: str, on: Watch, off: Watch, options: Options) -> dict[str, float]:
     period_s, report_s = number(options, "period_s"), number(options, "report_s")
-    # The first report after a change shows both distributions, the second decides; by the fourth slots have moved.
+    # After a change of keys, the first report still mixes both distributions. The balancer decides at the second; slots have moved by the
+    # fourth.
     late = on.per_period(on.deviation, period_s, np.max, skip_s=4 * report_s)
     off_each = off.per_period(off.deviation, period_s, np.mean, skip_s=2 * report_s)
     peaks = on.per_period(on.deviation, period_s, np.max)
     limit = number(options, "imbalance_max")
-    # A change of keys that leaves the deviation below the threshold needs no balancing, and makes no peak.
+    # If the deviation stays below the threshold, the balancer does nothing and there is no peak.
     fallen = [peak - after for peak, after in zip(peaks[1:], late[1:], strict=True) if peak > limit]
     return {
         f"{part}.on.worst": max(late[1:]),

@@ -1,7 +1,7 @@
-"""StreamCloud Fig. 21: a load that grows in a straight line, with instances provisioned one at a time and by the load; then shrinking.
+"""StreamCloud Fig. 21: a load that grows linearly. Instances are added one at a time (a), or by the load (b); in (c) the load shrinks.
 
-LUT 0.5, UUT 0.9, TUT 0.6, as in the paper. An instance can do 7,240 rows a second: 64,506 by 11 instances at 0.81 CPU (Table I). The slope
-follows from the sizes the paper tells the time of: 11 instances at about 500 s, 17 at about 900 s.
+The lower, upper and target utilisation are 0.5, 0.9 and 0.6, as in the paper. An instance processes 7,240 rows a second: Table I has 64,506
+rows a second on 11 instances at 0.81 CPU. The slope follows from the paper's sizes: 11 instances at about 500 s, 17 at about 900 s.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ ROWS_PER_INSTANCE = 64_506 / 11 / 0.81
 
 @dataclass(frozen=True)
 class SizeChange:
-    """A change of size, and what came of it."""
+    """A change of the number of instances, with mean CPU before and after."""
 
     at_s: float
     before: int
     after: int
     cpu_before: float
     cpu_after: float
-    """The mean of the second report after the change: the first still shows some of the time before."""
+    """Mean CPU in the second report after the change. The first one still includes time before it."""
 
 
     @property
     def meets_target(self) -> bool:
-        """True if CPU is at the target, or below it by less than one instance: instances are whole."""
+        """True if CPU is at the target, or below it only because the number of instances is rounded up."""
         return TARGET * (self.after - 1) / self.after - 0.03 <= self.cpu_after <= TARGET + 0.02
 
 
 class Watch:
+    """A listener that records mean CPU and the number of instances, at every report."""
+
     def __init__(self) -> None:
         self.at_s: list[float] = []
         self.cpu: list[float] = []
@@ -55,6 +57,7 @@ class Watch:
         self.sizes.append(load.instances)
 
     def steps(self) -> list[SizeChange]:
+        """All changes of the number of instances."""
         changes = [at for at in range(1, len(self.sizes)) if self.sizes[at] != self.sizes[at - 1]]
         return [
             SizeChange(self.at_s[at], self.sizes[at - 1], self.sizes[at], self.cpu[at - 1], self.cpu[min(at + 1, len(self.cpu) - 1)])
@@ -74,7 +77,7 @@ def simulate(rate: workload.Rate, duration_s: float, first: int, provisioning: s
         model.Query({"calls": rate}, (count,)),
         duration_s=duration_s,
         instances={COUNT: first},
-        # StreamCloud keeps a pool of instances that run already; deploying the subquery takes less than 10 ms (V).
+        # StreamCloud keeps a pool of running instances; deploying the subquery takes less than 10 ms (V).
         settings=model.Settings(report_s=number(options, "report_s"), handover="pause", deploy_s=0.01),
         spare=most,
     )
@@ -92,7 +95,7 @@ def run(options: Options, seed: int) -> Result:
     for way, last_rows in (("individual", UPPER * until * ROWS_PER_INSTANCE), ("load-aware", TARGET * top * ROWS_PER_INSTANCE)):
         durations_s.append((last_rows - first_rows) / slope)
         runs[way] = simulate(workload.ramp(first_rows, last_rows, durations_s[-1]), durations_s[-1], 1, way, options, seed)
-    # The other way, from the paper's 27 instances.
+    # For (c) the load shrinks, from the paper's 27 instances.
     down = workload.ramp(TARGET * top * ROWS_PER_INSTANCE, first_rows, durations_s[-1])
     runs["decommissioning"] = simulate(down, durations_s[-1], top, "load-aware", options, seed)
     figures = _figures({name: watch for name, (_, watch) in runs.items()}, {name: trace for name, (trace, _) in runs.items()})
@@ -135,7 +138,7 @@ def _figures(watches: dict[str, Watch], traces: dict[str, Trace]) -> dict[str, f
 def _claims(seen: dict[str, float], individual: Watch, load_aware: Watch) -> tuple[Claim, ...]:
     one, many, down = "individual", "load-aware", "decommissioning"
     sizes = [step.after for step in load_aware.steps()]
-    # As far as both runs go.
+    # Steps of (b) until it has at least as many instances as (a) at its end.
     reached = sum(size <= individual.sizes[-1] for size in sizes) + 1
     return (
         Claim(

@@ -6,7 +6,8 @@
       SessionError, SourceError, SinkError
       CheckpointError            CheckpointMismatchError, StateSchemaError, CorruptStateError, StorageError, FencedError,
                                  VersionNotFoundError
-      ClusterError, PlaceLostError, InvariantError
+      ClusterError, InvariantError
+      PlaceLostError             not public: only SEEP's primitives raise it, which no query uses
 
 A message says where the problem is, what was wanted, what was found, and what to do next:
 

@@ -30,7 +30,7 @@ LAYERS = (
     ("runtime",),
     ("api",),
     ("", "testing", "sim", "bench", "demo", "report"),
-    ("cli", "dashboard"),
+    ("cli",),
     ("__main__",),
 )
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}

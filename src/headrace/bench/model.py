@@ -15,7 +15,6 @@ ROCKSDB = "spark-rocksdb"
 MEMORY = "spark-memory"
 OFFLINE = "spark-offline"
 """Spark with RocksDB. Between two runs of the query, Spark's offline tool changes the number of partitions."""
-ENGINES = (OURS, ROCKSDB, MEMORY)
 BASELINES = (ROCKSDB, MEMORY)
 
 PRELOAD_ROWS_MAX = 1_000_000

@@ -2,6 +2,8 @@
 
 The paper names these alternatives without printing them. Largest load first assigns operators, largest first, each to the node with the
 least load per capacity. RAND-GLB does the same in random order. The plain random placement gives every node the same number of operators.
+
+No running query uses them; scenarios of the simulator run them.
 """
 
 from __future__ import annotations

@@ -19,11 +19,13 @@ Differences from the paper:
 - Nodes may differ in capacity: loads are compared per capacity.
 
 `correlation_pairs.py` does the work within a pair.
+
+No running query uses it; scenarios of the simulator run it. It is for homes by measured loads. Today `homes` balances the number of
+instances per executor.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -163,14 +165,8 @@ def node_series(history: LoadHistory, nodes: Sequence[Node], placement: Placemen
 
 
 def mean_variance(series: Matrix) -> float:
-    """The paper's first measure of a plan: the mean over nodes of the variance of their load. Small is good."""
+    """The paper's measure of a plan: the mean over nodes of the variance of their load. Small is good."""
     return float(series.var(axis=1).mean())
-
-
-def mean_correlation(series: Matrix) -> float:
-    """The paper's second measure: the mean correlation of two nodes; nan for a single node. Large is good."""
-    shapes = _shape(series)
-    return float((shapes @ shapes.T)[np.triu_indices(len(series), 1)].mean()) if len(series) > 1 else math.nan
 
 
 def _shape(series: Matrix) -> Matrix:

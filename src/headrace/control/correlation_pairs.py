@@ -8,6 +8,8 @@ their steps together, and pairs that are done wait.
     centred      pair x operator x period         rows beyond a pair's own operators are 0 and never chosen
     at           pair x operator
     totals       pair x node x period
+
+Only `correlation.py` uses it, so no running query does.
 """
 
 from __future__ import annotations

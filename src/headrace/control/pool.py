@@ -7,6 +7,8 @@ large while the query scales out fast, and shrinks to what failures need when th
 
 Differences from the paper: it says that one or two machines suffice for failures, and that the pool should be larger while the query
 scales out. Its experiments use a constant p. The formula is ours. If nothing is taken, p does not change, so a steady load comes to rest.
+
+No running query uses it; scenarios of the simulator run it. The pool of a running query (`runtime/pool.py`) has a fixed size today.
 """
 
 from __future__ import annotations

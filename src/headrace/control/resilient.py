@@ -19,11 +19,13 @@ Differences from the paper:
   (w_ik - 1)^2 over all w_ik > 1, plus a little of |w_i|^2. On random queries on 4 to 10 nodes the feasible set was larger, or equal within
   0.001 for few operators: 0.93 against 0.87 of the ideal for 200 operators on 10 nodes. `class_two="plane"` is the paper's choice.
 - The heuristics MMAD and MMPD can be used alone, for comparison. Sources without any load are no dimension of the feasible set.
+
+No running query uses it; scenarios of the simulator run it. It is for the first homes of a query, from the costs that `hr.measure` finds.
+Today `homes` balances the number of instances per executor.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -116,18 +118,6 @@ def weights_of(deployment: Deployment) -> Matrix:
     capacities = deployment.capacities
     weights: Matrix = _shares(deployment.loads) / (capacities / capacities.sum())[:, None]
     return weights
-
-
-def axis_distances(weights: Matrix) -> Vector:
-    """Per source: the nearest point at which a node's plane cuts its axis. 1 is ideal."""
-    distances: Vector = 1 / weights.max(axis=0)
-    return distances
-
-
-def plane_distance(weights: Matrix) -> float:
-    """The distance of the nearest plane from the origin; infinite without any load. 1 / sqrt(sources) is ideal."""
-    longest = float(np.linalg.norm(weights, axis=1).max())
-    return 1 / longest if longest else math.inf
 
 
 def feasible_share(deployment: Deployment, samples_log2: int = 12, seed: int = 0) -> float:

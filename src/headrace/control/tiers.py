@@ -19,6 +19,8 @@ Under a steady load each tier comes to rest, no two act at once, and none acts o
 Differences from the paper: it names the tiers and their optimisers, and says that they complement each other. The periods and the rules
 are ours. Its local optimiser has further tactics (scheduling, changed operators), which Spark decides here. Its neighbourhood consists of
 servers that exchange streams; here it is a fault zone, within which moving state is cheap.
+
+No running query uses it; tests run it on the simulator. It is for queries that can shed load, which is not built into the engine yet.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ delta has been backed up, it belongs to the *master* fragment. Running queries b
 
 The version that wrote a run decides its fragment, so no file moves when the fragment changes. Compaction must not merge runs across the
 last backup (``same_fragment``). Otherwise a delta would contain rows that were backed up before.
+
+In running queries, compaction calls ``same_fragment``. Only tests call ``compact_delta``; it is for durable checkpoints at longer
+intervals than a batch.
 """
 
 from __future__ import annotations

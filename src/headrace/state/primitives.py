@@ -1,5 +1,7 @@
 """SEEP's primitives over operator state: section 3.2, Algorithms 1 and 2, and merge, spill and persist. Only tests use them.
 
+They are for backups of state at other executors, and recovery from these, which running queries do not have yet.
+
 An instance of an operator has *processing state* (runs at its place), *buffer state* (the tuples it has sent) and *routing state* (the
 instances it sends to). The logical clock is the version of a batch. Scale out, scale in, moves and recovery are built from these functions.
 

@@ -198,16 +198,6 @@ def test_nothing_is_shed_while_no_node_is_overloaded() -> None:
     assert P.decide((0.1, 0.1), plan_ahead(table_1(), (1.0, 1.0))) is None
 
 
-def test_every_node_gets_its_own_part_of_every_plan() -> None:
-    tree = plan_ahead(random_network(4), (3.0, 3.0), SolverConfig(epsilon=0.3))
-    uploads = P.uploads(tree.deployment, tree.plans)
-    for plan in tree.plans:
-        parts = [node.get(plan.id, {}) for node in uploads.values()]
-        assert {arc: share for part in parts for arc, share in part.items()} == dict(plan.keep)
-    for node, plans in uploads.items():
-        assert all(tree.deployment.placement[arc.operator] == node for keep in plans.values() for arc in keep)
-
-
 def test_a_search_that_never_ends_is_refused() -> None:
     with pytest.raises(QueryError, match="raise epsilon"):
         plan_ahead(table_1(), (1.0, 1.0), SolverConfig(epsilon=0.001, solves_max=50))

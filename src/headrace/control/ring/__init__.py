@@ -1,4 +1,7 @@
-"""Floe's ring (V.A, V.B, VI, VII): elasticity and recovery without a coordinator. Only the simulator uses it so far.
+"""Floe's ring (V.A, V.B, VI, VII): elasticity and recovery without a coordinator.
+
+No running query uses it; scenarios of the simulator run it. It is for queries that keep replicas of their state on other executors, which
+is not built yet.
 
 Each node of the ring is a state machine: it gets an event, changes its state, and sends messages.
 

@@ -9,6 +9,8 @@ A member acts for a group (`groups.py`), knows its own operators and nodes and w
 
 Messages may arrive in any order and more than once. `receive` is a pure function of a member and a message; who carries messages is not
 its business.
+
+Only tests run it. It is for several queries of one program that share executors.
 """
 
 from __future__ import annotations

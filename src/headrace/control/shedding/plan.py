@@ -7,7 +7,7 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NewType, Protocol
 
@@ -102,12 +102,3 @@ def keep_from(query: Query, rates: Sequence[float], delivered: Mapping[Arc, floa
     # Where nothing arrives there is nothing to drop. Rounding must not keep more than arrives.
     shares = {arc: min(1.0, delivered[arc] / out[arc.stream]) for arc in query.arcs if out[arc.stream] > 0}
     return {arc: share for arc, share in shares.items() if share < 1}
-
-
-def uploads(deployment: Deployment, plans: Iterable[Plan]) -> dict[NodeId, dict[PlanId, dict[Arc, float]]]:
-    """What each node has to know: of every plan the arcs into its own operators."""
-    found: dict[NodeId, dict[PlanId, dict[Arc, float]]] = {node.name: {} for node in deployment.nodes}
-    for plan in plans:
-        for arc, share in plan.keep.items():
-            found[deployment.placement[arc.operator]].setdefault(plan.id, {})[arc] = share
-    return found

@@ -53,5 +53,5 @@ def _fetch(copies: Path, runs: Path, refs: list[RunRef], routing: Routing) -> in
         reader = RunReader(runs, LAYOUT, working)
         for ref in clip(refs, ranges):
             reader.open(ref)
-        fetched += working.told()
+        fetched += working.fetched_bytes
     return fetched

@@ -48,7 +48,7 @@ def _numbered(folder: Path) -> list[Path]:
 def _runs(location: Path) -> list[Path]:
     checkpoint = Checkpoint(str(location))
     latest = checkpoint.latest()
-    names = sorted({ref.file for state in latest.operators.values() for ref in state.runs}) if latest else []
+    names = sorted({ref.file for state in latest.stores.values() for ref in state.runs}) if latest else []
     return [checkpoint.runs / name for name in names]
 
 

@@ -66,7 +66,7 @@ class Program:
 
     def executors(self) -> list[int]:
         """The process ids of the executors, if there are any."""
-        found = cluster.Executors.of(self.spark.sparkContext)
+        found = cluster.Executors.of(self.spark.sparkContext)  # type: ignore[attr-defined]
         app = self.spark.sparkContext.applicationId
         return [] if found is None else [cluster.pid_of(each.id, app) for each in found.live()]
 

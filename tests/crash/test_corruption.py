@@ -118,7 +118,7 @@ def test_a_damaged_run_stops_the_restart(
     spark: SparkSession, finished: dict[str, Program], expected: dict[str, Left], tmp_path: Path, damage: Damage
 ) -> None:
     program = copy_of(finished["running"], tmp_path)
-    (state,) = newest(program).operators.values()
+    (state,) = newest(program).stores.values()
     run = program.checkpoint / "headrace" / "runs" / state.runs[-1].file
     intact = run.read_bytes()
     damage(run)

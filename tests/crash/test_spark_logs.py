@@ -225,7 +225,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(finished: tuple[Progra
         with pytest.raises(CorruptStateError, match="outside of the checkpoint"):
             store.read(2)
     newest = Checkpoint.existing(str(finished[0].checkpoint)).manifests.read(2)
-    (state,) = newest.operators.values()
+    (state,) = newest.stores.values()
     object.__setattr__(state.runs[0], "file", "../../precious")
     store.path(2).write_bytes(to_bytes(newest))
     with pytest.raises(CorruptStateError, match="leads elsewhere"):

@@ -160,7 +160,7 @@ def test_a_restart_in_the_middle_changes_nothing(spark: SparkSession, tmp_path: 
                 assert set(query.state("join.left").columns) == {"k", "ts", "v", "x"}
         finally:
             query.stop()
-    wanted = by_spark(*(feed.batch(spark) for feed in both), "full", "10 seconds", F.col("a.v") <= F.col("b.v"))
+    wanted = by_spark(*(feed.batch(spark) for feed in both), "full", "10 seconds", F.col("a.v") <= F.col("b.v"))  # type: ignore[call-arg]
     assert_same_rows(finished(found), finished(values(wanted)), joined.columns, "after a restart")
     assert joined.columns == ["k", "ts_a", "v_a", "x", "ts_b", "v_b", "note"]
 

@@ -105,7 +105,7 @@ def test_of_an_entry_with_all_before_it_only_the_end_is_read(source: Source, mon
     path = next(source.log.glob("299*"))
     read: list[int] = []
     parse = json.loads
-    monkeypatch.setattr(backlog.json, "loads", lambda text: (read.append(1), parse(text))[1])
+    monkeypatch.setattr(backlog.json, "loads", lambda text: (read.append(1), parse(text))[1])  # type: ignore[attr-defined]
     assert path.name.endswith(".compact")
     assert seen.waiting()[0] == 0
     assert seen.taken_count == 2

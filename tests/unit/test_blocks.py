@@ -71,7 +71,7 @@ def test_damage_is_found_in_the_rows_that_are_needed_and_only_there(seed: int, a
             assert str(path) in said
         else:
             assert not blocks.checked[block]
-            assert found.slice(begin, end - begin).equals(rows.slice(begin, end - begin))
+            assert found.slice(begin, end - begin).equals(rows.slice(begin, end - begin))  # type: ignore[attr-defined]
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_a_wrong_option_is_refused(args: list[str], said: str) -> None:
 
 
 def test_what_a_cpu_second_does_tells_whether_instances_cost_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures.machine, "cores", lambda: 2)
+    monkeypatch.setattr(figures.machine, "cores", lambda: 2)  # type: ignore[attr-defined]
     seen = results("aggregate", {MEMORY: 2.0, "1": 0.5, "2": 0.5, "4": 1.0}, "--rows", "1000")
     found = figures.by_query(seen)["aggregate"]
     assert found["unit"] == "rows"

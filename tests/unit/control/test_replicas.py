@@ -30,7 +30,7 @@ def random_ranges(seed: int, count: int, hosts: Hosts) -> list[KeyRange]:
     rng = np.random.default_rng(seed)
     primaries = rng.choice(hosts.names, count).tolist()
     sizes = rng.uniform(1, 100, (count, 3))
-    return [KeyRange(f"r{at}", primaries[at], frozenset(), *(sizes[at, :2] / [1, 10]).tolist(), sizes[at, 2] / 1000) for at in range(count)]
+    return [KeyRange(f"r{at}", primaries[at], frozenset(), *(sizes[at, :2] / [1, 10]).tolist(), sizes[at, 2] / 1000) for at in range(count)]  # type: ignore[call-arg]
 
 
 def check(ranges: list[KeyRange], hosts: Hosts, after: Arrangement, q: int) -> None:

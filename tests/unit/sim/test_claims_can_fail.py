@@ -69,7 +69,7 @@ def test_fig_8_a_solver_that_ignores_the_workload_and_a_fit_that_depends_on_the_
 ) -> None:
     options = {"paths": 2, "nodes": 3, "epsilon": 0.1, "repeats": 1}
     assert failed(borealis_fig8.run(options, seed=1)) == set()
-    solver, fit = borealis_fig8.plan_ahead, borealis_fig8.plan_by_tables
+    solver, fit = borealis_fig8.plan_ahead, borealis_fig8.plan_by_tables  # type: ignore[attr-defined]
     monkeypatch.setattr(borealis_fig8, "plan_ahead", lambda network, top, config, workload=None: solver(network, top, config))
 
     def finer(network: Any, top: Any, config: Any) -> Any:

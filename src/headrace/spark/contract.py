@@ -20,6 +20,7 @@ from weakref import WeakSet
 from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
+from headrace.spark import aggregation, expression_tree
 from headrace.spark.event_times import INNER_PLANS
 from headrace.spark.gateway import connection, java_session, jvm_of
 from headrace.spark.sinks import FILE_FORMATS, FILE_STATUS
@@ -106,6 +107,7 @@ MEMBERS: Members = {
         "TimeZoneAwareExpression": "zoneId",
         "RuntimeReplaceable": "replacement",
         "DirectShufflePartitionID": "new/1",
+        "NumericEvalContext": "evalMode",
         "BinaryArithmetic": "evalMode",
         "Cast": "evalMode",
         "UnaryMinus": "failOnError",
@@ -115,6 +117,8 @@ MEMBERS: Members = {
         "AggregateExpression": "aggregateFunction isDistinct filter",
         "AggregateFunction": "aggBufferAttributes",
         "DeclarativeAggregate": "evaluateExpression",
+        "Sum": "evalContext",
+        "Average": "evalMode",
         "First": "ignoreNulls",
         "Last": "ignoreNulls",
         "HyperLogLogPlusPlus": "relativeSD",
@@ -147,7 +151,10 @@ MEMBERS: Members = {
 MEMBERS_OF: Mapping[str, Members] = {
     "4.1": {"org.apache.spark.sql.execution": {"LogicalRDD": "new/9"}},
     "4.2": {"org.apache.spark.sql.execution": {"LogicalRDD": "new/9"}},
-    "4.3": {"org.apache.spark.sql.execution": {"LogicalRDD": "new/10"}},
+    "4.3": {
+        "org.apache.spark.sql.execution": {"LogicalRDD": "new/10"},
+        "org.apache.spark.sql.catalyst.expressions": {"Floor": "failOnError", "Ceil": "failOnError"},
+    },
 }
 """By Spark version: members that not all versions have."""
 
@@ -170,6 +177,7 @@ NAMES: tuple[str, ...] = (
     *FILE_FORMATS.values(),
     FILE_STATUS,
     FILE_MANAGER,
+    *aggregation.CLASSES,
 )
 """Classes that are recognised by name, or named in a setting. None of their methods is called."""
 
@@ -230,6 +238,7 @@ def missing_of(session: SparkSession, version: str) -> list[str]:
         *missing_members(session, MEMBERS),
         *missing_members(session, MEMBERS_OF[version]),
         *missing_classes(session, NAMES),
+        *missing_classes(session, expression_tree.classes(version)),
         *missing_names(PYTHON),
         *missing_names(PYTHON_OF[version]),
     ]

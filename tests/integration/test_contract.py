@@ -9,11 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.api import sources
-from headrace.compile import boundary, functions, plan_text, render, sharing, vectorise
+from headrace.compile import functions, vectorise
 from headrace.errors import SessionError
 from headrace.runtime import session
-from headrace.spark import contract, event_times, gateway, plans, streaming, versions
+from headrace.spark import contract, event_times, gateway, plan_text, plans, stateful, steps, streaming, versions
 
 pytestmark = pytest.mark.spark
 
@@ -90,9 +89,9 @@ def test_a_jvm_is_checked_once(spark: SparkSession, unchecked: None, monkeypatch
 @pytest.mark.parametrize(
     "names",
     [
-        set(sources._STATEFUL) | set(sources._SEVERAL_ROWS),
+        set(stateful.STATEFUL) | set(stateful.SEVERAL_ROWS),
         plan_text._CHANGE_NO_ROW,
-        boundary._STEPS | sharing._STEPS,
+        steps.BATCH_STEPS,
         plans._ROWS_AT_HAND,
         set(streaming.RELATIONS) | {streaming.FILE_SOURCE},
         set(event_times.INNER_PLANS),
@@ -106,8 +105,9 @@ def test_nodes_that_decide_about_correctness_are_in_the_contract(names: set[str]
 @pytest.mark.parametrize(
     ("package", "names"),
     [
-        (PLANS, set(render._PREFIX_NAMES)),
-        (EXPRESSIONS, boundary._CHEAP | set(vectorise._TRANSPARENT) | set(vectorise._NODES) - {"NormalizeNaNAndZero"}),
+        (PLANS, set(steps.USER_NAMES)),
+        (EXPRESSIONS, steps.CHEAP),
+        (EXPRESSIONS, set(vectorise._TRANSPARENT) | set(vectorise._NODES) - {"NormalizeNaNAndZero"}),
         (f"{EXPRESSIONS}.aggregate", set(functions._BUILDERS) | set(functions.REPLACED)),
         ("org.apache.spark.sql.catalyst.optimizer", {"NormalizeNaNAndZero"}),
     ],

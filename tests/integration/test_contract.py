@@ -42,7 +42,11 @@ def test_all_that_is_missing_is_told_in_one_error(spark: SparkSession, unchecked
     members = {PLANS: {"Project": "new/2 projectList colour copy/7 new/9", "Projekt": "projectList"}}
     monkeypatch.setattr(contract, "MEMBERS", members)
     monkeypatch.setattr(contract, "NAMES", (f"{PLANS}.Sort", f"{PLANS}.Sorted"))
-    monkeypatch.setattr(contract, "PYTHON", {"pyspark.sql.types": "LongType LongType.json LongType.gone _gone", "pyspark.gone": "x"})
+    python = {
+        "pyspark.sql.types": "LongType LongType.json LongType.gone _gone StructField.dataType StructField.gone",
+        "pyspark.gone": "x",
+    }
+    monkeypatch.setattr(contract, "PYTHON", python)
     with pytest.raises(SessionError) as refused:
         contract.check_contract(spark)
     assert refused.value.wanted.split("; ") == [
@@ -53,6 +57,7 @@ def test_all_that_is_missing_is_told_in_one_error(spark: SparkSession, unchecked
         f"class {PLANS}.Sorted",
         "pyspark.sql.types.LongType.gone",
         "pyspark.sql.types._gone",
+        "pyspark.sql.types.StructField.gone",
         "module pyspark.gone",
     ]
     assert refused.value.found == f"Spark {spark.version}"
@@ -64,6 +69,12 @@ def test_a_stream_on_another_spark_is_refused(spark: SparkSession, unchecked: No
     for _ in range(2):
         with pytest.raises(SessionError, match=r"lacks internals.*LogicalRDD\.new/99; found Spark"):
             hr.stream(rate)
+
+
+def test_a_session_on_another_spark_is_refused(spark: SparkSession, unchecked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract, "MEMBERS", {"org.apache.spark.sql.execution": {"LogicalRDD": "new/99"}})
+    with pytest.raises(SessionError, match=r"lacks internals.*LogicalRDD\.new/99; found Spark"):
+        hr.session(master=spark.sparkContext.master)
 
 
 def test_a_spark_that_would_take_a_stop_for_a_failure_is_refused(

@@ -19,8 +19,6 @@ PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 OLDER = {"TransformWithStateInPandas"}
 """Names that only versions of Spark before the supported ones have."""
-ONLY_IN = {"NullIfResult": ("4.3",)}
-"""Names that only some of the supported versions have. The others have no such node, so their plans never contain it."""
 
 FREE = ("spark.executorEnv.", "spark.shuffle.io.", "spark.sql.streaming.checkpointFileManagerClass")
 """Settings that Spark reads without declaring them."""
@@ -120,9 +118,7 @@ def test_nodes_that_decide_about_correctness_are_in_the_contract(names: set[str]
     ],
 )
 def test_every_class_that_the_compiler_knows_by_name_exists(spark: SparkSession, package: str, names: set[str]) -> None:
-    version = versions.pyspark_version()
-    absent = [f"class {package}.{name}" for name in sorted(names) if version not in ONLY_IN.get(name, versions.SUPPORTED)]
-    assert contract.missing_classes(spark, [f"{package}.{name}" for name in sorted(names)]) == absent
+    assert contract.missing_classes(spark, [f"{package}.{name}" for name in sorted(names)]) == []
 
 
 def test_a_spark_of_another_version_is_refused_whoever_made_the_session(

@@ -54,15 +54,11 @@ READ_THE_JVM = {
     "plans": {"analyzed", "optimized", "frame_of", "project", "Binding", "can_be_optimized_early", "with_equal_watermark_ids"},
     "trees": {"walk", "rewrite", "patterns", "contains_any"},
     "streaming": {"reads_stream", "relations", "source_name", "source_options"},
-    "words": {"words"},
+    "expressions": {"column", "expression_maker", "without_alias", "text", "data_type", "numbered_variables"},
+    "expression_tree": {"read"},
+    "words": {"words", "words_over"},
 }
 """By module of `headrace.spark`: names that take or return parts of JVM objects. Other packages get plain values from other functions."""
-STILL_READ_THE_JVM = {
-    *("compile/vectorise.py", "compile/functions.py", "compile/aggregates.py", "compile/sides.py", "api/windows.py"),
-    # These files still call `words` by its old place.
-    "compile/words.py",
-}
-"""Files that do not keep the rule yet."""
 WITHOUT_SPARK = ("state", "control", "operators", "sim")
 
 # Composed of halves, so that this file does not match.
@@ -246,8 +242,7 @@ def test_an_import_from_its_own_or_a_lower_layer_is_fine(source: str) -> None:
 
 def private_names(files: Iterator[tuple[Path, str]]) -> list[str]:
     """Uses of Spark's private names by modules outside of `headrace.spark`."""
-    others = ((path, text) for path, text in files if part_of(module_name(path)) != "spark")
-    return matches(PRIVATE_TO_SPARK, ((path, text) for path, text in others if str(path.relative_to(PACKAGE)) not in STILL_READ_THE_JVM))
+    return matches(PRIVATE_TO_SPARK, ((path, text) for path, text in files if part_of(module_name(path)) != "spark"))
 
 
 def is_public(name: str) -> bool:
@@ -271,14 +266,10 @@ def jvm_readers(source: str, package: str) -> list[str]:
 
 
 def test_only_the_spark_package_reads_jvm_objects() -> None:
-    found = {}
-    for path in sources():
-        if part_of(module_name(path)) != "spark":
-            found[str(path.relative_to(PACKAGE))] = jvm_readers(path.read_text(encoding="utf-8"), package_of(path))
-    wrong = [f"{name}:{each}" for name, uses in found.items() if name not in STILL_READ_THE_JVM for each in uses]
+    others = [path for path in sources() if part_of(module_name(path)) != "spark"]
+    found = {path: jvm_readers(path.read_text(encoding="utf-8"), package_of(path)) for path in others}
+    wrong = [f"{path.relative_to(PACKAGE)}:{each}" for path, uses in found.items() for each in uses]
     assert not wrong, "\n".join(wrong)
-    kept = sorted(name for name in STILL_READ_THE_JVM if not found.get(name))
-    assert not kept, f"remove from STILL_READ_THE_JVM: {kept}"
 
 
 @pytest.mark.parametrize(

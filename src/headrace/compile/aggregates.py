@@ -16,7 +16,6 @@ from headrace.compile.plan import Combiner, Description, Finish, Input, Refusal,
 from headrace.compile.registry import compiles
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.compile.windowing import NEVER, TIME, Key, Windowing, windowing
-from headrace.compile.words import texts, words
 from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import AggregateNode
@@ -28,6 +27,7 @@ from headrace.operators.windowed import WINDOW
 from headrace.spark import expressions, gateway, plans
 from headrace.spark.aggregation import Aggregation, aggregation_of, event_time_of
 from headrace.spark.types import from_arrow
+from headrace.spark.words import texts
 from headrace.state.layout import HASH, SUB
 
 _KEY = "__headrace_key{}"
@@ -75,7 +75,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
 
     place = None if node.window is None else (node.window_at, node.window.name)
     finisher = _Finisher(aggregation, place, keys, stored, names, kind, pieces, parts)
-    call_texts = {text: words(session, call.expression, [plans.analyzed(node.source)]) for text, call in aggregation.calls.items()}
+    call_texts = {text: call.words(node.source) for text, call in aggregation.calls.items()}
     kernel_schema = kind.schema(names, [transport_type(each) for each in key_types], parts.types)
     schema = _result_schema(node, kind)
     return StatefulPlan(

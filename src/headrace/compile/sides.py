@@ -13,7 +13,6 @@ from headrace.compile import event_time
 from headrace.compile.plan import StoreReader
 from headrace.compile.types import arrow_type, decode, encode, normalize, transport_type
 from headrace.compile.vectorise import vectorise
-from headrace.compile.words import texts
 from headrace.errors import QueryError, UnsupportedError
 from headrace.operators.description import ColumnNames
 from headrace.operators.expressions import Expr
@@ -22,6 +21,7 @@ from headrace.operators.lifetime import NEVER
 from headrace.operators.pairing import NAMES, SIDE, TIMES
 from headrace.spark import expressions, gateway
 from headrace.spark.expression_tree import filter_condition
+from headrace.spark.words import texts
 from headrace.state.layout import SUB, Layout, Policy
 
 _NO_WATERMARK = "call withWatermark(column, delay) on both streams before joining them: without it no row could ever be forgotten"

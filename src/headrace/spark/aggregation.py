@@ -15,6 +15,7 @@ from pyspark.sql.types import DataType
 from headrace.spark import gateway, trees
 from headrace.spark.expressions import WATERMARK_KEY, column, data_type, expression_maker, text, without_alias
 from headrace.spark.plans import analyzed
+from headrace.spark.words import words_over
 
 FUNCTIONS: Mapping[str, str] = {
     "Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max", "StddevSamp": "stddev_samp", "StddevPop": "stddev_pop",
@@ -59,9 +60,12 @@ class AggregateCall:
     """Empty if Headrace does not know the function."""
     filter: Argument | None
     """The condition of the FILTER clause."""
-    expression: Any = field(repr=False)
-    """Spark's own expression of the call, to be passed on."""
+    _expression: Any = field(repr=False)
     _function: Any = field(repr=False)
+
+    def words(self, source: DataFrame) -> str:
+        """The call as text that is the same in every session. ``source`` has the columns that it is over."""
+        return words_over(source, self._expression)
 
     def buffer_type(self, name: str) -> DataType | None:
         """The type of a column of Spark's buffer, or None if there is no column of this name."""
@@ -149,7 +153,7 @@ def _read(session: SparkSession, expression: Any) -> AggregateCall:
         relative_error=float(function.relativeSD()) if known == "approx_count_distinct" else 0.0,
         arguments=tuple(_argument(session, each) for each in gateway.items(function.children())) if known else (),
         filter=None if condition.isEmpty() else _argument(session, condition.get()),
-        expression=expression,
+        _expression=expression,
         _function=function,
     )
 

@@ -22,7 +22,7 @@ from benchmarks.word_frequency.query import Offer, counts, read, results
 from benchmarks.word_frequency.windows import Window
 from headrace.bench.model import OURS
 from headrace.bench.runner import PROVIDER, PROVIDER_DEFAULT, PROVIDERS, LaneDied
-from headrace.spark.streaming import java_query
+from headrace.spark.streaming import ProgressTexts
 
 HEAD_S_MAX = 300
 OVERRUN_S_MAX = 60
@@ -113,7 +113,7 @@ class Run:
         self._durations_ms: dict[int, float] = {}
         self._tables: dict[int, pa.Table] = {}
         self._query: Any = None
-        self._java: Any = None
+        self._progress: Any = None
 
     def run(self) -> Outcome:
         """Run the whole cell. The settings of the session are restored."""
@@ -153,7 +153,7 @@ class Run:
         if found is None:
             raise LaneDied(str(self._query.exception()))
         # Headrace's handle builds its progress from the whole history at each call; Spark's handle is cheaper.
-        self._java = java_query(found)
+        self._progress = ProgressTexts(found)
 
     def _keep(self, counted: DataFrame, batch: int) -> None:
         table = results(counted).toArrow()
@@ -191,7 +191,7 @@ class Run:
         self.outcome.recovery_s = min(at_s for at_s in self._last_s.values() if at_s > began_s) - began_s
 
     def _stop(self) -> None:
-        progress = [json.loads(each.json()) for each in self._java.recentProgress()]
+        progress = [json.loads(each) for each in self._progress.recent()]
         self._durations_ms |= {int(each["batchId"]): float(each["durationMs"]["triggerExecution"]) for each in progress}
         if self.cell.engine == OURS and not self.outcome.phases_ms:
             self._note_phases()
@@ -215,10 +215,10 @@ class Run:
             self.outcome.keys_touched.append(sum(each["keysTouched"] for each in told["instances"]))
 
     def _reached(self) -> int:
-        last = self._java.lastProgress()
-        if last is None or int(last.batchId()) not in self._times_s:
+        last = json.loads(self._progress.last() or "{}")
+        if last.get("batchId") not in self._times_s:
             return -1
-        return int(json.loads(last.json())["sources"][0]["endOffset"]["n"])
+        return int(last["sources"][0]["endOffset"]["n"])
 
     def _sleep_until(self, moment_s: float) -> None:
         while (left_s := moment_s - time.time()) > 0:

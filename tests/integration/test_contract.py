@@ -9,11 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.api import sources
-from headrace.compile import boundary, functions, plan_text, render, sharing, vectorise
 from headrace.errors import SessionError
 from headrace.runtime import session
-from headrace.spark import contract, event_times, gateway, plans, streaming, versions
+from headrace.spark import contract, event_times, gateway, plan_text, plans, stateful, steps, streaming, versions
 
 pytestmark = pytest.mark.spark
 
@@ -21,8 +19,6 @@ PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 OLDER = {"TransformWithStateInPandas"}
 """Names that only versions of Spark before the supported ones have."""
-ONLY_IN = {"NullIfResult": ("4.3",)}
-"""Names that only some of the supported versions have. The others have no such node, so their plans never contain it."""
 
 FREE = ("spark.executorEnv.", "spark.shuffle.io.", "spark.sql.streaming.checkpointFileManagerClass")
 """Settings that Spark reads without declaring them."""
@@ -43,7 +39,11 @@ def test_all_that_is_missing_is_told_in_one_error(spark: SparkSession, unchecked
     members = {PLANS: {"Project": "new/2 projectList colour copy/7 new/9", "Projekt": "projectList"}}
     monkeypatch.setattr(contract, "MEMBERS", members)
     monkeypatch.setattr(contract, "NAMES", (f"{PLANS}.Sort", f"{PLANS}.Sorted"))
-    monkeypatch.setattr(contract, "PYTHON", {"pyspark.sql.types": "LongType LongType.json LongType.gone _gone", "pyspark.gone": "x"})
+    python = {
+        "pyspark.sql.types": "LongType LongType.json LongType.gone _gone StructField.dataType StructField.gone",
+        "pyspark.gone": "x",
+    }
+    monkeypatch.setattr(contract, "PYTHON", python)
     with pytest.raises(SessionError) as refused:
         contract.check_contract(spark)
     assert refused.value.wanted.split("; ") == [
@@ -54,6 +54,7 @@ def test_all_that_is_missing_is_told_in_one_error(spark: SparkSession, unchecked
         f"class {PLANS}.Sorted",
         "pyspark.sql.types.LongType.gone",
         "pyspark.sql.types._gone",
+        "pyspark.sql.types.StructField.gone",
         "module pyspark.gone",
     ]
     assert refused.value.found == f"Spark {spark.version}"
@@ -65,6 +66,12 @@ def test_a_stream_on_another_spark_is_refused(spark: SparkSession, unchecked: No
     for _ in range(2):
         with pytest.raises(SessionError, match=r"lacks internals.*LogicalRDD\.new/99; found Spark"):
             hr.stream(rate)
+
+
+def test_a_session_on_another_spark_is_refused(spark: SparkSession, unchecked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract, "MEMBERS", {"org.apache.spark.sql.execution": {"LogicalRDD": "new/99"}})
+    with pytest.raises(SessionError, match=r"lacks internals.*LogicalRDD\.new/99; found Spark"):
+        hr.session(master=spark.sparkContext.master)
 
 
 def test_a_spark_that_would_take_a_stop_for_a_failure_is_refused(
@@ -90,9 +97,9 @@ def test_a_jvm_is_checked_once(spark: SparkSession, unchecked: None, monkeypatch
 @pytest.mark.parametrize(
     "names",
     [
-        set(sources._STATEFUL) | set(sources._SEVERAL_ROWS),
+        set(stateful.STATEFUL) | set(stateful.SEVERAL_ROWS),
         plan_text._CHANGE_NO_ROW,
-        boundary._STEPS | sharing._STEPS,
+        steps.BATCH_STEPS,
         plans._ROWS_AT_HAND,
         set(streaming.RELATIONS) | {streaming.FILE_SOURCE},
         set(event_times.INNER_PLANS),
@@ -106,16 +113,12 @@ def test_nodes_that_decide_about_correctness_are_in_the_contract(names: set[str]
 @pytest.mark.parametrize(
     ("package", "names"),
     [
-        (PLANS, set(render._PREFIX_NAMES)),
-        (EXPRESSIONS, boundary._CHEAP | set(vectorise._TRANSPARENT) | set(vectorise._NODES) - {"NormalizeNaNAndZero"}),
-        (f"{EXPRESSIONS}.aggregate", set(functions._BUILDERS) | set(functions.REPLACED)),
-        ("org.apache.spark.sql.catalyst.optimizer", {"NormalizeNaNAndZero"}),
+        (PLANS, set(steps.USER_NAMES)),
+        (EXPRESSIONS, steps.CHEAP),
     ],
 )
 def test_every_class_that_the_compiler_knows_by_name_exists(spark: SparkSession, package: str, names: set[str]) -> None:
-    version = versions.pyspark_version()
-    absent = [f"class {package}.{name}" for name in sorted(names) if version not in ONLY_IN.get(name, versions.SUPPORTED)]
-    assert contract.missing_classes(spark, [f"{package}.{name}" for name in sorted(names)]) == absent
+    assert contract.missing_classes(spark, [f"{package}.{name}" for name in sorted(names)]) == []
 
 
 def test_a_spark_of_another_version_is_refused_whoever_made_the_session(

@@ -10,11 +10,11 @@ import pytest
 from headrace.runtime.offsets import OffsetBacklog
 from headrace.spark.streaming import SourceOffsets
 
-KAFKA = "KafkaMicroBatchStream"
+KAFKA = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
 
 
 def source(kind: str, start: Any, end: Any, latest: Any) -> SourceOffsets:
-    return SourceOffsets(kind, *(None if each is None else json.dumps(each) for each in (start, end, latest)))
+    return SourceOffsets(kind, kind == KAFKA, *(None if each is None else json.dumps(each) for each in (start, end, latest)))
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,16 @@ def test_offsets_that_are_no_numbers_tell_nothing_unless_they_are_equal(offset: 
 def test_an_offset_that_goes_back_tells_nothing() -> None:
     assert OffsetBacklog().left([source("Other", {"at": 0}, {"at": 9}, {"at": 3})], 10) is None
     assert OffsetBacklog().left([], 10) is None
+
+
+def test_a_source_whose_offsets_count_something_else_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="headrace")
+    backlog = OffsetBacklog()
+    for _ in range(2):
+        backlog.left([source("Other", {"page": 0}, {"page": 2}, {"page": 10})], 50)
+        backlog.left([source(KAFKA, None, {"calls": {"0": 90}}, {"calls": {"0": 90}})], 10)
+    assert [record.message for record in caplog.records] == [
+        "offsets of Other do not count rows, so the number of rows that a batch leaves behind is estimated from earlier batches"
+    ]
+    assert OffsetBacklog().left([source("Text", None, "a", "b")], 10) is None
+    assert caplog.messages[-1].endswith("is not known")

@@ -36,11 +36,29 @@ LAYERS = (
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}
 
 
-# What only `headrace.spark` may use: py4j, the private handles of PySpark's objects, and JVM classes by their full names.
+# What only `headrace.spark` may use: py4j, the private handles of PySpark's objects, JVM classes by their full names, and methods of
+# Catalyst and of Java exceptions.
 PRIVATE_TO_SPARK = re.compile(
-    r"_jvm|_jdf|_jc\b|_jsparkSession|_jsc\b|_jsq|py4j|_gateway\b|_active_spark_context|MODULE\$|PythonUtils"
-    r"|\borg\.apache\.spark\.(sql|scheduler|unsafe)|\bpyspark\.(sql\.(classic|pandas\.types)|find_spark_home|worker|core)"
+    r"_jvm|_jdf|_jc\b|_jsparkSession|_jsc\b|_jsq|py4j|_gateway\b|_active_spark_context|MODULE\$|PythonUtils|\borg\.apache\.spark\b"
+    r"|\.(getClass|getCause|queryExecution|exprId|containsPattern|isStreaming|withNewChildren|semanticEquals|canonicalized)\("
 )
+PUBLIC_PYSPARK = {
+    *("pyspark", "pyspark.errors", "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types"),
+    # Documented names. mypy finds the types of the last two only in these modules.
+    *("pyspark.inheritable_thread_target", "pyspark.sql.streaming.query", "pyspark.sql.pandas.functions"),
+}
+"""Modules of PySpark that other packages import from."""
+READ_THE_JVM = {
+    "gateway": {"class_name", "full_class_name", "class_named", "items", "iterated", "seq", "seq_maker", "scala_map", "fields", "none"}
+    | {"jvm_of", "java_session", "java_context", "java_frame", "java_array", "java_failure_of", "connection", "singleton"},
+    "plans": {"analyzed", "optimized", "frame_of", "project", "Binding", "can_be_optimized_early", "with_equal_watermark_ids"},
+    "trees": {"walk", "rewrite", "patterns", "contains_any"},
+    "streaming": {"reads_stream", "relations", "source_name", "source_options"},
+    "expressions": {"column", "expression_maker", "without_alias", "text", "data_type", "numbered_variables"},
+    "expression_tree": {"read"},
+    "words": {"words", "words_over"},
+}
+"""By module of `headrace.spark`: names that take or return parts of JVM objects. Other packages get plain values from other functions."""
 WITHOUT_SPARK = ("state", "control", "operators", "sim")
 
 # Composed of halves, so that this file does not match.
@@ -227,6 +245,66 @@ def private_names(files: Iterator[tuple[Path, str]]) -> list[str]:
     return matches(PRIVATE_TO_SPARK, ((path, text) for path, text in files if part_of(module_name(path)) != "spark"))
 
 
+def is_public(name: str) -> bool:
+    """True if a name is a public module of PySpark, or comes from one. A small letter in `pyspark` and `pyspark.sql` begins a module."""
+    module, _, last = name.rpartition(".")
+    return name in PUBLIC_PYSPARK or (module in PUBLIC_PYSPARK and (last[0].isupper() or module not in ("pyspark", "pyspark.sql")))
+
+
+def jvm_readers(source: str, package: str) -> list[str]:
+    """Imports and uses of functions that read JVM objects, and imports from private modules of PySpark, by line."""
+    found = []
+    modules = {f"headrace.spark.{module}": names for module, names in READ_THE_JVM.items()}
+    for line, name in imports_of(source, package):
+        module, _, last = name.rpartition(".")
+        if last in modules.get(module, ()) or (name.split(".")[0] == "pyspark" and not is_public(name)):
+            found.append(f"{line} imports {name}")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in READ_THE_JVM.get(node.value.id, ()):
+            found.append(f"{node.lineno} uses {node.value.id}.{node.attr}")
+    return found
+
+
+def test_only_the_spark_package_reads_jvm_objects() -> None:
+    others = [path for path in sources() if part_of(module_name(path)) != "spark"]
+    found = {path: jvm_readers(path.read_text(encoding="utf-8"), package_of(path)) for path in others}
+    wrong = [f"{path.relative_to(PACKAGE)}:{each}" for path, uses in found.items() for each in uses]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from headrace.spark.gateway import checked, class_name",
+        "from headrace.spark.plans import analyzed",
+        "from headrace.spark import trees\nfor node in trees.walk(plan): pass",
+        "from headrace.spark import gateway\nlist(gateway.items(plan))",
+        "def late():\n    from headrace.spark.trees import walk",
+        "from pyspark.serializers import CloudPickleSerializer",
+        "import pyspark.worker",
+        "from pyspark.sql.classic.column import Column",
+        "from pyspark.sql.pandas.types import to_arrow_type",
+        "from pyspark import cloudpickle, worker\nimport pyspark.util",
+    ],
+)
+def test_reading_jvm_objects_is_noticed(source: str) -> None:
+    assert jvm_readers(source, "headrace.compile")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from headrace.spark.gateway import checked, first_line",
+        "from headrace.spark import plans\nplans.substituted(frame, pairs)",
+        "from pyspark import SparkContext\nfrom pyspark.sql import functions as F\nfrom pyspark.sql import types as T",
+        "import pyspark\nfrom pyspark.errors import PySparkException\nfrom pyspark.sql.streaming.query import StreamingQuery",
+        "from collections import OrderedDict\ntable.items()",
+    ],
+)
+def test_plain_values_and_public_names_are_fine(source: str) -> None:
+    assert not jvm_readers(source, "headrace.compile")
+
+
 def test_only_the_spark_package_touches_py4j_and_private_names() -> None:
     found = private_names((path, path.read_text(encoding="utf-8")) for path in sources())
     assert not found, "\n".join(found)
@@ -242,8 +320,10 @@ def test_only_the_spark_package_touches_py4j_and_private_names() -> None:
         "java = session._jsparkSession",
         "java = context._jsc.sc()",
         "query._jsq.exception()",
-        "from pyspark.sql.classic.column import Column",
         'name = "org.apache.spark.sql.Row"',
+        'main = f"org.apache.spark.deploy.{daemon}"',
+        "kind = node.getClass().getSimpleName()",
+        "cause = java.getCause()",
     ],
 )
 def test_a_private_name_outside_the_spark_package_is_noticed(source: str) -> None:

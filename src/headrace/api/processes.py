@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.types import StructType
@@ -19,7 +18,7 @@ from headrace.operators.per_key import RESERVED
 from headrace.operators.processor import AnyProcessor, Processor, defines
 from headrace.operators.shape import TIMERS, Clock
 from headrace.spark.expressions import duration_us
-from headrace.spark.gateway import checked
+from headrace.spark.gateway import checked, pickled
 from headrace.spark.plans import watermark_delay_ms
 
 Columns = str | StructType
@@ -106,7 +105,7 @@ def _check_processor(processor: Any, where: str) -> None:
                 where=where, wanted=f"methods {', '.join(known)} of {name}", found=f"{method}, which is never called", hint=hint
             )
     try:
-        CloudPickleSerializer().dumps(processor)
+        pickled(processor)
     except Exception as refused:
         raise QueryError(
             f"{name} cannot be sent to a task",

@@ -5,8 +5,6 @@ Spark's windows are recognised by the function that the column calls.
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -14,34 +12,28 @@ from pyspark.sql.types import StructType
 from headrace.api.origin import user_line
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.windows import CountSpec, SessionSpec, WindowSpec
-from headrace.spark.expressions import column_node, column_of_node, duration_us
-from headrace.spark.gateway import checked, class_name, items
+from headrace.spark.expressions import WrittenArgument, duration_us, written_call
+from headrace.spark.gateway import checked
 
 
 def as_window(session: SparkSession, source: DataFrame, column: Column, where: str) -> WindowSpec | SessionSpec | None:
     """The window that a grouping column describes, or None if it is an ordinary column."""
-    node: Any = column_node(column)
-    name = None
-    if class_name(node) == "Alias":
-        name, node = node.name().apply(0), node.child()
-    if class_name(node) != "UnresolvedFunction":
+    call = written_call(session, column, ("window", "session_window"))
+    if call is None:
         return None
-    function = node.functionName()
-    if function not in ("window", "session_window"):
-        return None
-    arguments = list(items(node.arguments()))
-    time = column_of_node(session, arguments[0])
-    if function == "session_window":
-        if class_name(arguments[1]) != "Literal":
+    time, *durations = call.arguments
+    if call.function == "session_window":
+        (gap,) = durations
+        if gap.constant is None:
             raise UnsupportedError(where=where, found="a gap that differs from row to row", supported=("a duration such as '5 minutes'",))
-        gap_us = _microseconds(session, arguments[1], where)
+        gap_us = _microseconds(session, gap, where)
         checked(where, lambda: source.groupBy(column).count())
-        return SessionSpec(name or "session_window", _instant(source, time), gap_us)
-    size, *rest = [_microseconds(session, argument, where) for argument in arguments[1:]]
+        return SessionSpec(call.alias or "session_window", _instant(source, time.column), gap_us)
+    size, *rest = [_microseconds(session, duration, where) for duration in durations]
     advance = rest[0] if rest else size
     offset = rest[1] if len(rest) > 1 else 0
     checked(where, lambda: source.groupBy(column).count())
-    return WindowSpec(name or "window", _instant(source, time), size, advance, offset % advance)
+    return WindowSpec(call.alias or "window", _instant(source, time.column), size, advance, offset % advance)
 
 
 def _instant(source: DataFrame, time: Column) -> Column:
@@ -72,7 +64,7 @@ def count_window(size: int, advance: int | None = None, order: str = "event time
     return CountSpec("count_window", size, advance, order == "arrival")
 
 
-def _microseconds(session: SparkSession, node: Any, where: str) -> int:
-    if class_name(node) != "Literal":
-        raise QueryError(where=where, wanted="a duration such as '1 hour'", found=node.toString())
-    return duration_us(session, str(node.value()), where)
+def _microseconds(session: SparkSession, duration: WrittenArgument, where: str) -> int:
+    if duration.constant is None:
+        raise QueryError(where=where, wanted="a duration such as '1 hour'", found=duration.text)
+    return duration_us(session, duration.constant, where)

@@ -17,7 +17,7 @@ import headrace as hr
 from headrace.bench import discover
 from headrace.bench.model import OFFLINE, OURS, ROCKSDB, Batch, Lane, Verdict
 from headrace.errors import HeadraceError
-from headrace.spark.streaming import HEAP_STORE, ROCKSDB_STORE, java_query, stop_state_stores
+from headrace.spark.streaming import HEAP_STORE, ROCKSDB_STORE, ProgressTexts, stop_state_stores
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 PROVIDERS = dict.fromkeys((ROCKSDB, OFFLINE), ROCKSDB_STORE)
@@ -79,7 +79,7 @@ class Runner:
         self._queries = discover.part(bench, "query")
         self._check = discover.part(bench, "check")
         self._query: Any = None
-        self._java: Any = None
+        self._progress: ProgressTexts | None = None
         self._seen = -1
         self._rows = 0
         self.notes: list[dict[str, Any]] = []
@@ -96,21 +96,19 @@ class Runner:
         found: Any = self.spark.streams.get(str(self._query.id))
         if found is None:
             self._raise_if_dead()
-        # The handle rebuilds its progress from the whole history at each call. That would take CPU from what is measured.
-        self._java = java_query(found)
+        # The handle's own progress would take CPU from what is measured.
+        self._progress = ProgressTexts(found)
         if hasattr(self._queries, "started"):
             self._queries.started(self)
 
     def poll(self) -> list[Batch]:
         """The batches that ended since the last call."""
-        last = self._java.lastProgress()
-        newest = -1 if last is None else int(last.batchId())
-        if newest <= self._seen:
+        assert self._progress is not None
+        found = [batch for batch in map(_batch, self._progress.after(self._seen)) if batch.id > self._seen]
+        if not found:
             self._raise_if_dead()
             return []
-        texts = [last.json()] if newest == self._seen + 1 else [p.json() for p in self._java.recentProgress()]
-        found = [batch for batch in map(_batch, texts) if batch.id > self._seen]
-        self._seen = newest
+        self._seen = found[-1].id
         self._rows += sum(batch.rows for batch in found)
         return found
 
@@ -149,12 +147,12 @@ class Runner:
 
     @property
     def running(self) -> bool:
-        return self._java is not None
+        return self._progress is not None
 
     def stop(self) -> None:
         if self._query is not None:
             self._query.stop()
-        self._java = None
+        self._progress = None
 
     def change(self) -> None:
         """Change the running query by ``change`` of its module."""

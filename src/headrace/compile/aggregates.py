@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile import event_time
-from headrace.compile.functions import REPLACED, Context, Piece, take_apart
+from headrace.compile.functions import Context, Piece, take_apart
 from headrace.compile.picks import Parts, together
 from headrace.compile.plan import Combiner, Description, Finish, Input, Refusal, Results, StatefulPlan, StoreReader, Timing, hash_of
 from headrace.compile.registry import compiles
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
 from headrace.compile.windowing import NEVER, TIME, Key, Windowing, windowing
-from headrace.compile.words import texts, words
 from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import AggregateNode
@@ -26,8 +24,10 @@ from headrace.operators.counted import CountAggregate
 from headrace.operators.description import ColumnNames, value_names
 from headrace.operators.kernel import Operator, OutputMode
 from headrace.operators.windowed import WINDOW
-from headrace.spark import expressions, gateway, plans, trees
+from headrace.spark import expressions, gateway, plans
+from headrace.spark.aggregation import Aggregation, aggregation_of, event_time_of
 from headrace.spark.types import from_arrow
+from headrace.spark.words import texts
 from headrace.state.layout import HASH, SUB
 
 _KEY = "__headrace_key{}"
@@ -47,14 +47,12 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     session = node.source.sparkSession
     staged, keys = _with_keys(node)
     analysed = gateway.checked(node.where, lambda: staged.groupBy(*node.keys).agg(*node.aggregates))
-    tree = plans.analyzed(analysed)
-    if gateway.class_name(tree) != "Aggregate":
+    aggregation = aggregation_of(analysed, len(node.aggregates))
+    if aggregation is None:
         raise UnsupportedError(where=node.where, found="a function over the aggregates that gives several rows or looks at other groups")
-    groups = [expressions.without_alias(g) for g in gateway.items(tree.groupingExpressions())]
-    results = list(gateway.items(tree.aggregateExpressions()))[-len(node.aggregates) :]
-    calls = _calls(results)
-    context = Context(session, *_event_time(staged), ansi=session.conf.get("spark.sql.ansi.enabled") == "true")
-    pieces = {text: take_apart(call, context) for text, call in calls.items()}
+    time, time_type = event_time_of(staged) or (None, T.TimestampType())
+    context = Context(session, time, time_type, ansi=session.conf.get("spark.sql.ansi.enabled") == "true")
+    pieces = {text: take_apart(call, context) for text, call in aggregation.calls.items()}
     parts = together(pieces)
 
     kind = windowing(node, staged, keys)
@@ -76,8 +74,8 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     selected = source.select(*[c.alias(name) for c, name in zip(key_columns, names, strict=True)], *subs, *extra, *inputs)
 
     place = None if node.window is None else (node.window_at, node.window.name)
-    finisher = _Finisher(session, place, keys, stored, names, kind, results, groups, calls, pieces, parts)
-    call_texts = {text: words(session, call, [plans.analyzed(node.source)]) for text, call in calls.items()}
+    finisher = _Finisher(aggregation, place, keys, stored, names, kind, pieces, parts)
+    call_texts = {text: call.words(node.source) for text, call in aggregation.calls.items()}
     kernel_schema = kind.schema(names, [transport_type(each) for each in key_types], parts.types)
     schema = _result_schema(node, kind)
     return StatefulPlan(
@@ -93,7 +91,7 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
         operator=operator,
         results=Results(kernel_schema, finisher.columns(), schema, tuple(schema.names[: len(keys) + (place is not None)])),
         readers=_readers(operator, finisher, kernel_schema, call_texts),
-        description=_description(node, keys, kind, [str(e.name()) for e in results], list(call_texts.values())),
+        description=_description(node, keys, kind, list(aggregation.names), list(call_texts.values())),
         timing=Timing(kind.timed, kind.modes, refusals={OutputMode.APPEND: _NEVER_FINAL, **kind.refusals}),
         combiner=None if many is None or not kind.combines else Combiner(tuple(many), counts_rows=ones[0] if ones else None),
     )
@@ -135,23 +133,6 @@ def _with_keys(node: AggregateNode) -> tuple[DataFrame, list[Key]]:
     return staged, keys
 
 
-def _calls(results: list[Any]) -> dict[str, Any]:
-    """The distinct aggregate calls in the result expressions, by their text."""
-    found: dict[str, Any] = {}
-    for result in results:
-        for each in trees.walk(result):
-            if gateway.class_name(each) == "AggregateExpression":
-                found.setdefault(expressions.text(each), each)
-    return found
-
-
-def _event_time(frame: DataFrame) -> tuple[Column | None, T.DataType]:
-    for output in gateway.items(plans.analyzed(frame).output()):
-        if output.metadata().contains(expressions.WATERMARK_KEY):
-            return expressions.column(frame.sparkSession, output), expressions.data_type(output)
-    return None, T.TimestampType()
-
-
 def _columns(pieces: list[Piece]) -> tuple[list[Column], list[Column], list[str], list[Column] | None]:
     """The columns of all partials.
 
@@ -185,44 +166,35 @@ def _columns(pieces: list[Piece]) -> tuple[list[Column], list[Column], list[str]
 class _Finisher:
     """Turns kernel rows (k0, ..., the window's columns, p0, ...) into the user's columns, in the user's order."""
 
-    session: SparkSession
+    aggregation: Aggregation
     window: tuple[int, str] | None
     """The window's place among the grouping columns, and its name; None without a window."""
     keys: list[Key]
     stored: list[Key]
     names: list[str]
     kind: Windowing
-    results: list[Any]
-    groups: list[Any]
-    calls: dict[str, Any]
     pieces: dict[str, Piece]
     parts: Parts
 
     def columns(self, state: bool = False) -> Finish:
         """The function that selects the user's columns. If `state`, the window is shown as in the state: a pane, or a part of a session."""
         named = self.parts.columns()
-        finished = {
-            text: _evaluate(self.session, self.calls[text], piece, [F.col(name) for name in named[text]])
-            for text, piece in self.pieces.items()
-        }
-        outputs = [self._key(key).alias(key.name) for key in self.keys]
-        to_expression = expressions.expression_maker(self.session)
-        shown_keys = [expressions.without_alias(to_expression(c)) for c in outputs]
-
-        def replaced(expression: Any) -> Any | None:
-            """What replaces a part of a result expression: an aggregate call becomes its result, a grouping column the key."""
-            if gateway.class_name(expression) == "AggregateExpression":
-                return to_expression(finished[expressions.text(expression)])
-            return next((key for group, key in zip(self.groups, shown_keys, strict=True) if group.semanticEquals(expression)), None)
-
+        finished = {text: self._result(text, piece, [F.col(name) for name in named[text]]) for text, piece in self.pieces.items()}
+        keys = [self._key(key) for key in self.keys]
+        outputs = [column.alias(key.name) for column, key in zip(keys, self.keys, strict=True)]
         if self.window is not None and self.kind.shown is not None:
             at, usual = self.window
             shown, name = (self.kind.shown_state if state else None) or (self.kind.shown, usual)
             outputs.insert(at, shown.alias(name))
-        for result in self.results:
-            rewritten = trees.rewrite(self.session, expressions.without_alias(result), replaced)
-            outputs.append(expressions.column(self.session, rewritten).alias(result.name()))
+        outputs += self.aggregation.results(keys, finished)
         return lambda frame: frame.select(*outputs)
+
+    def _result(self, text: str, piece: Piece, columns: list[Column]) -> Column:
+        """The result of a call, from its partial columns."""
+        if piece.finish is not None:
+            return piece.finish(columns)
+        assert piece.buffers is not None
+        return self.aggregation.calls[text].result(self.aggregation.session, piece.buffers(columns))
 
     def _key(self, key: Key) -> Column:
         if key.internal == self.kind.time_key:
@@ -252,26 +224,6 @@ def _readers(operator: Operator, finisher: _Finisher, kernel_schema: T.StructTyp
 
 def _selecting(columns: list[Column]) -> Finish:
     return lambda frame: frame.select(*columns)
-
-
-def _evaluate(session: SparkSession, call: Any, piece: Piece, columns: list[Column]) -> Column:
-    if piece.finish is not None:
-        return piece.finish(columns)
-    assert piece.buffers is not None
-    function = call.aggregateFunction()
-    while hasattr(function, "replacement") and gateway.class_name(function) in REPLACED:
-        function = function.replacement()
-    to_expression = expressions.expression_maker(session)
-    by_id = {a.exprId().toString(): a.name() for a in gateway.items(function.aggBufferAttributes())}
-    buffers = piece.buffers(columns)
-
-    def replaced(expression: Any) -> Any | None:
-        if gateway.class_name(expression) != "AttributeReference":
-            return None
-        name = by_id.get(expression.exprId().toString())
-        return to_expression(buffers[name]) if name in buffers else None
-
-    return expressions.column(session, trees.rewrite(session, function.evaluateExpression(), replaced))
 
 
 def _result_schema(node: AggregateNode, kind: Windowing) -> T.StructType:

@@ -21,7 +21,7 @@ from headrace.compile.types import arrow_type, check_carried, check_order, check
 from headrace.errors import QueryError, UnsupportedError
 from headrace.operators import partials as P
 from headrace.operators.partials import Partial
-from headrace.spark import expressions, gateway
+from headrace.spark.aggregation import AggregateCall
 
 SUPPORTED = (
     "count", "sum", "avg", "mean", "min", "max", "var_pop", "var_samp", "variance", "stddev", "stddev_pop", "stddev_samp", "min_by",
@@ -77,67 +77,61 @@ class Context:
     ansi: bool
 
 
-def take_apart(call: Any, context: Context) -> Piece:
-    """Divide an ``AggregateExpression`` of Spark's analysed plan into its parts. Unknown functions are refused."""
-    function = call.aggregateFunction()
-    name = gateway.class_name(function)
-    where = call.sql()
-    if call.isDistinct():
-        raise UnsupportedError(where=where, found="a distinct aggregate", hint="use approx_count_distinct", supported=SUPPORTED)
-    while hasattr(function, "replacement") and name in REPLACED:
-        function = function.replacement()
-        name = gateway.class_name(function)
-    build = _BUILDERS.get(name)
-    if build is None and function.prettyName() in ("max_by", "min_by"):
-        short, hint = f"{function.prettyName()}(value, order)", "it keeps one value; for more, use groupBy(...).process(...)"
-        found = f"{function.prettyName()}(value, order, number)"
-        raise UnsupportedError("the form with three arguments is not supported", where=where, wanted=short, found=found, hint=hint)
-    if build is None or _is_try(function):
-        raise UnsupportedError("this aggregate function is not supported", where=where, found=function.prettyName(), supported=SUPPORTED)
-    condition = None if call.filter().isEmpty() else call.filter().get()
-    keep = None if condition is None else expressions.column(context.session, condition)
-    return build(_Call(function, where, keep, "" if condition is None else expressions.text(condition), context))
+def take_apart(call: AggregateCall, context: Context) -> Piece:
+    """Divide an aggregate call of Spark's analysed plan into its parts. Unknown functions are refused."""
+    if call.is_distinct:
+        raise UnsupportedError(where=call.sql, found="a distinct aggregate", hint="use approx_count_distinct", supported=SUPPORTED)
+    build = _BUILDERS.get(call.function)
+    if build is None and call.sql_name in ("max_by", "min_by"):
+        short, hint = f"{call.sql_name}(value, order)", "it keeps one value; for more, use groupBy(...).process(...)"
+        found = f"{call.sql_name}(value, order, number)"
+        raise UnsupportedError("the form with three arguments is not supported", where=call.sql, wanted=short, found=found, hint=hint)
+    if build is None or call.is_try:
+        raise UnsupportedError("this aggregate function is not supported", where=call.sql, found=call.sql_name, supported=SUPPORTED)
+    return build(_Call(call, context))
 
 
 @dataclass(frozen=True)
 class _Call:
-    function: Any
-    where: str
-    keep: Column | None
-    """The condition of a FILTER clause."""
-    keep_text: str
+    function: AggregateCall
     context: Context
+
+    @property
+    def where(self) -> str:
+        return self.function.sql
+
+    @property
+    def filter_text(self) -> str:
+        """The condition of the FILTER clause; equal for equal conditions."""
+        return "" if self.function.filter is None else self.function.filter.text
 
     def child(self, at: int = 0) -> tuple[Column, T.DataType]:
         """An argument and its type. It is null for rows that the FILTER clause leaves out."""
-        value = expressions.column(self.context.session, self.function.children().apply(at))
-        return self.kept(value), expressions.data_type(self.function.children().apply(at))
+        argument = self.function.arguments[at]
+        return self.kept(argument.column), argument.type
 
     def kept(self, value: Column) -> Column:
-        return F.when(self.keep, value) if self.keep is not None else value
+        condition = self.function.filter
+        return F.when(condition.column, value) if condition is not None else value
 
     def child_text(self, at: int = 0) -> str:
-        return expressions.text(self.function.children().apply(at))
+        return self.function.arguments[at].text
 
     def buffer_type(self, name: str) -> T.DataType:
-        for each in gateway.items(self.function.aggBufferAttributes()):
-            if each.name() == name:
-                return expressions.data_type(each)
-        raise UnsupportedError(where=self.where, found=f"a Spark version whose {name} buffer is unknown")
-
-
-def _is_try(function: Any) -> bool:
-    return "try_" in str(function.prettyName())
+        found = self.function.buffer_type(name)
+        if found is None:
+            raise UnsupportedError(where=self.where, found=f"a Spark version whose {name} buffer is unknown")
+        return found
 
 
 def _count(call: _Call) -> Piece:
     partial = P.Count()
-    children = list(gateway.items(call.function.children()))
-    always = call.keep is None and all(not c.nullable() for c in children)
+    arguments = call.function.arguments
+    always = call.function.filter is None and not any(each.nullable for each in arguments)
     if always:
         return Piece(partial, [], lambda _: [None], lambda _: [F.count(F.lit(1))], lambda p: {"count": p[0]}, types=[T.LongType()])
     present = F.lit(True)
-    for at in range(len(children)):
+    for at in range(len(arguments)):
         present = present & call.child(at)[0].isNotNull()
     one = F.when(present, F.lit(1))
     return Piece(
@@ -225,8 +219,8 @@ def _moments(call: _Call) -> Piece:
 
 def _pick(call: _Call, order: Column, order_type: T.DataType, order_text: str, greatest: bool) -> Piece:
     """A function that gives its first argument in the row with the least or greatest order."""
-    expression = call.function.children().apply(0)
-    value, kind = expressions.column(call.context.session, expression), expressions.data_type(expression)
+    argument = call.function.arguments[0]
+    value, kind = argument.column, argument.type
     check_carried(kind, call.where)
     check_order(order_type, call.where)
     return Piece(
@@ -238,7 +232,7 @@ def _pick(call: _Call, order: Column, order_type: T.DataType, order_text: str, g
         # If all orders are null, no row was picked.
         finish=lambda p: F.when(p[1].isNotNull(), decode(p[0], kind)),
         types=[transport_type(kind), transport_type(order_type)],
-        pick=Picking(value, kind, expressions.text(expression), order, order_type, f"{order_text} | {call.keep_text}", greatest),
+        pick=Picking(value, kind, argument.text, order, order_type, f"{order_text} | {call.filter_text}", greatest),
     )
 
 
@@ -260,7 +254,7 @@ def _by_event_time(greatest: bool) -> Callable[[_Call], Piece]:
                 hint="call withWatermark(column, delay) before groupBy, or use min_by or max_by with an order of your own",
             )
         order, text = call.kept(time), "event time"
-        if call.function.ignoreNulls():
+        if call.function.ignores_nulls:
             order, text = F.when(call.child(0)[0].isNotNull(), order), f"event time where there is {call.child_text(0)}"
         return _pick(call, order, call.context.event_time_type, text, greatest)
 
@@ -284,7 +278,7 @@ def _collect_set(call: _Call) -> Piece:
 def _approx_count_distinct(call: _Call) -> Piece:
     value, kind = call.child()
     check_value(kind, call.where)
-    bits = hyperloglog.precision(float(call.function.relativeSD()))
+    bits = hyperloglog.precision(call.function.relative_error)
     register = F.when(value.isNotNull(), hyperloglog.register(F.xxhash64(normalize(value, kind)), bits))
     travels = T.ArrayType(T.IntegerType())
     row: Row = lambda i: [F.when(i[0].isNull(), F.array().cast(travels)).otherwise(F.array(i[0]).cast(travels))]  # noqa: E731
@@ -292,23 +286,21 @@ def _approx_count_distinct(call: _Call) -> Piece:
     return Piece(P.Registers(), [register], row, None, None, finish=lambda p: estimate(p[0]), types=[travels])
 
 
-REPLACED = ("BoolAnd", "BoolOr", "AnyValue", "CountIf")
-"""Functions that Spark replaces by other functions, in their field `replacement`."""
-
 _BUILDERS: dict[str, Callable[[_Call], Piece]] = {
-    "Count": _count,
-    "Sum": _sum,
-    "Average": _average,
-    "Min": _extreme(False),
-    "Max": _extreme(True),
-    "StddevSamp": _moments,
-    "StddevPop": _moments,
-    "VarianceSamp": _moments,
-    "VariancePop": _moments,
-    "MinBy": _by(False),
-    "MaxBy": _by(True),
-    "First": _by_event_time(False),
-    "Last": _by_event_time(True),
-    "CollectSet": _collect_set,
-    "HyperLogLogPlusPlus": _approx_count_distinct,
+    "count": _count,
+    "sum": _sum,
+    "avg": _average,
+    "min": _extreme(False),
+    "max": _extreme(True),
+    "stddev_samp": _moments,
+    "stddev_pop": _moments,
+    "var_samp": _moments,
+    "var_pop": _moments,
+    "min_by": _by(False),
+    "max_by": _by(True),
+    "first": _by_event_time(False),
+    "last": _by_event_time(True),
+    "collect_set": _collect_set,
+    "approx_count_distinct": _approx_count_distinct,
 }
+"""By the name of the function. A test makes sure that there is one for each name of `spark.aggregation`."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+
+from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import Branch, Dataflow, Op
-from headrace.compile.plan_text import STATIC, is_without_code, lines
 from headrace.ids import OperatorId
 from headrace.operators.kernel import OutputMode
-from headrace.spark import plans, trees
+from headrace.spark.plan_text import STATIC, is_without_code, lines
+from headrace.spark.plans import has_subquery
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,12 @@ def says_all(flow: Dataflow, op: Op) -> bool:
     """
     if op.plan.operator.runs_user_code:
         return False
-    inputs = [plans.analyzed(op.plan.input.selected)]
+    inputs = [op.plan.input.selected]
     for branch in op.branches:
         frame, steps = branch.begin(flow)
-        inputs += [plans.analyzed(frame)] if frame is not None else []
+        inputs += [frame] if frame is not None else []
         inputs += [_stepped(flow, branch)[1]] if steps else []
-    queries = trees.patterns(flow.session, ("PLAN_EXPRESSION",))
-    if not all(is_without_code(plan) and not any(plan.containsPattern(each) for each in queries) for plan in inputs):
+    if not all(is_without_code(each) and not has_subquery(each) for each in inputs):
         return False
     static = any(line.strip().startswith(STATIC) for read in lineages(flow)[op.id].reads for line in read)
     return not static and all(says_all(flow, above) for above in flow.upstream(op))
@@ -73,24 +73,24 @@ def says_all(flow: Dataflow, op: Op) -> bool:
 def _branch(flow: Dataflow, branch: Branch, known: dict[OperatorId, Lineage], by_name: bool) -> list[str]:
     frame, steps = branch.begin(flow)
     if frame is not None:
-        below = lines(flow.session, plans.analyzed(frame))
+        below = lines(frame)
     else:
         above = flow.by_id[OperatorId(branch.source)]
         below = [f"operator named {above.name}" if above.name and by_name else f"operator {known[above.id].fingerprint}"]
     if not steps:
         return below
-    leaf, plan = _stepped(flow, branch)
-    return lines(flow.session, plan, lambda node: below if node.equals(leaf) else None)
+    leaf, stepped = _stepped(flow, branch)
+    return lines(stepped, (leaf, below))
 
 
-def _stepped(flow: Dataflow, branch: Branch) -> tuple[Any, Any]:
-    """The leaf that stands for a branch's input, and the plan of the branch's steps on it."""
+def _stepped(flow: Dataflow, branch: Branch) -> tuple[DataFrame, DataFrame]:
+    """An empty DataFrame that stands for a branch's input, and the branch's steps on it."""
     frame, steps = branch.begin(flow)
-    rows = flow.session.createDataFrame([], flow.by_id[OperatorId(branch.source)].plan.results.schema if frame is None else frame.schema)
-    leaf = plans.analyzed(rows)
+    schema = flow.by_id[OperatorId(branch.source)].plan.results.schema if frame is None else frame.schema
+    leaf = rows = flow.session.createDataFrame([], schema)
     for step in steps:
         rows = step.apply(rows)
-    return leaf, plans.analyzed(rows)
+    return leaf, rows
 
 
 def _computes(op: Op) -> dict[str, object]:

@@ -47,8 +47,7 @@ class Input:
     def select(self, rows: tuple[DataFrame, ...]) -> DataFrame:
         """What `selected` computes, for actual rows: one DataFrame per input, with the input's columns."""
         pairs = list(zip(self.frames, rows, strict=True))
-        plan = plans.substitute(self.selected.sparkSession, plans.analyzed(self.selected), pairs)
-        return plans.frame_of(rows[0].sparkSession, plan)
+        return plans.substituted(self.selected, pairs)
 
     def projected(self, selected: DataFrame) -> DataFrame:
         """The columns that are shuffled, one row for each selected row."""

@@ -14,7 +14,6 @@ from headrace.compile import event_time
 from headrace.compile.plan import Description, Input, Results, StatefulPlan, StoreReader, Timing, hash_of
 from headrace.compile.registry import compiles
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
-from headrace.compile.words import texts
 from headrace.config import Config
 from headrace.errors import QueryError
 from headrace.graph.nodes import ProcessNode
@@ -25,6 +24,7 @@ from headrace.operators.process import ORDER, TIME, Process
 from headrace.operators.processor import Processor
 from headrace.operators.shape import TIMERS, MapShape, Shape, columns_text
 from headrace.spark import expressions, gateway, plans
+from headrace.spark.words import texts
 from headrace.state.layout import SUB
 
 _KEY = "__headrace_key{}"

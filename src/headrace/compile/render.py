@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from headrace.compile.dataflow import Branch, Dataflow, Op
 from headrace.compile.picture import Arrow, Picture, Shape
 from headrace.compile.strategies import Box, QueryGraph
 from headrace.ids import OperatorId
-from headrace.spark import gateway, plans, trees
-
-_PREFIX_NAMES = {"Project": "select", "Filter": "filter", "Union": "union", "Join": "join", "Generate": "explode"}
-"""The user's names for Spark's stateless operators. Other nodes of a prefix (watermarks, aliases) cost nothing and are left out."""
+from headrace.spark.steps import step_names
 
 
 def query_graph(
@@ -35,7 +31,7 @@ def query_graph(
     ends: dict[str, str] = {}
     for source, frame in flow.sources.items():
         ends[source] = add(source, False, ())
-        for at, name in enumerate(reversed(_prefix(frame))):
+        for at, name in enumerate(reversed(step_names(frame))):
             ends[source] = add(f"{source}.{name}{at + 1}", False, (ends[source],))
     for op in flow.ops:
         inputs = tuple(steps(branch, ends[branch.source]) for branch in op.branches)
@@ -44,11 +40,6 @@ def query_graph(
         for branch in port:
             steps(branch, ends[branch.source])
     return QueryGraph(tuple(boxes))
-
-
-def _prefix(frame: Any) -> list[str]:
-    names = (_PREFIX_NAMES.get(gateway.class_name(node)) for node in trees.walk(plans.analyzed(frame)))
-    return [name for name in names if name]
 
 
 def picture(flow: Dataflow, instances: Mapping[OperatorId, int], sinks: list[str]) -> Picture:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,14 +13,15 @@ from headrace.compile import event_time
 from headrace.compile.plan import StoreReader
 from headrace.compile.types import arrow_type, decode, encode, normalize, transport_type
 from headrace.compile.vectorise import vectorise
-from headrace.compile.words import texts
 from headrace.errors import QueryError, UnsupportedError
 from headrace.operators.description import ColumnNames
 from headrace.operators.expressions import Expr
 from headrace.operators.last import TIE
 from headrace.operators.lifetime import NEVER
 from headrace.operators.pairing import NAMES, SIDE, TIMES
-from headrace.spark import expressions, gateway, plans
+from headrace.spark import expressions, gateway
+from headrace.spark.expression_tree import filter_condition
+from headrace.spark.words import texts
 from headrace.state.layout import SUB, Layout, Policy
 
 _NO_WATERMARK = "call withWatermark(column, delay) on both streams before joining them: without it no row could ever be forgotten"
@@ -215,11 +215,10 @@ class Joined:
     def translated(self, condition: Column, where: str) -> Expr:
         """The condition as a tree that numpy evaluates. Raises `UnsupportedError` if it has no exact counterpart."""
         nothing = self.sides[0].frame.sparkSession.createDataFrame([], self.schema)
-        filtered = plans.analyzed(gateway.checked(where, lambda: nothing.filter(condition)))
-        if gateway.class_name(filtered) != "Filter":
+        filtered = filter_condition(gateway.checked(where, lambda: nothing.filter(condition)))
+        if filtered is None:
             raise UnsupportedError(where=where, found="a condition that is more than an expression over the joined columns")
-        ids = [output.exprId().toString() for output in gateway.items(filtered.output())]
-        known = dict(zip(ids, self.fields, strict=True))
+        known = dict(zip(filtered.columns, self.fields, strict=True))
 
         def resolve(expr_id: str) -> tuple[str, str] | None:
             if expr_id not in known:
@@ -227,7 +226,7 @@ class Joined:
             _, side, name = known[expr_id]
             return NAMES[side or 0], self.sides[side or 0].internal(name)
 
-        return vectorise(filtered.condition(), resolve)
+        return vectorise(filtered.node, resolve)
 
     def check(self, condition: Column, where: str) -> None:
         """Refuse a condition that is not a boolean expression over the joined columns."""
@@ -283,5 +282,4 @@ def text_of(condition: Column | None) -> str | None:
     """A condition as a person would write it."""
     if condition is None:
         return None
-    text: Any = str(condition)
-    return str(text).removeprefix("Column<'").removesuffix("'>")
+    return str(condition).removeprefix("Column<'").removesuffix("'>")

@@ -1,15 +1,14 @@
 """Translates a condition of Spark's analysed plan to a tree that numpy evaluates on all pairs of rows at once.
 
-Each Catalyst class in this module is translated with Spark's exact meaning. Others are refused, never guessed. Parts without columns are
-evaluated by Spark itself, such as dates that are written as strings.
+Each call in this module is translated with Spark's exact meaning. Others are refused, never guessed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from pyspark.sql import types as T
 
@@ -17,10 +16,10 @@ from headrace.compile.types import is_binary_collated
 from headrace.errors import UnsupportedError
 from headrace.operators import expressions as E
 from headrace.operators.expressions import Expr, Mode
-from headrace.spark import expressions, gateway, trees
+from headrace.spark.expression_tree import Attribute, Call, Constant, Node, Unknown
 
 Resolve: TypeAlias = Callable[[str], tuple[str, str] | None]
-"""Maps an attribute's id (`exprId().toString()`) to its side, 'left' or 'right', and its column; None if it is on neither side."""
+"""Maps an attribute's id to its side, 'left' or 'right', and its column; None if it is on neither side."""
 
 DAY_US = 86_400_000_000
 DECIMAL_DIGITS_MAX = 18
@@ -45,219 +44,169 @@ _NUMBERS = (T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T
 _DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10}
 
 
-def vectorise(expression: Any, resolve: Resolve) -> Expr:
-    """The tree for a resolved Catalyst expression of Spark's analysed plan.
+def vectorise(node: Node, resolve: Resolve) -> Expr:
+    """The tree for a resolved expression of Spark's analysed plan.
 
     Raises `UnsupportedError` with the first part that has no exact counterpart. The caller can then let Spark evaluate the condition, or
     tell the user.
     """
-    return _Translation(resolve).of(expression)
+    return _Translation(resolve).of(node)
 
 
 @dataclass(frozen=True)
 class _Translation:
     resolve: Resolve
-    common: dict[str, Any] = field(default_factory=dict)
-    """Common expressions that Spark defines once, by the id of their references."""
 
-    def of(self, node: Any) -> Expr:
-        name = gateway.class_name(node)
-        if name in _TRANSPARENT:
-            return self.of(node.children().apply(0))
-        if name == "With":
-            return self._with(node)
-        if name == "CommonExpressionRef":
-            return self.of(self.common[node.id().toString()])
-        if name == "AttributeReference":
-            return self._column(node)
-        if name == "Literal" or _is_constant(node):
-            constant = _constant(node)
-            if constant is not None:
-                return constant
-        translate = _NODES.get(name)
-        if translate is None:
-            raise _unsupported(node, name)
-        return translate(self, node)
+    def of(self, node: Node) -> Expr:
+        match node:
+            case Attribute():
+                return self._column(node)
+            case Constant():
+                return _literal(node)
+            case Call() if node.name in _CALLS:
+                return _CALLS[node.name](self, node)
+            case Call() | Unknown():
+                raise _unsupported(node, node.name)
 
-    def children(self, node: Any) -> list[Expr]:
-        return [self.of(child) for child in gateway.items(node.children())]
+    def arguments(self, call: Call) -> list[Expr]:
+        return [self.of(argument) for argument in call.arguments]
 
-    def _with(self, node: Any) -> Expr:
-        body, *definitions = gateway.items(node.children())
-        for each in definitions:
-            self.common[each.id().toString()] = each.children().apply(0)
-        return self.of(body)
-
-    def _column(self, node: Any) -> Expr:
-        found = self.resolve(node.exprId().toString())
+    def _column(self, node: Attribute) -> Expr:
+        found = self.resolve(node.id)
         if found is None:
             raise _unsupported(node, "a column of neither side")
         _type_of(node)
         return E.Column(*found)
 
 
-def _unsupported(node: Any, found: str) -> UnsupportedError:
-    return UnsupportedError("this cannot be evaluated on all pairs at once", where=node.sql(), found=found)
+def _unsupported(node: Node, found: str) -> UnsupportedError:
+    return UnsupportedError("this cannot be evaluated on all pairs at once", where=node.sql, found=found)
 
 
-def _type_of(node: Any) -> str:
+def _type_of(node: Node) -> str:
     """The numpy type of the node's values."""
-    kind = expressions.data_type(node)
+    kind = node.type
     exact = not isinstance(kind, T.DecimalType) or kind.precision <= DECIMAL_DIGITS_MAX
     if type(kind) not in _TYPES or not exact or (isinstance(kind, T.StringType) and not is_binary_collated(kind)):
         raise _unsupported(node, f"a value of type {kind.simpleString()}")
     return _TYPES[type(kind)]
 
 
-def _is_constant(node: Any) -> bool:
-    """True if the value is the same in every query. Spark's own foldable includes values that are fixed per query: the time, the user."""
-    if not node.foldable() or not node.deterministic():
-        return False
-    return not any(gateway.class_name(each).startswith(("Current", "Now", "LocalTimestamp")) for each in trees.walk(node))
-
-
-def _constant(node: Any) -> Expr | None:
-    """The value of a part without columns, computed by Spark. None if that fails; the error is then raised when the value is needed."""
-    if isinstance(expressions.data_type(node), T.NullType):
+def _literal(node: Constant) -> Expr:
+    if isinstance(node.type, T.NullType):
         return E.Literal(None, "bool")
-    kind = _type_of(node)
-    try:
-        value = node.eval(None)
-    except gateway.SPARK_ERRORS:
-        return None
-    if value is None:
-        return E.Literal(None, kind)
-    if kind == "text":
-        return E.Literal(bytes(value if isinstance(value, bytes | bytearray) else value.getBytes()), kind)
-    if isinstance(expressions.data_type(node), T.DecimalType):
-        return E.Literal(int(value.toUnscaledLong()), kind)
+    kind, value = _type_of(node), node.value
+    if value is None or isinstance(value, bytes):
+        return E.Literal(value, kind)
     return E.Literal(float(value) if kind.startswith("float") else bool(value) if kind == "bool" else int(value), kind)
 
 
-def _mode(node: Any) -> Mode:
-    return cast(Mode, node.evalMode().toString().lower())
-
-
-def _fail_mode(node: Any) -> Mode:
+def _fail_mode(call: Call) -> Mode:
     # Spark checks intervals for overflow in every mode.
-    always = isinstance(expressions.data_type(node), T.DayTimeIntervalType)
-    return "ansi" if always or node.failOnError() else "legacy"
+    return "ansi" if isinstance(call.type, T.DayTimeIntervalType) else call.mode
 
 
-def _compare(op: str) -> Callable[[_Translation, Any], Expr]:
-    def translate(to: _Translation, node: Any) -> Expr:
-        left, right = to.children(node)
-        return E.Compare(op, left, right)
-
-    return translate
+def _compare(to: _Translation, call: Call) -> Expr:
+    left, right = to.arguments(call)
+    return E.Compare(call.name, left, right)
 
 
-def _not(to: _Translation, node: Any) -> Expr:
-    (child,) = to.children(node)
+def _not(to: _Translation, call: Call) -> Expr:
+    (child,) = to.arguments(call)
     # NOT (a = b) becomes a <> b, which is the same: both are null only if an operand is null.
     return E.Compare("ne", child.left, child.right) if isinstance(child, E.Compare) and child.op == "eq" else E.Not(child)
 
 
-def _flattened(kind: type[E.And] | type[E.Or]) -> Callable[[_Translation, Any], Expr]:
-    def translate(to: _Translation, node: Any) -> Expr:
+def _flattened(kind: type[E.And] | type[E.Or]) -> Translate:
+    def translate(to: _Translation, call: Call) -> Expr:
         items: list[Expr] = []
-        for child in to.children(node):
+        for child in to.arguments(call):
             items += child.items if isinstance(child, kind) else (child,)
         return kind(tuple(items))
 
     return translate
 
 
-def _in(to: _Translation, node: Any) -> Expr:
-    value, *items = to.children(node)
+def _in(to: _Translation, call: Call) -> Expr:
+    value, *items = to.arguments(call)
     equal = tuple(E.Compare("eq", value, item) for item in items)
     return equal[0] if len(equal) == 1 else E.Or(equal)
 
 
-def _arithmetic(op: str) -> Callable[[_Translation, Any], Expr]:
-    def translate(to: _Translation, node: Any) -> Expr:
-        kind = expressions.data_type(node)
-        interval = isinstance(kind, T.DayTimeIntervalType) and op in ("add", "subtract")
-        operands = [expressions.data_type(child) for child in gateway.items(node.children())]
-        if not interval and not all(isinstance(each, _NUMBERS) for each in [kind, *operands]):
-            raise _unsupported(node, f"arithmetic of type {operands[0].simpleString()}")
-        left, right = to.children(node)
-        return E.Arithmetic(op, left, right, "ansi" if interval else _mode(node))
-
-    return translate
+def _arithmetic(to: _Translation, call: Call) -> Expr:
+    interval = isinstance(call.type, T.DayTimeIntervalType) and call.name in ("add", "subtract")
+    operands = [argument.type for argument in call.arguments]
+    if not interval and not all(isinstance(each, _NUMBERS) for each in [call.type, *operands]):
+        raise _unsupported(call, f"arithmetic of type {operands[0].simpleString()}")
+    left, right = to.arguments(call)
+    return E.Arithmetic(call.name, left, right, "ansi" if interval else call.mode)
 
 
-def _normalized(to: _Translation, node: Any) -> Expr:
+def _normalized(to: _Translation, call: Call) -> Expr:
     # Adding zero turns -0.0 into 0.0.
-    (child,) = to.children(node)
-    return E.Arithmetic("add", child, E.Literal(0.0, _type_of(node)))
+    (child,) = to.arguments(call)
+    return E.Arithmetic("add", child, E.Literal(0.0, _type_of(call)))
 
 
-def _sign(kind: type[E.Abs] | type[E.Negate]) -> Callable[[_Translation, Any], Expr]:
-    def translate(to: _Translation, node: Any) -> Expr:
-        (child,) = to.children(node)
-        return kind(child, _fail_mode(node))
-
-    return translate
-
-
-def _math1(function: str) -> Callable[[_Translation, Any], Expr]:
-    def translate(to: _Translation, node: Any) -> Expr:
-        if isinstance(expressions.data_type(node.children().apply(0)), T.DecimalType | T.DayTimeIntervalType):
-            raise _unsupported(node, f"{function} of a decimal or an interval")
-        (child,) = to.children(node)
-        return E.Math1(function, child)
+def _sign(kind: type[E.Abs] | type[E.Negate]) -> Translate:
+    def translate(to: _Translation, call: Call) -> Expr:
+        (child,) = to.arguments(call)
+        return kind(child, _fail_mode(call))
 
     return translate
 
 
-def _whole(function: str) -> Callable[[_Translation, Any], Expr]:
-    def translate(to: _Translation, node: Any) -> Expr:
-        if not isinstance(expressions.data_type(node.children().apply(0)), _NUMBERS):
-            raise _unsupported(node, f"{function} of a decimal")
-        (child,) = to.children(node)
-        return E.Whole(function, child, _fail_mode(node))
-
-    return translate
+def _math1(to: _Translation, call: Call) -> Expr:
+    if isinstance(call.arguments[0].type, T.DecimalType | T.DayTimeIntervalType):
+        raise _unsupported(call, f"{call.name} of a decimal or an interval")
+    (child,) = to.arguments(call)
+    return E.Math1(call.name, child)
 
 
-def _math2(function: str) -> Callable[[_Translation, Any], Expr]:
-    return lambda to, node: E.Math2(function, *to.children(node))
+def _math2(to: _Translation, call: Call) -> Expr:
+    left, right = to.arguments(call)
+    return E.Math2(call.name, left, right)
 
 
-def _cast(to: _Translation, node: Any) -> Expr:
-    source = expressions.data_type(node.children().apply(0))
-    target = expressions.data_type(node)
+def _whole(to: _Translation, call: Call) -> Expr:
+    if not isinstance(call.arguments[0].type, _NUMBERS):
+        raise _unsupported(call, f"{call.name} of a decimal")
+    (child,) = to.arguments(call)
+    return E.Whole(call.name, child, call.mode)
+
+
+def _cast(to: _Translation, call: Call) -> Expr:
+    source = call.arguments[0].type
+    target = call.type
     if isinstance(source, T.NullType):
-        return E.Literal(None, _type_of(node))
-    (child,) = to.children(node)
-    mode = _mode(node)
+        return E.Literal(None, _type_of(call))
+    (child,) = to.arguments(call)
     if source == target or (isinstance(source, T.StringType) and isinstance(target, T.StringType) and is_binary_collated(target)):
         return child
     if isinstance(source, _NUMBERS) and isinstance(target, _NUMBERS):
-        return E.Cast(child, _type_of(node), mode)
+        return E.Cast(child, _type_of(call), call.mode)
     if isinstance(source, T.TimestampType) and isinstance(target, T.DoubleType):
-        return E.Arithmetic("divide", E.Cast(child, "float64", mode), E.Literal(1e6, "float64"), mode)
+        return E.Arithmetic("divide", E.Cast(child, "float64", call.mode), E.Literal(1e6, "float64"), call.mode)
     if isinstance(source, T.TimestampType) and isinstance(target, T.LongType):
         return _seconds(child)
     if isinstance(source, T.DayTimeIntervalType) and isinstance(target, T.DayTimeIntervalType) and target.endField >= source.endField:
         return child
     if isinstance(target, T.DecimalType):
-        _type_of(node)
-        return _to_decimal(node, child, source, target)
-    raise _unsupported(node, f"a cast from {source.simpleString()} to {target.simpleString()}")
+        _type_of(call)
+        return _to_decimal(call, child, source, target)
+    raise _unsupported(call, f"a cast from {source.simpleString()} to {target.simpleString()}")
 
 
-def _to_decimal(node: Any, child: Expr, source: T.DataType, target: T.DecimalType) -> Expr:
+def _to_decimal(call: Call, child: Expr, source: T.DataType, target: T.DecimalType) -> Expr:
     """A cast to decimal, if every value fits without rounding; others are refused."""
     if isinstance(source, T.DecimalType):
         digits, scale = source.precision - source.scale, source.scale
     elif type(source) in _DIGITS:
         digits, scale, child = _DIGITS[type(source)], 0, E.Cast(child, "int64")
     else:
-        raise _unsupported(node, f"a cast from {source.simpleString()} to {target.simpleString()}")
+        raise _unsupported(call, f"a cast from {source.simpleString()} to {target.simpleString()}")
     if target.scale < scale or target.precision - target.scale < digits:
-        raise _unsupported(node, "a cast to a decimal that may not fit")
+        raise _unsupported(call, "a cast to a decimal that may not fit")
     factor = 10 ** (target.scale - scale)
     return child if factor == 1 else E.Arithmetic("multiply", child, E.Literal(factor, "int64"))
 
@@ -266,128 +215,104 @@ def _seconds(micros: Expr, unit_us: int = 1_000_000) -> Expr:
     return E.Arithmetic("floordiv", micros, E.Literal(unit_us, "int64"))
 
 
-def _unix(unit_us: int) -> Callable[[_Translation, Any], Expr]:
-    def translate(to: _Translation, node: Any) -> Expr:
-        child = node.children().apply(0)
-        if not isinstance(expressions.data_type(child), T.TimestampType):
-            raise _unsupported(node, "a date or a string as an instant")
+def _unix(unit_us: int) -> Translate:
+    def translate(to: _Translation, call: Call) -> Expr:
+        (child,) = call.arguments
+        if not isinstance(child.type, T.TimestampType):
+            raise _unsupported(call, "a date or a string as an instant")
         return to.of(child) if unit_us == 1 else _seconds(to.of(child), unit_us)
 
     return translate
 
 
-def _is_plain_time(node: Any) -> bool:
+def _is_plain_time(call: Call) -> bool:
     """True if differences in wall-clock time are differences in microseconds: there is no time zone, or no daylight saving in it."""
-    child = expressions.data_type(node.children().apply(0))
-    return isinstance(child, T.TimestampNTZType) or _FIXED_ZONE.fullmatch(str(node.zoneId().toString())) is not None
+    child = call.arguments[0].type
+    return isinstance(child, T.TimestampNTZType) or _FIXED_ZONE.fullmatch(call.zone) is not None
 
 
-def _subtract_timestamps(to: _Translation, node: Any) -> Expr:
-    if not isinstance(expressions.data_type(node), T.DayTimeIntervalType) or not _is_plain_time(node):
-        raise _unsupported(node, "a difference of wall-clock times in a zone whose offset changes")
-    left, right = to.children(node)
+def _subtract_timestamps(to: _Translation, call: Call) -> Expr:
+    if not isinstance(call.type, T.DayTimeIntervalType) or not _is_plain_time(call):
+        raise _unsupported(call, "a difference of wall-clock times in a zone whose offset changes")
+    left, right = to.arguments(call)
     return E.Arithmetic("subtract", left, right)
 
 
-def _add_interval(to: _Translation, node: Any) -> Expr:
-    time, interval = to.children(node)
+def _add_interval(to: _Translation, call: Call) -> Expr:
+    time, interval = to.arguments(call)
     short = isinstance(interval, E.Literal) and isinstance(interval.value, int) and abs(interval.value) < DAY_US
-    is_day_time = isinstance(expressions.data_type(node.children().apply(1)), T.DayTimeIntervalType)
-    if not is_day_time or not (short or _is_plain_time(node)):
-        raise _unsupported(node, "an interval of days in a zone whose offset changes, or of months")
+    is_day_time = isinstance(call.arguments[1].type, T.DayTimeIntervalType)
+    if not is_day_time or not (short or _is_plain_time(call)):
+        raise _unsupported(call, "an interval of days in a zone whose offset changes, or of months")
     return E.Arithmetic("add", time, interval)
 
 
-def _date_diff(to: _Translation, node: Any) -> Expr:
-    left, right = to.children(node)
+def _date_diff(to: _Translation, call: Call) -> Expr:
+    left, right = to.arguments(call)
     return E.Arithmetic("subtract", left, right, "legacy")
 
 
-def _subtract_dates(to: _Translation, node: Any) -> Expr:
-    if not isinstance(expressions.data_type(node), T.DayTimeIntervalType):
-        raise _unsupported(node, "a calendar interval")
-    left, right = (E.Cast(child, "int64") for child in to.children(node))
+def _subtract_dates(to: _Translation, call: Call) -> Expr:
+    if not isinstance(call.type, T.DayTimeIntervalType):
+        raise _unsupported(call, "a calendar interval")
+    left, right = (E.Cast(child, "int64") for child in to.arguments(call))
     return E.Arithmetic("multiply", E.Arithmetic("subtract", left, right), E.Literal(DAY_US, "int64"))
 
 
-def _case(to: _Translation, node: Any) -> Expr:
-    parts = to.children(node)
-    otherwise = parts.pop() if len(parts) % 2 else E.Literal(None, _type_of(node))
+def _case(to: _Translation, call: Call) -> Expr:
+    parts = to.arguments(call)
+    otherwise = parts.pop() if len(parts) % 2 else E.Literal(None, _type_of(call))
     return E.CaseWhen(tuple(parts[0::2]), tuple(parts[1::2]), otherwise)
 
 
-def _if(to: _Translation, node: Any) -> Expr:
-    condition, then, otherwise = to.children(node)
+def _if(to: _Translation, call: Call) -> Expr:
+    condition, then, otherwise = to.arguments(call)
     return E.CaseWhen((condition,), (then,), otherwise)
 
 
-def _null_if(to: _Translation, node: Any) -> Expr:
-    condition, value = to.children(node)
-    return E.CaseWhen((condition,), (E.Literal(None, _type_of(node)),), value)
+def _null_if(to: _Translation, call: Call) -> Expr:
+    condition, value = to.arguments(call)
+    return E.CaseWhen((condition,), (E.Literal(None, _type_of(call)),), value)
 
 
-def _text_test(test: str) -> Callable[[_Translation, Any], Expr]:
-    def translate(to: _Translation, node: Any) -> Expr:
-        child, text = to.children(node)
-        if not isinstance(text, E.Literal) or not isinstance(text.value, bytes):
-            raise _unsupported(node, f"{test} of a text that is not constant")
-        return E.TextTest(test, child, text.value)
-
-    return translate
+def _text_test(to: _Translation, call: Call) -> Expr:
+    child, text = to.arguments(call)
+    if not isinstance(text, E.Literal) or not isinstance(text.value, bytes):
+        raise _unsupported(call, f"{call.name} of a text that is not constant")
+    return E.TextTest(call.name, child, text.value)
 
 
-_TRANSPARENT = (
-    "Alias", "Between", "Nvl", "NullIf", "DatetimeSub", "TryAdd", "TrySubtract", "TryMultiply", "TryDivide", "UnaryPositive",
-    "KnownFloatingPointNormalized", "KnownNotNull", "KnownNullable",
-)  # fmt: skip
-"""Nodes that mean the same as their only child: Spark has rewritten them, or they only carry a hint."""
+Translate: TypeAlias = Callable[[_Translation, Call], Expr]
 
-_NODES: dict[str, Callable[[_Translation, Any], Expr]] = {
-    "EqualTo": _compare("eq"),
-    "LessThan": _compare("lt"),
-    "LessThanOrEqual": _compare("le"),
-    "GreaterThan": _compare("gt"),
-    "GreaterThanOrEqual": _compare("ge"),
-    "EqualNullSafe": lambda to, node: E.Same(*to.children(node)),
-    "And": _flattened(E.And),
-    "Or": _flattened(E.Or),
-    "Not": _not,
-    "IsNull": lambda to, node: E.IsNull(*to.children(node)),
-    "IsNotNull": lambda to, node: E.Not(E.IsNull(*to.children(node))),
-    "IsNaN": lambda to, node: E.IsNaN(*to.children(node)),
-    "In": _in,
-    "Add": _arithmetic("add"),
-    "Subtract": _arithmetic("subtract"),
-    "Multiply": _arithmetic("multiply"),
-    "Divide": _arithmetic("divide"),
-    "Remainder": _arithmetic("remainder"),
-    "IntegralDivide": _arithmetic("quotient"),
-    "UnaryMinus": _sign(E.Negate),
-    "Abs": _sign(E.Abs),
-    "NormalizeNaNAndZero": _normalized,
-    "Cast": _cast,
-    "Coalesce": lambda to, node: E.Coalesce(tuple(to.children(node))),
-    "CaseWhen": _case,
-    "If": _if,
-    "NullIfResult": _null_if,
-    "StartsWith": _text_test("startswith"),
-    "EndsWith": _text_test("endswith"),
-    "Contains": _text_test("contains"),
-    "SubtractTimestamps": _subtract_timestamps,
-    "TimestampAddInterval": _add_interval,
-    "SubtractDates": _subtract_dates,
-    "DateDiff": _date_diff,
-    "UnixMicros": _unix(1),
-    "UnixMillis": _unix(1_000),
-    "UnixSeconds": _unix(1_000_000),
-    **{name: _math1(name.lower()) for name in ("Sqrt", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Exp")},
-    **{name: _math1(name.lower()) for name in ("Log10", "Signum", "Rint")},
-    "Log": _math1("ln"),
-    "ToRadians": _math1("radians"),
-    "ToDegrees": _math1("degrees"),
-    "Floor": _whole("floor"),
-    "Ceil": _whole("ceil"),
-    "Pow": _math2("pow"),
-    "Atan2": _math2("atan2"),
-    "Hypot": _math2("hypot"),
+_CALLS: dict[str, Translate] = {
+    **dict.fromkeys(("eq", "lt", "le", "gt", "ge"), _compare),
+    "same": lambda to, call: E.Same(*to.arguments(call)),
+    "and": _flattened(E.And),
+    "or": _flattened(E.Or),
+    "not": _not,
+    "is_null": lambda to, call: E.IsNull(*to.arguments(call)),
+    "is_not_null": lambda to, call: E.Not(E.IsNull(*to.arguments(call))),
+    "is_nan": lambda to, call: E.IsNaN(*to.arguments(call)),
+    "in": _in,
+    **dict.fromkeys(("add", "subtract", "multiply", "divide", "remainder", "quotient"), _arithmetic),
+    "negate": _sign(E.Negate),
+    "abs": _sign(E.Abs),
+    "normalize": _normalized,
+    "cast": _cast,
+    "coalesce": lambda to, call: E.Coalesce(tuple(to.arguments(call))),
+    "case": _case,
+    "if": _if,
+    "null_if": _null_if,
+    **dict.fromkeys(E.TEXT_TESTS, _text_test),
+    "subtract_timestamps": _subtract_timestamps,
+    "add_interval": _add_interval,
+    "subtract_dates": _subtract_dates,
+    "date_diff": _date_diff,
+    "unix_micros": _unix(1),
+    "unix_millis": _unix(1_000),
+    "unix_seconds": _unix(1_000_000),
+    **dict.fromkeys(E.MATH1, _math1),
+    **dict.fromkeys(E.MATH2, _math2),
+    **dict.fromkeys(E.WHOLE, _whole),
 }
+"""By the name of a call: its translation. A test makes sure that there is one for each name of `spark.expression_tree`."""

@@ -19,10 +19,7 @@ from pyspark.sql import DataFrame
 from headrace.logs import logger, suppressed
 from headrace.runtime.offsets import OffsetBacklog
 from headrace.runtime.progress import Waiting
-from headrace.spark.gateway import class_name
-from headrace.spark.plans import analyzed
-from headrace.spark.streaming import SourceOffsets, source_path
-from headrace.spark.trees import walk
+from headrace.spark.streaming import SourceOffsets, source_paths
 
 COMPACT = ".compact"
 """Suffix of log entries that also contain all entries before them."""
@@ -184,14 +181,10 @@ class Backlog:
 
 def _folders(frame: DataFrame) -> list[Path | None]:
     """For each source, in the order of the plan: the local folder that it reads, or None."""
-    found: list[Path | None] = []
-    for node in walk(analyzed(frame)):
-        kind = class_name(node)
-        if kind == "StreamingRelation":
-            path = source_path(node)
-            url = urlparse(path) if path is not None else None
-            local = url is not None and url.scheme in ("", "file") and not any(c in url.path for c in "*?[{")
-            found.append(Path(unquote(url.path)) if url is not None and local else None)
-        elif kind.startswith("StreamingRelation"):
-            found.append(None)
-    return found
+    return [None if path is None else _local_folder(path) for path in source_paths(frame)]
+
+
+def _local_folder(path: str) -> Path | None:
+    url = urlparse(path)
+    local = url.scheme in ("", "file") and not any(c in url.path for c in "*?[{")
+    return Path(unquote(url.path)) if local else None

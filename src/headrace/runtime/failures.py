@@ -10,21 +10,18 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from pyspark.errors import PySparkException
 
 from headrace.errors import BatchFailedError, HeadraceError, QueryError, SessionError
 from headrace.ids import Version
-from headrace.spark.gateway import SPARK_ERRORS, SPARK_PATHS, description, first_line, java_exception, messages
+from headrace.spark.gateway import SPARK_ERRORS, SPARK_PATHS, JavaFailure, description, first_line, java_failure
 from headrace.spark.streaming import STOP_TEXT
 from headrace.state.disk import storage_error_in
 
 DATA_EXCEPTIONS = "22"
 """SQLSTATE class of data exceptions: values out of range, division by zero, failed casts and the like."""
-CAUSES_MAX = 20
 LINE_CHARACTERS_MAX = 300
 _AT = "headrace_at"
 _TRACEBACK = "Traceback (most recent call last):"
@@ -71,13 +68,14 @@ def of_batch(failure: Exception, version: Version, location: Path) -> HeadraceEr
     return error
 
 
-def of_query(java: Any, location: Path) -> HeadraceError:
+def of_query(failure: JavaFailure, location: Path) -> HeadraceError:
     """The error that the user sees when Spark has failed outside of a batch, for example while it listed a source or made a plan."""
-    if (full := storage_error_in(str(java.toString()), location)) is not None:
+    if (full := storage_error_in(failure.text, location)) is not None:
         return full
     where = "the query, outside of its batches (in Spark's source, planning or log)"
     hint = "delivered results are safe: fix the cause and restart the query, and it continues"
-    return BatchFailedError(_of_java(java.getCause() or java), where=where, hint=hint, details=str(java.toString()))
+    # The outermost exception is Spark's StreamingQueryException, which only repeats its cause.
+    return BatchFailedError(_of_causes(failure.messages[1:] or failure.messages), where=where, hint=hint, details=failure.text)
 
 
 def of_gone(refused: Exception) -> HeadraceError:
@@ -103,14 +101,14 @@ def summary(failure: BaseException) -> str:
     text = description(failure)
     if _TRACEBACK in text:
         return _of_traceback(text)
-    java = java_exception(failure)
-    return _with_line(_cut(first_line(failure)) if java is None else _of_java(java), frames)
+    java = java_failure(failure)
+    return _with_line(_cut(first_line(failure)) if java is None else _of_causes(java.messages), frames)
 
 
-def _of_java(java: Any) -> str:
+def _of_causes(messages: tuple[str, ...]) -> str:
     """The first cause that has one of Spark's error classes, and the innermost cause if it says something else."""
     texts: list[str] = []
-    for text in islice(messages(java), CAUSES_MAX):
+    for text in messages:
         if _TRACEBACK in text:
             return _of_traceback(text)
         texts.append(_cut(text.strip().split("\n")[0].split(" SQLSTATE")[0]))

@@ -20,12 +20,11 @@ from typing import Any
 
 from headrace.compile.dataflow import Dataflow, Op, free_id
 from headrace.compile.lineage import Lineage, digest, lineages, says_all
-from headrace.compile.plan_text import lines, sources_in
 from headrace.compile.sharing import anchor
 from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError
 from headrace.ids import OperatorId, StoreId
 from headrace.runtime.checkpoint import Checkpoint, describe_layout
-from headrace.spark.plans import analyzed
+from headrace.spark.plan_text import lines, sources_in
 
 ACCEPT = "accept"
 _NEW_LOCATION = "start with a new checkpointLocation and read the stream from its beginning"
@@ -237,7 +236,7 @@ def _sources(flow: Dataflow) -> list[dict[str, Any]]:
     found = []
     for name, frame in flow.sources.items():
         readers = sorted(op.id for op in flow.ops if any(branch.source == name for branch in op.branches))
-        found.append({"reads": sources_in(analyzed(frame)), "anchor": digest(lines(flow.session, anchor(frame))), "readers": readers})
+        found.append({"reads": sources_in(frame), "anchor": digest(lines(anchor(frame))), "readers": readers})
     return found
 
 

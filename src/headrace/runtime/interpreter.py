@@ -17,7 +17,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from headrace.errors import SessionError
-from headrace.spark.gateway import REFUSALS, first_line, log_level
+from headrace.spark.gateway import REFUSALS, first_line, log_level, printed
 
 DEFAULT = "python3"
 PROBE_SECONDS_MAX = 120
@@ -83,8 +83,7 @@ def _asked_there(context: SparkContext) -> dict[str, str]:
     try:
         return dict(_quietly(context, lambda: context.parallelize(range(workers), workers).map(_question()).collect()))
     except REFUSALS as failed:
-        text = str(getattr(failed, "java_exception", None) or failed)
-        causes = [line for line in text.splitlines() if "Error" in line or "error" in line or "MISMATCH" in line]
+        causes = [line for line in printed(failed).splitlines() if "Error" in line or "error" in line or "MISMATCH" in line]
         return {str(context.pythonExec): _last_line(causes) if causes else first_line(failed)}
 
 

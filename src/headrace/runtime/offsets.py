@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.logs import logger
 from headrace.spark.streaming import SourceOffsets
 
-KAFKA = ("KafkaMicroBatchStream", "KafkaSource")
-
 Leaves = dict[tuple[str, ...], int]
+_log = logger(__name__)
 
 
 @dataclass
@@ -29,12 +29,18 @@ class OffsetBacklog:
     rows: int = 0
     units: int = 0
     """The sum by which the numbers in the offsets advanced while ``rows`` rows were read."""
+    logged: set[str] = field(default_factory=set)
+    """Classes of sources whose offsets do not count rows. Each is logged once."""
 
     def left(self, sources: Sequence[SourceOffsets], rows_taken: int) -> int | None:
         """Rows that were there when the batch was planned, and that it did not read; None if that is not known."""
-        if len(sources) == 1 and sources[0].kind not in KAFKA:
+        alone = len(sources) == 1
+        for source in sources:
+            if not source.counts_rows:
+                self._log_once(source, alone)
+        if alone and not sources[0].counts_rows:
             self._learn(sources[0], rows_taken)
-        known = [rows for rows in (self._left(source, alone=len(sources) == 1) for source in sources) if rows is not None]
+        known = [rows for rows in (self._left(source, alone) for source in sources) if rows is not None]
         return sum(known) if known else None
 
     def _left(self, source: SourceOffsets, alone: bool) -> int | None:
@@ -43,10 +49,17 @@ class OffsetBacklog:
             return None
         if json.dumps(end, sort_keys=True) == json.dumps(latest, sort_keys=True):
             return 0
-        units = _between(end, latest, source.kind in KAFKA)
-        if units is None or source.kind in KAFKA:
+        units = _between(end, latest, source.counts_rows)
+        if units is None or source.counts_rows:
             return units
         return round(units * self.rows / self.units) if alone and self.units else None
+
+    def _log_once(self, source: SourceOffsets, alone: bool) -> None:
+        if source.kind in self.logged:
+            return
+        self.logged.add(source.kind)
+        how = "estimated from earlier batches" if alone and _leaves(_parsed(source.end)) is not None else "not known"
+        _log.info("offsets of %s do not count rows, so the number of rows that a batch leaves behind is %s", source.kind, how)
 
     def _learn(self, source: SourceOffsets, rows_taken: int) -> None:
         units = _between(_parsed(source.start), _parsed(source.end), False)

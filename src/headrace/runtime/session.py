@@ -78,7 +78,8 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
       bound to the loopback address, unless ``SPARK_LOCAL_IP`` says otherwise.
     - ``settings``: settings of Spark, with ``__`` for a dot: ``spark__driver__memory="4g"``. They win over Headrace's.
 
-    If a session is active already, it is returned with the settings that can still be changed. Raises ``SessionError`` without Java.
+    If a session is active already, it is returned with the settings that can still be changed. Raises ``SessionError`` without
+    Java, and for a Spark that Headrace does not support.
     """
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -94,6 +95,8 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
     for key, value in {**SETTINGS, **own, **{k.replace("__", "."): v for k, v in settings.items()}}.items():
         builder = builder.config(key, value)
     created: SparkSession = builder.getOrCreate()
+    if not is_connect(created):
+        check_contract(created)
     return created
 
 

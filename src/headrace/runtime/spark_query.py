@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.spark.gateway import GONE, context_is_stopped
+from headrace.spark.gateway import GONE, JavaFailure, context_is_stopped
 from headrace.spark.streaming import SourceOffsets, await_end, ends_within, execution_of, failure_of, source_offsets
 
 ATTACH_SECONDS_MAX = 60
@@ -71,6 +71,6 @@ class SparkQuery:
         """Wait until Spark's thread of the query has ended. Raises StreamingQueryException if the query failed."""
         await_end(self.handle)
 
-    def failure(self) -> Any | None:
+    def failure(self) -> JavaFailure | None:
         """The Java exception that ended the query; None if there was none."""
         return None if self.session_is_gone() else failure_of(self.handle)

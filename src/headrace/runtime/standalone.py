@@ -30,12 +30,13 @@ from typing import Any
 
 from headrace.errors import ClusterError
 from headrace.runtime.session import check_java
+from headrace.spark.daemons import MASTER, WORKER, daemon_command, is_daemon
+from headrace.spark.gateway import spark_home
 
 HOST = "127.0.0.1"
 NOTE = "cluster.json"
 START_SECONDS_MAX = 90
 STOP_SECONDS_MAX = 20
-_DEPLOYED = b"org.apache.spark.deploy."
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,11 @@ def up(folder: Path, workers: int, cores: int, memory: str, port: int = 7077, ui
     pids: list[int] = []
     cluster = Cluster(folder, port, ui_port, (), (), cores, memory)
     try:
-        pids.append(_start(folder, "master", "master.Master", "--host", HOST, "--port", str(port), "--webui-port", str(ui_port)))
+        pids.append(_start(folder, "master", MASTER, "--host", HOST, "--port", str(port), "--webui-port", str(ui_port)))
         for number in range(workers):
             name = f"worker-{number}"
             sizes = ("--cores", str(cores), "--memory", memory, "--work-dir", str(folder / name))
-            pids.append(_start(folder, name, "worker.Worker", "--host", HOST, "--webui-port", "0", *sizes, cluster.master))
+            pids.append(_start(folder, name, WORKER, "--host", HOST, "--webui-port", "0", *sizes, cluster.master))
         cluster = _noted(cluster, pids)
         deadline = time.monotonic() + START_SECONDS_MAX
         while cluster.workers_ready() < workers:
@@ -148,12 +149,9 @@ def down(cluster: Cluster) -> None:
     shutil.rmtree(cluster.folder, ignore_errors=True)
 
 
-def _start(folder: Path, name: str, main: str, *arguments: str) -> int:
-    from headrace.spark.gateway import spark_home
-
-    home = spark_home()
+def _start(folder: Path, name: str, daemon: str, *arguments: str) -> int:
     environment = {
-        "SPARK_HOME": home,
+        "SPARK_HOME": spark_home(),
         "SPARK_LOCAL_IP": HOST,
         "SPARK_DAEMON_MEMORY": "512m",
         "PYSPARK_PYTHON": sys.executable,
@@ -161,7 +159,7 @@ def _start(folder: Path, name: str, main: str, *arguments: str) -> int:
     }
     with open(_new_file(folder / f"{name}.log"), "wb") as log:
         process = subprocess.Popen(
-            [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{main}", *arguments],
+            [*daemon_command(daemon), *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -244,7 +242,7 @@ def _is_ours(pid: int, began: int) -> bool:
     except (OSError, IndexError):
         return False
     # The command is empty for a moment while the start script is replaced by the JVM.
-    return not command or _DEPLOYED in command or b"spark-class" in command
+    return not command or is_daemon(command)
 
 
 def _stat(pid: int) -> list[str]:

@@ -1,7 +1,7 @@
 """What Headrace relies on in Spark beyond its public API, as a list that is checked against the Spark that runs.
 
 Spark may rename or change any of it in a new version. Some changes would go unnoticed and make results wrong: a plan node of another name
-is no longer recognised. So the list is checked once per JVM, with the first stream, and whatever is missing is an error.
+is no longer recognised. So the list is checked once per JVM, by ``hr.session`` or the first stream, and whatever is missing is an error.
 
 All supported versions must have what is in ``MEMBERS``, ``NAMES`` and ``PYTHON``. ``MEMBERS_OF`` and ``PYTHON_OF`` have what differs, by
 version; ``versions.Dialect`` says how it is called.
@@ -20,6 +20,8 @@ from weakref import WeakSet
 from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
+from headrace.spark import aggregation, expression_tree
+from headrace.spark.daemons import MASTER, WORKER
 from headrace.spark.event_times import INNER_PLANS
 from headrace.spark.gateway import connection, java_session, jvm_of
 from headrace.spark.sinks import FILE_FORMATS, FILE_STATUS
@@ -36,6 +38,7 @@ MEMBERS: Members = {
         "SparkContext": "makeRDD/2 isStopped statusStore getExecutorIds requestTotalExecutors/3 killExecutors/1",
     },
     "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1"},
+    "org.apache.spark.rdd": {"RDD": "id"},
     "org.apache.spark.status": {"AppStatusStore": "executorList/1"},
     "org.apache.spark.status.api.v1": {"ExecutorSummary": "id hostPort totalCores"},
     "org.apache.spark.unsafe.types": {"UTF8String": "fromString/1 getBytes", "CalendarInterval": "new/3"},
@@ -64,6 +67,7 @@ MEMBERS: Members = {
     "org.apache.spark.sql.catalyst.streaming": {"StreamingRelationV2": "sourceName extraOptions"},
     "org.apache.spark.sql.catalyst.trees": {
         "TreeNode": "children withNewChildren/1",
+        "UnaryLike": "child",
         "TreePatternBits": "containsPattern/1",
         "TreePattern": "CURRENT_LIKE PLAN_EXPRESSION AGGREGATE WINDOW",
     },
@@ -97,6 +101,8 @@ MEMBERS: Members = {
         "NamedExpression": "name exprId metadata",
         "Attribute": "withName/1",
         "AttributeReference": "new/6",
+        "AttributeSet": "toSeq",
+        "UserDefinedExpression": "name",
         "NamedLambdaVariable": "",
         "ExprId": "id",
         "Alias": "new/6 child",
@@ -106,6 +112,7 @@ MEMBERS: Members = {
         "TimeZoneAwareExpression": "zoneId",
         "RuntimeReplaceable": "replacement",
         "DirectShufflePartitionID": "new/1",
+        "NumericEvalContext": "evalMode",
         "BinaryArithmetic": "evalMode",
         "Cast": "evalMode",
         "UnaryMinus": "failOnError",
@@ -115,6 +122,8 @@ MEMBERS: Members = {
         "AggregateExpression": "aggregateFunction isDistinct filter",
         "AggregateFunction": "aggBufferAttributes",
         "DeclarativeAggregate": "evaluateExpression",
+        "Sum": "evalContext",
+        "Average": "evalMode",
         "First": "ignoreNulls",
         "Last": "ignoreNulls",
         "HyperLogLogPlusPlus": "relativeSD",
@@ -123,9 +132,12 @@ MEMBERS: Members = {
         "LogicalRDD": "rdd",
         "QueryExecution": "analyzed optimizedPlan executedPlan toRdd",
     },
+    "org.apache.spark.sql.execution.adaptive": {"AdaptiveSparkPlanExec": "executedPlan", "QueryStageExec": "plan"},
+    "org.apache.spark.sql.execution.columnar": {"InMemoryTableScanExec": "relation", "InMemoryRelation": "cachedPlan"},
+    "org.apache.spark.sql.execution.exchange": {"ReusedExchangeExec": "child"},
     "org.apache.spark.sql.execution.datasources": {"DataSource": "lookupDataSource/2 options className"},
     "org.apache.spark.sql.execution.streaming.runtime": {
-        "StreamingQueryWrapper": "streamingQuery awaitTermination awaitTermination/1 exception",
+        "StreamingQueryWrapper": "streamingQuery awaitTermination awaitTermination/1 exception lastProgress recentProgress",
         "StreamExecution": (
             "logicalPlan lastExecution availableOffsets latestOffsets getStartOffsetsOfLatestBatch isInterruptionException/2 "
             "awaitProgressLock"
@@ -142,12 +154,17 @@ MEMBERS: Members = {
         "FileStreamSink": "new/5 addBatch/2",
         "FileStreamSinkLog": "new/4 VERSION",
     },
+    "org.apache.spark.sql.execution.streaming.state": {"StateStore$": "stop"},
+    "org.apache.spark.sql.streaming": {"StreamingQueryProgress": "batchId json"},
     "org.apache.spark.sql.execution.streaming.checkpointing": {"HDFSMetadataLog": "getLatestBatchId add/2"},
 }
 MEMBERS_OF: Mapping[str, Members] = {
     "4.1": {"org.apache.spark.sql.execution": {"LogicalRDD": "new/9"}},
     "4.2": {"org.apache.spark.sql.execution": {"LogicalRDD": "new/9"}},
-    "4.3": {"org.apache.spark.sql.execution": {"LogicalRDD": "new/10"}},
+    "4.3": {
+        "org.apache.spark.sql.execution": {"LogicalRDD": "new/10"},
+        "org.apache.spark.sql.catalyst.expressions": {"Floor": "failOnError", "Ceil": "failOnError"},
+    },
 }
 """By Spark version: members that not all versions have."""
 
@@ -164,17 +181,20 @@ NAMES: tuple[str, ...] = (
     f"{_STAGES}.streaming.runtime.StreamingExecutionRelation",
     f"{_STAGES}.datasources.v2.StreamingDataSourceV2Relation",
     f"{_STAGES}.streaming.runtime.FileStreamSource",
-    *(f"{_STAGES}.adaptive.{name}" for name in INNER_PLANS if name.endswith(("StageExec", "PlanExec"))),
-    f"{_STAGES}.exchange.ReusedExchangeExec",
-    f"{_STAGES}.columnar.InMemoryTableScanExec",
+    *(f"{_STAGES}.adaptive.{name}" for name in INNER_PLANS if name.endswith("StageExec")),
     *FILE_FORMATS.values(),
     FILE_STATUS,
     FILE_MANAGER,
+    *aggregation.CLASSES,
+    MASTER,
+    WORKER,
 )
-"""Classes that are recognised by name, or named in a setting. None of their methods is called."""
+"""Classes that are recognised by name, started, or named in a setting. Methods that are called on them are in ``MEMBERS``, with the class
+that declares them."""
 
 Names = Mapping[str, str]
-"""By Python module: names that it has, such as ``f(a,b)`` for a function with parameters a and b among others."""
+"""By Python module: names that it has. ``f(a,b)`` is a function with parameters a and b among others, ``C.a`` an attribute of a class or
+one that its constructor sets."""
 
 PYTHON: Names = {
     "pyspark.sql.classic.column": "Column",
@@ -182,8 +202,9 @@ PYTHON: Names = {
     "pyspark.sql.types": "_parse_datatype_json_string",
     "pyspark.find_spark_home": "_find_spark_home",
     "pyspark.core.context": "SparkContext",
-    "pyspark.util": "handle_worker_exception",
-    "pyspark.errors.exceptions.captured": "CapturedException",
+    "pyspark.worker": "handle_worker_exception",
+    "pyspark.serializers": "CloudPickleSerializer.dumps",
+    "pyspark.errors.exceptions.captured": "CapturedException._desc CapturedException._origin",
     "py4j.java_gateway": "get_field",
     "py4j.clientserver": "JavaClient.get_thread_connection",
 }
@@ -230,6 +251,7 @@ def missing_of(session: SparkSession, version: str) -> list[str]:
         *missing_members(session, MEMBERS),
         *missing_members(session, MEMBERS_OF[version]),
         *missing_classes(session, NAMES),
+        *missing_classes(session, expression_tree.classes(version)),
         *missing_names(PYTHON),
         *missing_names(PYTHON_OF[version]),
     ]
@@ -282,7 +304,8 @@ def _has(thing: Any, wanted: str) -> bool:
     path, _, parameters = wanted.rstrip(")").partition("(")
     for name in path.split("."):
         if not hasattr(thing, name):
-            return False
+            # Attributes that a constructor sets are not there before an object is made.
+            return inspect.isclass(thing) and name in getattr(getattr(thing.__init__, "__code__", None), "co_names", ())
         thing = getattr(thing, name)
     return not parameters or set(parameters.split(",")) <= set(inspect.signature(thing).parameters)
 

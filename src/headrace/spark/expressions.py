@@ -6,6 +6,7 @@ It also parses durations and reads the tables of approximate counts, because bot
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, SparkSession
@@ -13,7 +14,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DataType
 
 from headrace.errors import QueryError
-from headrace.spark.gateway import class_name, fields, java_frame, jvm_of, seq
+from headrace.spark.gateway import class_name, fields, items, java_frame, jvm_of, seq
 from headrace.spark.trees import walk
 from headrace.spark.types import from_json
 
@@ -35,15 +36,39 @@ def expression_maker(session: SparkSession) -> Callable[[Column], Any]:
     return lambda column: convert(column._jc)
 
 
-def column_node(column: Column) -> Any:
-    """The tree of a column before Spark's analysis: aliases, function calls and literals, as the user wrote them."""
-    node: Callable[[], Any] = column._jc.node  # type: ignore[assignment]
-    return node()
+@dataclass(frozen=True)
+class WrittenArgument:
+    """An argument as the user wrote it, before Spark's analysis."""
+
+    column: Column
+    text: str
+    constant: str | None
+    """The value of a literal as text; None if the argument is no literal."""
 
 
-def column_of_node(session: SparkSession, node: Any) -> Column:
-    """The column of a tree that ``column_node`` returned, or of a part of it."""
-    return ClassicColumn(jvm_of(session).org.apache.spark.sql.Column(node))
+@dataclass(frozen=True)
+class WrittenCall:
+    """A function call as the user wrote it, before Spark's analysis."""
+
+    function: str
+    alias: str | None
+    arguments: tuple[WrittenArgument, ...]
+
+
+def written_call(session: SparkSession, column: Column, functions: tuple[str, ...]) -> WrittenCall | None:
+    """The call that a column consists of, or None if it does not call one of these functions."""
+    get: Callable[[], Any] = column._jc.node  # type: ignore[assignment]
+    node, alias = get(), None
+    if class_name(node) == "Alias":
+        alias, node = str(node.name().apply(0)), node.child()
+    if class_name(node) != "UnresolvedFunction" or node.functionName() not in functions:
+        return None
+    return WrittenCall(str(node.functionName()), alias, tuple(_written_argument(session, each) for each in items(node.arguments())))
+
+
+def _written_argument(session: SparkSession, node: Any) -> WrittenArgument:
+    constant = str(node.value()) if class_name(node) == "Literal" else None
+    return WrittenArgument(ClassicColumn(jvm_of(session).org.apache.spark.sql.Column(node)), str(node.toString()), constant)
 
 
 def without_alias(expression: Any) -> Any:

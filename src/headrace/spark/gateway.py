@@ -7,13 +7,17 @@ every batch keeps the handles that it uses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from py4j.java_gateway import get_field
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.find_spark_home import _find_spark_home
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import QueryError
@@ -27,7 +31,20 @@ REFUSALS = (PySparkException, Py4JJavaError)
 SPARK_PATHS = ("pyspark.zip", "/pyspark/", "py4j")
 """Parts of the paths of PySpark's own source files in tracebacks."""
 
+CAUSES_MAX = 20
+"""So many causes of a Java exception are read."""
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class JavaFailure:
+    """A Java exception."""
+
+    text: str
+    """Its class and message, as Java prints them."""
+    messages: tuple[str, ...]
+    """The message of the exception and of its causes, outermost first. An exception without a message gives the name of its class."""
 
 
 def jvm_of(session: SparkSession) -> Any:
@@ -122,6 +139,16 @@ def class_name(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
+def full_class_name(node: Any) -> str:
+    """The name of an object's class, with its package."""
+    return str(node.getClass().getName())
+
+
+def pickled(thing: Any) -> bytes:
+    """The bytes in which PySpark sends a Python object to a task. Raises if it cannot be sent."""
+    return bytes(CloudPickleSerializer().dumps(thing))
+
+
 def java_version(session: SparkSession) -> str:
     """The version of the Java that Spark runs on."""
     return str(jvm_of(session).System.getProperty("java.version"))
@@ -175,22 +202,33 @@ def advice(refused: PySparkException) -> str:
 
 def first_line(error: BaseException) -> str:
     """The first line of a Spark error, without its SQLSTATE."""
-    text = str(getattr(error, "desc", None) or error).strip().split("\n")[0]
-    return text.split(" SQLSTATE")[0]
+    return description(error).strip().split("\n")[0].split(" SQLSTATE")[0]
 
 
 def description(failure: BaseException) -> str:
-    """The whole text of a Spark error, without the query context that ``str`` adds."""
-    return str(getattr(failure, "_desc", None) or failure)
+    """The whole text of a Spark error, without the Java stack trace that ``str`` may add."""
+    return str(failure._desc or failure) if isinstance(failure, CapturedException) else str(failure)
 
 
-def java_exception(failure: BaseException) -> Any | None:
-    """The Java exception behind a Spark error, if it is known."""
-    return failure.java_exception if isinstance(failure, Py4JJavaError) else getattr(failure, "_origin", None)
+def printed(failure: BaseException) -> str:
+    """A Spark error as Java prints it, or else as Python does."""
+    return str(failure.java_exception or failure) if isinstance(failure, Py4JJavaError) else str(failure)
 
 
-def messages(java: Any) -> Iterator[str]:
-    """The messages of a Java exception and of its causes, outermost first."""
+def java_failure(failure: BaseException) -> JavaFailure | None:
+    """The Java exception behind a Spark error. None if PySpark or py4j itself raised the error."""
+    if isinstance(failure, Py4JJavaError):
+        return java_failure_of(failure.java_exception)
+    origin = failure._origin if isinstance(failure, CapturedException) else None
+    return None if origin is None else java_failure_of(origin)
+
+
+def java_failure_of(java: Any) -> JavaFailure:
+    """The text and the messages of a Java exception."""
+    return JavaFailure(str(java.toString()), tuple(islice(_messages(java), CAUSES_MAX)))
+
+
+def _messages(java: Any) -> Iterator[str]:
     while java is not None:
         yield str(java.getMessage() or java.getClass().getSimpleName())
         java = java.getCause()

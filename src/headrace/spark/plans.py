@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +16,23 @@ from headrace.spark.trees import MOMENTARY, contains_any, patterns, rewrite, wal
 
 _ROWS_AT_HAND = {"LogicalRDD", "LocalRelation", "Range", "OneRowRelation"}
 """Leaves whose rows do not change between two optimisations of a plan."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A logical plan, or a part of one. Other packages pass it on; only this package looks inside."""
+
+    session: SparkSession
+    node: Any
+
+    def frame(self) -> DataFrame:
+        """The DataFrame of this plan."""
+        return frame_of(self.session, self.node)
+
+
+def plan_of(what: DataFrame | Plan) -> Plan:
+    """A DataFrame's analysed plan. A plan is returned as it is."""
+    return what if isinstance(what, Plan) else Plan(what.sparkSession, analyzed(what))
 
 
 def analyzed(frame: DataFrame) -> Any:
@@ -32,6 +50,11 @@ def can_be_optimized_early(session: SparkSession, plan: Any) -> bool:
     if not plan.deterministic() or contains_any(plan, patterns(session, MOMENTARY)):
         return False
     return all(class_name(node) in _ROWS_AT_HAND for node in walk(plan) if not node.children().size())
+
+
+def has_subquery(frame: DataFrame) -> bool:
+    """True if an expression of a DataFrame contains a query of its own."""
+    return contains_any(analyzed(frame), patterns(frame.sparkSession, ("PLAN_EXPRESSION",)))
 
 
 def watermark_delay_ms(frame: DataFrame, name: str) -> int | None:
@@ -114,12 +137,14 @@ class Binding:
         return self._named[1]
 
 
-def substitute(session: SparkSession, plan: Any, actual: Sequence[tuple[DataFrame, DataFrame]]) -> Any:
-    """The plan with templates replaced by DataFrames of the same columns. The pairs are in the plan's order.
+def substituted(whole: DataFrame | Plan, actual: Sequence[tuple[DataFrame, DataFrame]]) -> DataFrame:
+    """A DataFrame with templates replaced by DataFrames of the same columns. The pairs are in the plan's order.
 
     The plan must contain each template exactly once. If a plan uses one batch DataFrame twice, Spark gives the columns of the second
     occurrence new ids. That occurrence would remain, and its rows would be missing.
     """
+    plan = plan_of(whole)
+    session = plan.session
     wanted = [analyzed(template) for template, _ in actual]
     bound = [Binding(session, node).to(analyzed(rows)) for node, (_, rows) in zip(wanted, actual, strict=True)]
     found = [0] * len(wanted)
@@ -133,6 +158,6 @@ def substitute(session: SparkSession, plan: Any, actual: Sequence[tuple[DataFram
         found[at] += 1
         return bound[at]
 
-    replaced = rewrite(session, plan, replacement)
+    replaced = rewrite(session, plan.node, replacement)
     require(found == [1] * len(wanted), f"every template is in its plan exactly once; they were found {found} times")
-    return replaced
+    return frame_of(actual[0][1].sparkSession, replaced)

@@ -12,8 +12,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.errors import UnsupportedError
 from headrace.logs import logger, suppressed
-from headrace.spark.gateway import class_name, iterated, java_context, jvm_of, singleton
+from headrace.spark.gateway import JavaFailure, class_name, full_class_name, iterated, java_context, java_failure_of, jvm_of, singleton
+from headrace.spark.plans import analyzed
+from headrace.spark.trees import walk
 
 _log = logger(__name__)
 _PACKAGE = "org.apache.spark.sql.execution.streaming"
@@ -25,6 +28,10 @@ FILE_SOURCE = "FileStreamSource"
 """Class of the file source. Its offset is the number of an entry in its own log."""
 RELATIONS = ("StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation", "StreamingDataSourceV2Relation")
 """Classes of the leaves that read a stream."""
+_REFERENCE = "CTERelationRef"
+"""Class of a leaf that stands for a query of a WITH clause. The plan contains that query elsewhere."""
+_KAFKA_PACKAGE = "org.apache.spark.sql.kafka010."
+"""Package of Spark's Kafka sources. They are not part of PySpark, so the contract cannot check their classes."""
 STOP_TEXT = "py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException"
 """Message of an exception that Spark attributes to its own stop, so that the query ends without a failure.
 
@@ -38,7 +45,9 @@ class SourceOffsets:
     """One source's offsets in a batch, as JSON."""
 
     kind: str
-    """Class of the source."""
+    """Full name of the class of the source."""
+    counts_rows: bool
+    """True if the numbers in the offsets count rows, by topic and partition. Those of Kafka do."""
     start: str | None
     """Where the batch begins."""
     end: str | None
@@ -49,28 +58,52 @@ class SourceOffsets:
 
 def execution_of(query: StreamingQuery) -> Any:
     """Spark's ``StreamExecution`` of a query."""
-    return java_query(query).streamingQuery()
+    return _java_query(query).streamingQuery()
 
 
-def java_query(query: StreamingQuery) -> Any:
-    """The Scala query behind a Python one. Its progress costs less to read than the Python query's, which rebuilds all of it."""
+def _java_query(query: StreamingQuery) -> Any:
+    """The Scala query behind a Python one."""
     return query._jsq
+
+
+class ProgressTexts:
+    """The progress of a query's batches as JSON. PySpark rebuilds all of it from the history at each call."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._java = _java_query(query)
+
+    def after(self, batch: int) -> list[str]:
+        """The progress of batches that ended after this one, oldest first. Most calls find one or none, and read only the last."""
+        last = self._java.lastProgress()
+        newest = -1 if last is None else int(last.batchId())
+        if newest <= batch:
+            return []
+        return [last.json()] if newest == batch + 1 else self.recent()
+
+    def last(self) -> str | None:
+        """The progress of the last batch, or None before the first has ended."""
+        last = self._java.lastProgress()
+        return None if last is None else str(last.json())
+
+    def recent(self) -> list[str]:
+        """The progress of the batches that Spark keeps, oldest first."""
+        return [str(each.json()) for each in self._java.recentProgress()]
 
 
 def ends_within(query: StreamingQuery, seconds: float) -> bool:
     """Wait for the end of a query. False after so many seconds; raises StreamingQueryException if the query failed."""
-    return bool(java_query(query).awaitTermination(int(seconds * 1000)))
+    return bool(_java_query(query).awaitTermination(int(seconds * 1000)))
 
 
 def await_end(query: StreamingQuery) -> None:
     """Wait until the thread of a query has ended. With a time limit, Spark calls a query ended as soon as somebody stops it."""
-    java_query(query).awaitTermination()
+    _java_query(query).awaitTermination()
 
 
-def failure_of(query: StreamingQuery) -> Any | None:
+def failure_of(query: StreamingQuery) -> JavaFailure | None:
     """The Java exception that ended a query, or None."""
-    found = java_query(query).exception()
-    return found.get() if found.isDefined() else None
+    found = _java_query(query).exception()
+    return java_failure_of(found.get()) if found.isDefined() else None
 
 
 @contextmanager
@@ -92,15 +125,44 @@ def source_offsets(execution: Any) -> list[SourceOffsets]:
     start, end, latest = execution.getStartOffsetsOfLatestBatch(), execution.availableOffsets(), execution.latestOffsets()
     found = []
     for source in iterated(end.keysIterator()):
-        kind = class_name(source)
-        if kind != FILE_SOURCE:
-            found.append(SourceOffsets(kind, *(_json(offsets, source) for offsets in (start, end, latest))))
+        kind = full_class_name(source)
+        if not kind.endswith(f".{FILE_SOURCE}"):
+            offsets = (_json(each, source) for each in (start, end, latest))
+            found.append(SourceOffsets(kind, kind.startswith(_KAFKA_PACKAGE), *offsets))
     return found
 
 
 def _json(offsets: Any, source: Any) -> str | None:
     found = offsets.get(source)
     return str(found.get().json()) if found.isDefined() else None
+
+
+def reads_stream(node: Any) -> bool:
+    """True for a leaf that reads a stream.
+
+    Raises if a streaming leaf has an unknown class: its rows would be taken for those of a static DataFrame.
+    """
+    kind = class_name(node)
+    if kind in RELATIONS:
+        return True
+    if kind != _REFERENCE and not node.children().size() and node.isStreaming():
+        raise UnsupportedError(where="the source of a stream", wanted=f"one of {', '.join(RELATIONS)} in Spark's plan", found=kind)
+    return False
+
+
+def relations(frame: DataFrame) -> list[Any]:
+    """The leaves of a DataFrame's plan that read streams, in the order in which Spark stores their offsets."""
+    return [node for node in walk(analyzed(frame)) if reads_stream(node)]
+
+
+def source_names(frame: DataFrame) -> list[str]:
+    """The formats of a streaming DataFrame's sources, with the path for files."""
+    return [source_name(relation) for relation in relations(frame)]
+
+
+def source_paths(frame: DataFrame) -> list[str | None]:
+    """For each source, in the order in which Spark stores their offsets: the path that it was loaded with. None without one."""
+    return [_path(relation) for relation in relations(frame)]
 
 
 def source_name(relation: Any) -> str:
@@ -118,8 +180,10 @@ def source_options(relation: Any) -> dict[str, str]:
     return {str(pair._1()): str(pair._2()) for pair in iterated(relation.dataSource().options().iterator())}
 
 
-def source_path(relation: Any) -> str | None:
-    """The option ``path`` of a source, for ``StreamingRelation``."""
+def _path(relation: Any) -> str | None:
+    """The option ``path`` of a source of Spark's first API, to which all files belong."""
+    if class_name(relation) != "StreamingRelation":
+        return None
     path = relation.dataSource().options().get("path")
     return str(path.get()) if path.isDefined() else None
 

@@ -25,13 +25,15 @@ class Dialect:
     """Last arguments of the constructor of ``LogicalRDD``, after the nine that all versions have."""
     arrow_in_utc: Mapping[str, Any]
     """Argument of PySpark's ``to_arrow_type`` that gives timestamps the time zone UTC."""
+    rounding_checks_overflow: bool
+    """True if ``floor`` and ``ceil`` of a double fail in ANSI mode if the result does not fit a long."""
 
 
 DIALECTS: Mapping[str, Dialect] = {
-    "4.1": Dialect(logical_rdd_flags=(), arrow_in_utc={"timestamp_utc": True}),
-    "4.2": Dialect(logical_rdd_flags=(), arrow_in_utc={"timezone": "UTC"}),
+    "4.1": Dialect(logical_rdd_flags=(), arrow_in_utc={"timestamp_utc": True}, rounding_checks_overflow=False),
+    "4.2": Dialect(logical_rdd_flags=(), arrow_in_utc={"timezone": "UTC"}, rounding_checks_overflow=False),
     # ``fromCheckpoint``, for rows that ``Dataset.checkpoint`` saved.
-    "4.3": Dialect(logical_rdd_flags=(False,), arrow_in_utc={"timezone": "UTC"}),
+    "4.3": Dialect(logical_rdd_flags=(False,), arrow_in_utc={"timezone": "UTC"}, rounding_checks_overflow=True),
 }
 """By version. A version without an entry is refused."""
 SUPPORTED = tuple(DIALECTS)

@@ -40,7 +40,8 @@ def end_quietly() -> None:
     worker: Any = importlib.import_module("pyspark.worker")
     report = getattr(worker, "handle_worker_exception", None)
     if report is None:
-        _log.debug("pyspark.worker has no handle_worker_exception; idle workers may print errors when the session stops")
+        # The driver's PySpark has it: the contract says so. The PySpark of this worker is another one.
+        _log.warning("pyspark.worker has no handle_worker_exception; idle workers may print errors when the session stops")
         return
     if getattr(report, "headrace", False):
         return

@@ -11,8 +11,10 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from headrace.spark import gateway, plans, trees
 from headrace.spark.expressions import numbered_variables
+from headrace.spark.gateway import class_name, items
+from headrace.spark.plans import analyzed
+from headrace.spark.trees import rewrite
 
 _SEED = re.compile(r"\b(rand|randn|random|randstr|uniform|shuffle|uuid)\(((?:[^()]*, )?)-?\d{6,}L?\)")
 _QUOTED = re.compile(r"`(?:[^`]|``)*`")
@@ -23,8 +25,12 @@ def texts(source: DataFrame, columns: list[Column]) -> list[str]:
     """The text of each column over a DataFrame, as Spark resolves it."""
     if not columns:
         return []
-    plan = plans.analyzed(source.select(*columns))
-    return [words(source.sparkSession, each, [plans.analyzed(source)]) for each in gateway.items(plan.expressions())]
+    return [words_over(source, each) for each in items(analyzed(source.select(*columns)).expressions())]
+
+
+def words_over(source: DataFrame, expression: Any) -> str:
+    """The text of an expression over the columns of a DataFrame."""
+    return words(source.sparkSession, expression, [analyzed(source)])
 
 
 def words(session: SparkSession, expression: Any, inputs: list[Any]) -> str:
@@ -35,10 +41,10 @@ def words(session: SparkSession, expression: Any, inputs: list[Any]) -> str:
     if replaced:
 
         def replacement(part: Any) -> Any | None:
-            named = gateway.class_name(part) in ("AttributeReference", "NamedLambdaVariable")
+            named = class_name(part) in ("AttributeReference", "NamedLambdaVariable")
             return replaced.get(part.exprId().id()) if named else None
 
-        expression = trees.rewrite(session, expression, replacement)
+        expression = rewrite(session, expression, replacement)
     text = _QUOTED.sub(_without_variables, str(expression.sql()))
     return text if expression.deterministic() else _SEED.sub(r"\1(\2)", text)
 
@@ -49,7 +55,7 @@ def _alike(inputs: list[Any]) -> dict[int, Any]:
     if len(set(names)) == len(names):
         return {}
     found: dict[int, Any] = {}
-    columns = (column for plan in inputs for column in gateway.items(plan.output()))
+    columns = (column for plan in inputs for column in items(plan.output()))
     for at, (name, column) in enumerate(zip(names, columns, strict=True)):
         if names.count(name) > 1:
             found.setdefault(column.exprId().id(), column.withName(f"{column.name()} in column {at}"))

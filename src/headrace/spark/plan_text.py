@@ -10,11 +10,18 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from headrace.compile.words import words
-from headrace.spark import gateway, streaming, trees
+from headrace.spark.gateway import class_name, class_named, items
+from headrace.spark.plans import Plan, analyzed, plan_of
+from headrace.spark.streaming import reads_stream, relations, source_name, source_options
+from headrace.spark.trees import walk
+from headrace.spark.words import words
 
+_USER_CODE = "org.apache.spark.sql.catalyst.expressions.UserDefinedExpression"
+"""The trait of expressions that call users' functions."""
+_USER_NAMES = ("UDF", "UserDefined", "V2Aggregator")
+"""Parts of the names of such expressions that lack the trait. Versions of Spark differ in these."""
 _CHANGE_NO_ROW = {
     "SubqueryAlias",
     "Repartition",
@@ -33,18 +40,32 @@ _TUNING = re.compile(
 _SECRET = re.compile(r"password|secret|token|credential|user|key", re.I)
 
 Leaf = Callable[[Any], list[str] | None]
+"""Gives the lines of a node that is described in another way. None means the usual way."""
 
 
-def is_without_code(plan: Any) -> bool:
+def is_without_code(what: DataFrame | Plan) -> bool:
     """True if a plan has no users' functions and is deterministic."""
-    expressions = (each for node in trees.walk(plan) for each in gateway.items(node.expressions()))
-    parts = (part for each in expressions for part in trees.walk(each))
-    return bool(plan.deterministic()) and not any("UDF" in gateway.class_name(part) for part in parts)
+    plan = plan_of(what)
+    users = class_named(plan.session, _USER_CODE)
+    expressions = (each for node in walk(plan.node) for each in items(node.expressions()))
+    parts = (part for each in expressions for part in walk(each))
+    return bool(plan.node.deterministic()) and not any(_is_users(part, users) for part in parts)
 
 
-def lines(session: SparkSession, plan: Any, leaf: Leaf = lambda node: None) -> list[str]:
-    """The lines of a plan, from the results down to the sources. `leaf` may give other lines for a node; None means the usual ones."""
-    return _lines(session, plan, leaf) or [_static(plan)]
+def _is_users(expression: Any, users: Any) -> bool:
+    name = class_name(expression)
+    return any(each in name for each in _USER_NAMES) or bool(users.isInstance(expression))
+
+
+def lines(what: DataFrame | Plan, known: tuple[DataFrame, list[str]] | None = None) -> list[str]:
+    """The lines of a plan, from the results down to the sources. ``known`` is a part of the plan, and the lines that describe it."""
+    plan = plan_of(what)
+    part, described = (None, []) if known is None else (analyzed(known[0]), known[1])
+
+    def leaf(node: Any) -> list[str] | None:
+        return described if part is not None and node.equals(part) else None
+
+    return _lines(plan.session, plan.node, leaf) or [_static(plan.node)]
 
 
 def _lines(session: SparkSession, node: Any, leaf: Leaf) -> list[str] | None:
@@ -52,19 +73,19 @@ def _lines(session: SparkSession, node: Any, leaf: Leaf) -> list[str] | None:
     known = leaf(node)
     if known is not None:
         return known
-    kind = gateway.class_name(node)
-    if kind in streaming.RELATIONS:
-        return [source_text(node)]
+    if reads_stream(node):
+        return [_source(node)]
+    kind = class_name(node)
     if kind == "WithCTE":
         return _lines(session, node.plan(), _named(session, node, leaf))
-    children = list(gateway.items(node.children()))
+    children = list(items(node.children()))
     below = [_lines(session, child, leaf) for child in children]
     if all(each is None for each in below):
         return None
     shown = [[_static(child)] if each is None else each for child, each in zip(children, below, strict=True)]
     if kind in _CHANGE_NO_ROW:
         return shown[0]
-    line = f"{kind} {', '.join(words(session, each, children) for each in gateway.items(node.expressions()))}".strip()
+    line = f"{kind} {', '.join(words(session, each, children) for each in items(node.expressions()))}".strip()
     if kind == "Generate" and node.outer():
         line += " outer"
     if kind == "EventTimeWatermark":
@@ -81,9 +102,10 @@ def _named(session: SparkSession, node: Any, leaf: Leaf) -> Leaf:
     found: dict[int, list[str] | None] = {}
 
     def known(each: Any) -> list[str] | None:
-        return found.get(each.cteId()) if gateway.class_name(each) == "CTERelationRef" else leaf(each)
+        mine = class_name(each) == "CTERelationRef" and each.cteId() in found
+        return found[each.cteId()] if mine else leaf(each)
 
-    for definition in gateway.items(node.cteDefs()):
+    for definition in items(node.cteDefs()):
         found[definition.id()] = _lines(session, definition.child(), known)
     return known
 
@@ -94,18 +116,18 @@ def _static(node: Any) -> str:
 
 
 def _columns(node: Any) -> str:
-    return ", ".join(f"{each.name()} {each.dataType().catalogString()}" for each in gateway.items(node.output()))
+    return ", ".join(f"{each.name()} {each.dataType().catalogString()}" for each in items(node.output()))
 
 
-def sources_in(plan: Any) -> list[str]:
-    """The texts of a plan's sources, in the order in which Spark stores their offsets."""
-    return [source_text(node) for node in trees.walk(plan) if gateway.class_name(node) in streaming.RELATIONS]
+def sources_in(frame: DataFrame) -> list[str]:
+    """The texts of a streaming DataFrame's sources, in the order in which Spark stores their offsets."""
+    return [_source(node) for node in relations(frame)]
 
 
-def source_text(node: Any) -> str:
+def _source(node: Any) -> str:
     """The text of a source: format, path or topic, and columns, without options about the rate or the starting point."""
-    name = streaming.source_name(node)
-    options = sorted(streaming.source_options(node).items())
+    name = source_name(node)
+    options = sorted(source_options(node).items())
     kept = {key: value for key, value in options if not _TUNING.match(key) and not _SECRET.search(key)}
     said = ", ".join(f"{key}={value}" for key, value in kept.items())
     if name.startswith("FileSource["):

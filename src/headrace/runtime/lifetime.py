@@ -71,10 +71,12 @@ class Lifetime:
         self.gate.stopping.set()
         try:
             self.spark.handle.stop()
-        except GONE:
+        except GONE as gone:
             # A stopped session cannot cancel jobs, and a JVM that has ended runs none.
             if self.spark.is_active():
                 raise
+            query = self.gate.checkpoint.location
+            _log.info("Spark's query had ended before it was stopped: %s: %s", type(gone).__name__, gone, query=query)
             self._await_end()
         self.gate.wait_for_batch()
         self.finish()

@@ -60,8 +60,8 @@ def says_all(flow: Dataflow, op: Op) -> bool:
         return False
     inputs = [plans.analyzed(op.plan.input.selected)]
     for branch in op.branches:
-        frame, steps = branch.begin(flow)
-        inputs += [plans.analyzed(frame)] if frame is not None else []
+        first, steps = branch.begin(flow)
+        inputs += [] if isinstance(first, Op) else [plans.analyzed(first)]
         inputs += [_stepped(flow, branch)[1]] if steps else []
     queries = trees.patterns(flow.session, ("PLAN_EXPRESSION",))
     if not all(is_without_code(plan) and not any(plan.containsPattern(each) for each in queries) for plan in inputs):
@@ -71,12 +71,11 @@ def says_all(flow: Dataflow, op: Op) -> bool:
 
 
 def _branch(flow: Dataflow, branch: Branch, known: dict[OperatorId, Lineage], by_name: bool) -> list[str]:
-    frame, steps = branch.begin(flow)
-    if frame is not None:
-        below = lines(flow.session, plans.analyzed(frame))
+    first, steps = branch.begin(flow)
+    if isinstance(first, Op):
+        below = [f"operator named {first.name}" if first.name and by_name else f"operator {known[first.id].fingerprint}"]
     else:
-        above = flow.by_id[OperatorId(branch.source)]
-        below = [f"operator named {above.name}" if above.name and by_name else f"operator {known[above.id].fingerprint}"]
+        below = lines(flow.session, plans.analyzed(first))
     if not steps:
         return below
     leaf, plan = _stepped(flow, branch)
@@ -85,8 +84,8 @@ def _branch(flow: Dataflow, branch: Branch, known: dict[OperatorId, Lineage], by
 
 def _stepped(flow: Dataflow, branch: Branch) -> tuple[Any, Any]:
     """The leaf that stands for a branch's input, and the plan of the branch's steps on it."""
-    frame, steps = branch.begin(flow)
-    rows = flow.session.createDataFrame([], flow.by_id[OperatorId(branch.source)].plan.results.schema if frame is None else frame.schema)
+    first, steps = branch.begin(flow)
+    rows = flow.session.createDataFrame([], first.plan.results.schema if isinstance(first, Op) else first.schema)
     leaf = plans.analyzed(rows)
     for step in steps:
         rows = step.apply(rows)

@@ -233,7 +233,7 @@ class Running:
         self._query.processAllAvailable()
         self._unfinished = False
         if (latest := self._latest()) is not None:
-            self._late[latest.version] = latest.counters.get("rows_late", 0)
+            self._late[latest.version] = latest.counters.rows_late
 
     def stop(self) -> None:
         """Let the current batch finish and stop the query. ``restart`` starts it again."""

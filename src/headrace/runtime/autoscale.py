@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.control.batch_report import BatchReport
@@ -129,7 +129,7 @@ class Autoscaler:
             # The cool-down also begins if nothing changed: asked again at once, the policy would decide the same.
             self.decisions.changed(decision.operator)
         entry = entry_of(decision, outcome, before, at_s)
-        self.decisions.note(entry if not why else Entry(**{**vars(entry), "why": f"{entry.why}; {why}"}))
+        self.decisions.note(entry if not why else replace(entry, why=f"{entry.why}; {why}"))
 
     def _perform(self, decision: Rescale | MoveSlots) -> tuple[Outcome, str]:
         name = decision.operator

@@ -219,12 +219,11 @@ class LiveRouting:
         with self.lock:
             waited_ms = (time.monotonic() - asked) * 1000 - brought.fetch_ms
             for name, after in homes.items():
-                before, routing = placement.homes.get(name, ()), self.routing[name]
-                if len(after) != len(routing.parts) or after == before:
+                routing = self.routing[name]
+                if len(after) != len(routing.parts):
                     # The operator was rescaled meanwhile, which chose homes of its own.
                     continue
-                placement.homes[name] = after
-                moved = sum(a != b for a, b in zip(before, after, strict=False))
+                moved = sum(old != new for old, new in zip(placement.move_in(name, after), after, strict=False))
                 if moved:
                     n, why = routing.instances, "executors came or went"
                     self._report(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
@@ -341,8 +340,7 @@ class LiveRouting:
     def _move_in(self, name: OperatorId, homes: Homes) -> int:
         """Set the homes of an operator's instances. Returns how many instances have a new home."""
         assert self.placement is not None
-        before = self.placement.homes.get(name, ())
-        self.placement.homes[name] = homes
+        before = self.placement.move_in(name, homes)
         return sum(at >= len(before) or before[at] != home for at, home in enumerate(homes))
 
 

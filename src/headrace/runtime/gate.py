@@ -18,8 +18,9 @@ from headrace.errors import HeadraceError
 from headrace.ids import Version
 from headrace.logs import log_fields, logger
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.failures import Stopping, of_batch
+from headrace.runtime.failures import Stopping, of_batch, of_gone, of_query
 from headrace.runtime.spark_query import SparkQuery
+from headrace.spark.gateway import GONE
 from headrace.spark.streaming import callback_connection
 
 HOLD_S = 0.01
@@ -63,6 +64,19 @@ class BatchGate:
                     self.running_in = None
         if not begins:
             self._hold()
+
+    def failure(self) -> HeadraceError | None:
+        """The error that ended the query, in a batch or outside of batches; None if it still runs or has ended without one."""
+        if self.error is None and not self.spark.is_active():
+            self.error = self._failure_outside_batches()
+        return self.error
+
+    def _failure_outside_batches(self) -> HeadraceError | None:
+        try:
+            found = self.spark.failure()
+        except GONE as gone:
+            return of_gone(gone)
+        return None if found is None else of_query(found, self.checkpoint.location)
 
     def wait_for_batch(self) -> None:
         """Return when no batch runs."""

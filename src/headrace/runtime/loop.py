@@ -75,7 +75,7 @@ class BatchLoop:
         finally:
             if kept:
                 batch.unpersist()
-        self.versions.previous = manifest
+        self.versions.build_on(manifest)
         self.routing.observe(reports)
         with Phase(phases, "collectGarbage"):
             self._collect_garbage(manifest, reports)

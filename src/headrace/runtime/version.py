@@ -119,6 +119,10 @@ class VersionMaker:
             fail_point("manifest-after", version)
         return manifest, reports
 
+    def build_on(self, manifest: Manifest) -> None:
+        """Let the next version build on this one, which was delivered, without reading its manifest again."""
+        self.previous = manifest
+
     def _before(self, version: Version) -> Manifest | None:
         """The version that this one builds on."""
         if version == 0:

@@ -180,4 +180,5 @@ def of_query(autoscaler: Autoscaler | None) -> Autoscaler:
 
 
 def to_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Log entries as JSON, for the control endpoint."""
     return [entry.to_json() for entry in entries]

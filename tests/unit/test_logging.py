@@ -32,7 +32,7 @@ from headrace.runtime.failures import Stopping
 from headrace.runtime.gate import BatchGate
 from headrace.runtime.inspection import lease
 from headrace.runtime.leases import leased_versions
-from headrace.runtime.lifetime import Lifetime
+from headrace.runtime.lifetime import QueryLifetime
 from headrace.runtime.spark_query import SparkQuery
 from headrace.state.routing import Routing
 
@@ -211,7 +211,7 @@ def test_a_jvm_that_has_ended_is_logged_once_at_info(tmp_path: Path, caplog: pyt
         (record,) = caplog.records
         assert record.getMessage() == "the JVM has ended: ConnectionRefusedError: [Errno 111] Connection refused"
         caplog.clear()
-        Lifetime(gate, spark, lambda: None).stop_now()
+        QueryLifetime(gate, spark, lambda: None).stop_now()
     assert caplog.records[0].getMessage().startswith("Spark's query had ended before it was stopped: ConnectionRefusedError")
     assert fields(caplog.records[0])["query"] == gate.checkpoint.location
 

@@ -16,7 +16,7 @@ from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, MissingError, QueryError
 from headrace.ids import Version
-from headrace.runtime.autoscale import of_query
+from headrace.runtime.autoscale import required_autoscaler
 from headrace.runtime.elastic import Slots
 from headrace.runtime.engine import Engine
 from headrace.runtime.state_frame import state_frame, store_named
@@ -220,11 +220,11 @@ class HeadraceQuery(Helpful):
 
         Raises ``QueryError`` if the query was started without ``elastic``.
         """
-        return of_query(self._engine.autoscaler).decisions.entries
+        return required_autoscaler(self._engine.autoscaler).decisions.entries
 
     def elastic_resume(self, operator: str | None = None) -> None:
         """Let the policy decide again about operators that were changed by hand; ``operator`` chooses one of them."""
-        of_query(self._engine.autoscaler).resume(operator)
+        required_autoscaler(self._engine.autoscaler).resume(operator)
 
     def routing(self) -> dict[str, Routing]:
         """By operator, which instance owns which slots from the next batch on."""

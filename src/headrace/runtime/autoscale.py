@@ -138,7 +138,7 @@ class Autoscaler:
         def change(before: Routing) -> Routing:
             if self.decisions.is_overridden(name):
                 return before
-            return decided(before, decision, seen.epoch, lambda count: self.live.levelled(name, before, count))
+            return decided(before, decision, seen.epoch, lambda count: self.live.levelled_routing(name, before, count))
 
         try:
             changed = self.live.perform(name, f"{self.settings.policy}: {decision.why}", change)
@@ -171,7 +171,7 @@ def decided(before: Routing, decision: Rescale | MoveSlots, epoch: RoutingEpoch,
     return levelled(instances)
 
 
-def of_query(autoscaler: Autoscaler | None) -> Autoscaler:
+def required_autoscaler(autoscaler: Autoscaler | None) -> Autoscaler:
     """The autoscaler. Raises an error that says how to get one if the query has none."""
     if autoscaler is None:
         hint = 'start it with .writeStream.elastic(hr.Elastic(policy="elastic-manager", min=1, max=8))'

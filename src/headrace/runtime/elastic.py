@@ -159,13 +159,13 @@ class LiveRouting:
             raise QueryError(where="rescale", wanted=f"a number of instances from 1 to {INSTANCES_MAX}", found=repr(instances))
         names = self.named("rescale", operator)
         why = f"rescale to {instances} was asked for"
-        self._change(names, why, lambda op, before: self.levelled(op, before, instances), protocol)
+        self._change(names, why, lambda op, before: self.levelled_routing(op, before, instances), protocol)
 
     def rebalance(self, operator: str | None, protocol: str | None = None) -> None:
         """Share the recent work of one operator, or of all, evenly between its instances."""
         names = self.named("rebalance", operator)
         why = "rebalance was asked for"
-        self._change(names, why, lambda op, before: self.levelled(op, before, before.instances), protocol)
+        self._change(names, why, lambda op, before: self.levelled_routing(op, before, before.instances), protocol)
 
     def spread(self, slots: Slots, operator: str | None) -> None:
         """Spread the rows of these slots, and of no others, over all instances."""
@@ -180,7 +180,7 @@ class LiveRouting:
         each = {Slot(slot) for lo, hi in ranges for slot in range(int(lo), int(hi))}
         self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
 
-    def levelled(self, op: OperatorId, before: Routing, instances: int) -> Routing:
+    def levelled_routing(self, op: OperatorId, before: Routing, instances: int) -> Routing:
         """A routing with this many instances that shares the recent work as evenly as possible."""
         spreads = self.facts.get(op, Facts()).mergeable
         # Without homes all instances read the same files, so moving a slot costs nothing.

@@ -27,11 +27,11 @@ LOOK_S = 1.0
 """How often to check whether the query's session still runs."""
 COMMIT_LOOK_S = 0.005
 END_SECONDS_MAX = 60
-_running: set[Lifetime] = set()
+_running: set[QueryLifetime] = set()
 _log = logger(__name__)
 
 
-class Lifetime:
+class QueryLifetime:
     """Spark's query from its start to its end."""
 
     def __init__(self, gate: BatchGate, spark: SparkQuery, release: Callable[[], None]) -> None:

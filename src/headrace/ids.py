@@ -51,6 +51,16 @@ InstanceId = NewType("InstanceId", int)
 OperatorId = NewType("OperatorId", str)
 """The name of a stateful operator, the same after every restart. It contains no dot."""
 
+
+class SourceId(str):
+    """The name of a source of a query: `source0`, `source1`, ... A class of its own, so that code can ask whether an input is a source."""
+
+    __slots__ = ()
+
+
+InputId = SourceId | OperatorId
+"""What an operator or a sink reads: a source, or the results of an operator."""
+
 Slot = NewType("Slot", int)
 """The number of one of the `SLOTS` intervals of the key space."""
 

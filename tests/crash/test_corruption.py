@@ -18,7 +18,7 @@ from headrace.errors import CheckpointError, CorruptStateError
 from headrace.ids import StoreId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.layout import Layout
-from headrace.state.manifest import Manifest, ManifestStore, StoreState, from_bytes, to_bytes
+from headrace.state.manifest import Counters, Manifest, ManifestStore, StoreState, from_bytes, to_bytes
 from headrace.state.run import RunReader, write_run
 from tests.crash.driver import start
 from tests.crash.harness import Left, Program, write_input
@@ -272,7 +272,7 @@ def test_two_drivers_cannot_commit_one_version(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_of_a_manifest_is_found() -> None:
-    manifest = Manifest(7, "aaaa", {OP: StoreState(closed_ms=5)}, watermark_ms=5, watermark_nodes_ms=(None, 5), counters={"rows": 3})
+    manifest = Manifest(7, "aaaa", {OP: StoreState(closed_ms=5)}, watermark_ms=5, watermark_nodes_ms=(None, 5), counters=Counters(rows=3))
     data = to_bytes(manifest)
     assert from_bytes(data, "here") == manifest
     for bit in range(len(data) * 8):

@@ -171,13 +171,13 @@ def test_a_template_that_is_not_in_the_plan_is_an_error(spark: SparkSession) -> 
     """Rows that have no place to go to must not vanish."""
     there, elsewhere = (spark.createDataFrame([], "a int") for _ in range(2))
     rows = spark.createDataFrame([(1,)], "a int")
-    plan = plans.analyzed(there.filter("a > 0"))
-    assert plans.frame_of(spark, plans.substitute(spark, plan, [(there, rows)])).collect() == [(1,)]
+    positive = there.filter("a > 0")
+    assert plans.substituted(positive, [(there, rows)]).collect() == [(1,)]
     with pytest.raises(InvariantError, match=r"\[0\] times"):
-        plans.substitute(spark, plan, [(elsewhere, rows)])
+        plans.substituted(positive, [(elsewhere, rows)])
     jvm = gateway.jvm_of(spark)
-    twice = jvm.org.apache.spark.sql.catalyst.plans.logical.Union(gateway.seq(spark, [plan, plan]), False, False)
+    twice = jvm.org.apache.spark.sql.catalyst.plans.logical.Union(gateway.seq(spark, [plans.analyzed(positive)] * 2), False, False)
     with pytest.raises(InvariantError, match=r"\[2\] times"):
-        plans.substitute(spark, twice, [(there, rows)])
+        plans.substituted(plans.Plan(spark, twice), [(there, rows)])
 
 

@@ -179,6 +179,15 @@ def test_a_named_operator_keeps_its_state_when_what_feeds_it_changes(program: Pr
         program.run(totals=program.source().groupBy("k").agg(F.avg("v").alias("s")).named("daily totals"))
 
 
+def test_an_operator_may_be_called_batch_but_not_like_a_source(program: Program) -> None:
+    """These are also names that the engine gives to rows."""
+    program.offer("in", ("a", 1), ("b", 2), ("a", 5))
+    program.run(totals=totals(program.source()).named("batch"))
+    assert program.answers["totals"] == {"a": 6, "b": 2}
+    with pytest.raises(QueryError, match=r"other than those of sources, .* found 'source0'"):
+        totals(program.source()).named("source0")
+
+
 def test_changes_that_are_accepted(program: Program) -> None:
     def accepting(stream: Any) -> Any:
         return stream.writeStream.outputMode("update").option("headrace.operatorChanges", "accept").foreachBatch(lambda rows, _: None)

@@ -334,9 +334,9 @@ def test_a_batch_that_may_not_begin_is_answered_before_its_connection_is_closed(
     """The next batch waits at the gate while the query stops. Spark calls the query ended before that batch has its answer."""
     monkeypatch.setattr(gate, "HOLD_S", 0.3)
     monkeypatch.setattr(lifetime, "LOOK_S", 0.001)
-    stop_now = lifetime.Lifetime.stop_now
+    stop_now = lifetime.QueryLifetime.stop_now
     # So late that the next batch has reached the gate.
-    monkeypatch.setattr(lifetime.Lifetime, "stop_now", lambda self: (time.sleep(1.0), stop_now(self)))
+    monkeypatch.setattr(lifetime.QueryLifetime, "stop_now", lambda self: (time.sleep(1.0), stop_now(self)))
     inside = threading.Event()
 
     def slow(frame: DataFrame, version: int) -> None:

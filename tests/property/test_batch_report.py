@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.control.batch_report import BatchReport
+from headrace.control.batch_report import BatchReport, sources_of
 from headrace.control.observation import Observation
-from headrace.control.observing import OUTSIDE, Batch, observe
+from headrace.control.observing import Batch, observe
 from headrace.ids import SLOTS, StoreId, WriterId
 from headrace.runtime.progress import BatchProgress, Waiting
 from headrace.runtime.reports import InstanceReport
@@ -66,7 +66,7 @@ def queries(draw: st.DrawFn) -> list[BatchProgress]:
     """The progress of a few batches, one after the other, with the same routing."""
     names = NAMES[: draw(st.integers(1, 3))]
     routing = {name: draw(routings()) for name in names}
-    inputs = {name: (*names[:at], OUTSIDE + name) for at, name in enumerate(names)}
+    inputs = {name: (*names[:at], sources_of(name)) for at, name in enumerate(names)}
     begin_s, trigger_s = draw(st.floats(1e9, 2e9)), draw(st.sampled_from((0.0, 0.5, 10.0)))
     found = []
     for version in range(draw(st.integers(1, 4))):

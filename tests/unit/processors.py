@@ -18,7 +18,7 @@ from headrace.ids import SLOTS
 from headrace.operators.kernel import Applied, Moment, OutputMode, View
 from headrace.operators.process import ORDER, TIME, Process
 from headrace.operators.processor import KeyProcessor, Processor
-from headrace.operators.shape import MapShape, Shape
+from headrace.operators.shape import MapShape, ProcessorShape
 from headrace.state.compact import Compactor
 from headrace.state.layout import HASH
 from headrace.state.run import RunReader, RunRef, write_run
@@ -104,8 +104,8 @@ class Instance:
         return (zlib.crc32(repr(key).encode()) % self.buckets) << 61
 
 
-def shape(**more: Any) -> Shape:
-    return replace(Shape(KEYS, ROWS, VALUES, OUT, name="Mine"), **more)
+def shape(**more: Any) -> ProcessorShape:
+    return replace(ProcessorShape(KEYS, ROWS, VALUES, OUT, name="Mine"), **more)
 
 
 def instance(processor: Any, folder: Path, timed: bool = False, **more: Any) -> Instance:

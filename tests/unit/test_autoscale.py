@@ -14,7 +14,7 @@ from headrace.control.elastic import Elastic
 from headrace.control.governor import Outcome
 from headrace.errors import QueryError
 from headrace.ids import InstanceId
-from headrace.runtime.autoscale import RANGES_MAX, Autoscaler, decided, of_query
+from headrace.runtime.autoscale import RANGES_MAX, Autoscaler, decided, required_autoscaler
 from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
 from headrace.state.routing import Routing
@@ -211,4 +211,4 @@ def test_moves_that_would_scatter_slots_are_dealt_out_in_ranges_instead() -> Non
 
 def test_who_is_not_elastic_is_told_how_to_be() -> None:
     with pytest.raises(QueryError, match=r"elastic\(hr.Elastic"):
-        of_query(None)
+        required_autoscaler(None)

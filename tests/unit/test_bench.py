@@ -21,12 +21,12 @@ from headrace.bench.model import (
     MEMORY,
     OURS,
     ROCKSDB,
-    Batch,
     Benchmark,
     Figure,
     Lane,
     LaneResult,
     Measured,
+    MeasuredBatch,
     Verdict,
     engines_of,
     parse_options,
@@ -48,11 +48,11 @@ class FakeLane:
         self.lane, self.ms, self.lives, self.equal = lane, ms, lives, equal
         self.clock_ms, self.id, self.log = 0.0, 0, ["open"]
 
-    def next_batch(self, idle: Callable[[], None] = lambda: None) -> Batch:
+    def next_batch(self, idle: Callable[[], None] = lambda: None) -> MeasuredBatch:
         self.lives -= 1
         if self.lives < 0:
             raise LaneFailed("java.lang.OutOfMemoryError: Java heap space")
-        batch = Batch(self.id, self.clock_ms, self.ms, self.lane.rows)
+        batch = MeasuredBatch(self.id, self.clock_ms, self.ms, self.lane.rows)
         self.id, self.clock_ms = self.id + 1, self.clock_ms + self.ms
         return batch
 
@@ -127,7 +127,7 @@ def test_after_a_long_pause_the_batch_that_starts_workers_does_not_count(monkeyp
             super().resume()
             self.since = 0
 
-        def next_batch(self, idle: Callable[[], None] = lambda: None) -> Batch:
+        def next_batch(self, idle: Callable[[], None] = lambda: None) -> MeasuredBatch:
             self.since += 1
             self.used_s += 6 if self.since == 2 else 1
             return super().next_batch(idle)
@@ -197,8 +197,8 @@ def test_a_different_result_is_said() -> None:
 
 
 def test_periods_stay_within_a_turn() -> None:
-    turn = [Batch(i, 100.0 * i, 90, 1) for i in range(3)]
-    later = [Batch(i, 100_000 + 50.0 * i, 40, 1) for i in range(2)]
+    turn = [MeasuredBatch(i, 100.0 * i, 90, 1) for i in range(3)]
+    later = [MeasuredBatch(i, 100_000 + 50.0 * i, 40, 1) for i in range(2)]
     assert stats.periods_ms(LaneResult(lane(), [turn, later])) == [100, 100, 50]
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from benchmarks.call_records import figures
 from benchmarks.call_records.bench import BENCHMARK, WORKS, lanes
-from headrace.bench.model import MEMORY, OURS, ROCKSDB, Batch, Lane, LaneResult, parse_options
+from headrace.bench.model import MEMORY, OURS, ROCKSDB, Lane, LaneResult, MeasuredBatch, parse_options
 from headrace.errors import HeadraceError
 
 
@@ -21,7 +21,7 @@ def asked(*args: str) -> list[Lane]:
 
 def ran(lane: Lane, ms: float, cpu_s: float) -> LaneResult:
     """Two batches of so many milliseconds and CPU seconds each."""
-    batches = [Batch(at, at * ms, ms, lane.rows) for at in range(2)]
+    batches = [MeasuredBatch(at, at * ms, ms, lane.rows) for at in range(2)]
     return LaneResult(lane, [batches], cpu=[(2 * cpu_s, 2 * lane.rows)])
 
 

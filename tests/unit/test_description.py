@@ -79,9 +79,16 @@ def test_partials_survive(partial: P.Partial) -> None:
 
 @pytest.mark.parametrize("partial", PARTIALS, ids=repr)
 def test_every_column_of_a_partial_has_a_label(partial: P.Partial) -> None:
-    calls = [f"f(x{at})" for at in range(len(partial.values) if isinstance(partial, P.PickRow) else 1)]
-    labels = D.column_labels(partial, *calls)
-    assert len(labels) == len(partial.types) == len(set(labels))
+    calls = tuple(f"f(x{at})" for at in range(len(partial.values) if isinstance(partial, P.PickRow) else 1))
+    labels = partial.labels(calls)
+    assert len(labels) == len(partial.columns) == len(partial.neutral()) == len(partial.types) == len(set(labels))
+
+
+def test_labels_name_the_call_that_a_column_belongs_to() -> None:
+    assert P.Extreme(pa.int64(), greatest=True).labels(("max(x)", "max(x) too")) == ["max(x)"]
+    assert P.Both(P.Sum(pa.int64()), P.Extreme(pa.int64(), greatest=False)).labels(("f(x)",)) == ["f(x) sum", "f(x) least"]
+    picked = P.PickRow((pa.int64(), pa.string()), pa.int64(), greatest=True)
+    assert picked.labels(("last(x)", "last(y)")) == ["last(x) value", "last(y) value", "last(x) order", "last(x) tie"]
 
 
 def test_every_partial_can_be_described() -> None:

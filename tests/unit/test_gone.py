@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.api.query import HeadraceQuery
 from headrace.errors import SessionError, StorageError
+from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failures import of_batch
+from headrace.runtime.gate import BatchGate
+from headrace.runtime.spark_query import SparkQuery
 
 
-def test_that_spark_has_died_is_an_error_of_ours() -> None:
-    def refused() -> bool:
+class Gone:
+    """Spark's session and query, as they are after the JVM was killed."""
+
+    def __getattr__(self, name: str) -> Any:
         raise ConnectionRefusedError(111, "Connection refused")
 
+
+def test_that_spark_has_died_is_an_error_of_ours(tmp_path: Path) -> None:
+    spark = SparkQuery(cast(SparkSession, Gone()))
+    spark.attach(cast(StreamingQuery, Gone()))
+    gate = BatchGate(lambda batch, version: None, Checkpoint(str(tmp_path)), spark, threading.Lock())
     query = HeadraceQuery.__new__(HeadraceQuery)
-    vars(query)["_engine"] = SimpleNamespace(
-        gate=SimpleNamespace(error=None),
-        spark=SimpleNamespace(is_active=lambda: False, failure=refused),
-        lifetime=SimpleNamespace(is_over=lambda: True, wait=lambda timeout=None: True),
-    )
+    lifetime = SimpleNamespace(is_over=lambda: True, wait=lambda timeout=None: True)
+    vars(query)["_engine"] = SimpleNamespace(gate=gate, spark=spark, lifetime=lifetime)
     with pytest.raises(SessionError, match="Spark has ended under the query"):
         query.awaitTermination()
+    assert query.exception() is gate.error
 
 
 def test_a_full_disk_of_sparks_own_is_told_as_one() -> None:

@@ -20,7 +20,7 @@ from examples.linear_road import SEGMENTS, Accounts, Segments, Vehicles
 from headrace.errors import SourceError
 from headrace.operators.kernel import Moment, OutputMode
 from headrace.operators.process import ORDER, Process
-from headrace.operators.shape import MapShape, Shape
+from headrace.operators.shape import MapShape, ProcessorShape
 from headrace.state.layout import HASH
 from headrace.state.sequence import Step
 from tests.unit.processors import Instance
@@ -48,7 +48,7 @@ class Operator:
         values = columns_of(state if isinstance(state, str) else state.values)
         shapes = tuple(MapShape(name, columns_of(k), columns_of(v)) for name, (k, v) in maps.items())
         name = type(processor).__name__
-        shape = Shape(columns_of(keys), columns_of(rows), values, columns_of(processor.output), shapes, order=order, name=name)
+        shape = ProcessorShape(columns_of(keys), columns_of(rows), values, columns_of(processor.output), shapes, order=order, name=name)
         folder.mkdir()
         self.shape, self.instance = shape, Instance(Process(processor, shape, False), folder)
 

@@ -8,14 +8,18 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
 from headrace.config import Config
 from headrace.control.elastic import Elastic
 from headrace.errors import CorruptStateError, QueryError
+from headrace.ids import Version
 from headrace.logs import log_fields, logger, suppressed
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.backlog import FileBacklog
@@ -24,8 +28,12 @@ from headrace.runtime.control_server import ControlServer
 from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.endpoint import _sent
+from headrace.runtime.failures import Stopping
+from headrace.runtime.gate import BatchGate
 from headrace.runtime.inspection import lease
 from headrace.runtime.leases import leased_versions
+from headrace.runtime.lifetime import QueryLifetime
+from headrace.runtime.spark_query import SparkQuery
 from headrace.state.routing import Routing
 
 SOURCE = Path(headrace.__file__).parent
@@ -165,6 +173,61 @@ def test_an_entry_of_sparks_log_that_cannot_be_read_is_logged_once(tmp_path: Pat
     assert str(tmp_path / "log" / "0") in record.getMessage()
 
 
+def test_what_failed_in_a_cancelled_batch_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(batch: DataFrame, version: Version) -> None:
+        raise FileNotFoundError("runs/v7.arrow")
+
+    spark = SparkQuery(cast(SparkSession, None))
+    spark.attach(cast(StreamingQuery, SimpleNamespace(isActive=False)))
+    gate = BatchGate(fail, Checkpoint(str(tmp_path)), spark, threading.Lock())
+    batch = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=SimpleNamespace(_gateway=None)))
+    with caplog.at_level(logging.INFO, "headrace"), pytest.raises(Stopping) as stopped:
+        gate(cast(DataFrame, batch), 7)
+    assert stopped.value.__cause__ is None
+    (record,) = caplog.records
+    assert record.getMessage() == "the batch was cancelled, because the query is being stopped: FileNotFoundError"
+    assert record.exc_info is not None
+    assert str(record.exc_info[1]) == "runs/v7.arrow"
+    assert fields(record) == {"query": gate.checkpoint.location, "version": 7, "operator": None, "instance": None}
+    assert gate.error is None
+
+
+def test_a_jvm_that_has_ended_is_logged_once_at_info(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Gone:
+        @property
+        def isActive(self) -> bool:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        def stop(self) -> None:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        _jsq = isActive
+
+    spark = SparkQuery(cast(SparkSession, None))
+    spark.attach(cast(StreamingQuery, Gone()))
+    gate = BatchGate(lambda batch, version: None, Checkpoint(str(tmp_path)), spark, threading.Lock())
+    with caplog.at_level(logging.INFO, "headrace"):
+        assert [spark.is_active(), spark.is_active()] == [False, False]
+        (record,) = caplog.records
+        assert record.getMessage() == "the JVM has ended: ConnectionRefusedError: [Errno 111] Connection refused"
+        caplog.clear()
+        QueryLifetime(gate, spark, lambda: None).stop_now()
+    assert caplog.records[0].getMessage().startswith("Spark's query had ended before it was stopped: ConnectionRefusedError")
+    assert fields(caplog.records[0])["query"] == gate.checkpoint.location
+
+
+def test_closing_an_endpoint_that_has_ended_is_logged_for_debugging_only(caplog: pytest.LogCaptureFixture) -> None:
+    server = ControlServer("token", lambda request: {})
+    server.close()
+    (thread,) = [each for each in threading.enumerate() if each.name == "headrace-control"]
+    thread.join(10)
+    with caplog.at_level(logging.DEBUG, "headrace"):
+        server.close()
+    (record,) = [each for each in caplog.records if each.name == "headrace.runtime.control_server"]
+    assert record.levelname == "DEBUG"
+    assert "RuntimeError" in record.getMessage()
+
+
 def swallowing(tree: ast.AST) -> list[int]:
     """Lines at which every exception, or every error of the system, is caught and neither logged, raised nor used."""
     found = []
@@ -183,8 +246,8 @@ def swallowing(tree: ast.AST) -> list[int]:
     return [line for line, caught in found if not any(word in caught for word in EXPECTED)]
 
 
-EXPECTED = ("FileExistsError", "FileNotFoundError", "ProcessLookupError", "RuntimeError", "SystemExit")
-"""Answers rather than failures: it is there already, it is gone, its event loop has ended, a program ends itself."""
+EXPECTED = ("FileExistsError", "FileNotFoundError", "ProcessLookupError", "SystemExit")
+"""Answers rather than failures: it is there already, it is gone, a program ends itself."""
 
 
 def test_no_module_swallows_an_exception_in_silence() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from headrace.ids import FencingToken, OperatorId, RunSeq, StoreId, Version, WriterId
-from headrace.state.manifest import Manifest, SourceEntries, StagedFile, StoreState, from_bytes, to_bytes
+from headrace.state.manifest import Counters, Manifest, SourceEntries, StagedFile, StoreState, from_bytes, to_bytes
 from headrace.state.routing import Routing
 from headrace.state.run import RunRef
 
 JOIN = OperatorId("join")
 FILE = "v000000000007-join-i0-e3x1a2b3c4d-a9-run-left.arrow"
-TEXT = b"""{"format":5,"crc":327321292,"body":
+TEXT = b"""{"format":5,"crc":1236219483,"body":
 {"version":7,"epoch":"3x1a2b3c4d","operators":{"join.left":{"closed_ms":5,"runs":[{"file":"v000000000007-join-i0-e3x1a2b3c4d-a9-run-left.arrow",\
 "bytes":100,"crc":7,"rows":4,"seq":21,"lo":0,"hi":2048,"sub_min":5,"sub_max":9,"generation":0,"sub_from":null}]},\
 "join.a.b":{"closed_ms":0,"runs":[]}},\
@@ -17,9 +17,9 @@ TEXT = b"""{"format":5,"crc":327321292,"body":
 "watermark_ms":5,"watermark_nodes_ms":[null,5],"watermark_idle":[0],\
 "routing":{"join":{"epoch":0,"ranges":[[[0,2048]],[[2048,4096]]],"recreations":[],"spread":[]}},\
 "offsets":["{}",null],"source_entries":[{"source":"0","first":0,"last":7,"crc":9}],"query_id":"id","token":3,"previous_crc":12,\
-"checkpoint_version":7,"counters":{"rows":3}}
+"checkpoint_version":7,"counters":{"keys.join":4,"rows":3,"rows_late":1}}
 }"""
-"""Written by the code before stores and writers had types of their own."""
+"""Written by the code before stores, writers and counters had types of their own."""
 
 
 def manifest() -> Manifest:
@@ -39,7 +39,7 @@ def manifest() -> Manifest:
         token=FencingToken(3),
         previous_crc=12,
         checkpoint_version=7,
-        counters={"rows": 3},
+        counters=Counters(rows=3, rows_late=1, keys={JOIN: 4}),
     )
 
 

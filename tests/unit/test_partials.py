@@ -394,5 +394,5 @@ def test_two_partials_side_by_side() -> None:
     ],
 )
 def test_no_rows_change_nothing(partial: Partial, row: list[Any]) -> None:
-    columns = [pa.array([none, value], kind) for none, value, kind in zip(P.of_no_rows(partial), row, partial.types, strict=True)]
+    columns = [pa.array([none, value], kind) for none, value, kind in zip(partial.neutral(), row, partial.types, strict=True)]
     assert [c.to_pylist() for c in partial.merge(columns, np.array([0]))] == [[value] for value in row]

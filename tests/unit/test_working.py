@@ -78,7 +78,7 @@ def test_counting_rows_fetches_none(tmp_path: Path, run: RunRef) -> None:
     assert fetched(mine) < 6 * BLOCK_BYTES, "head and foot"
 
 
-def test_a_damaged_copy_is_fetched_again(tmp_path: Path, run: RunRef) -> None:
+def test_a_damaged_copy_is_fetched_again_and_warned_about(tmp_path: Path, run: RunRef, caplog: pytest.LogCaptureFixture) -> None:
     reader(tmp_path, "a").open(run)
     with open(tmp_path / "a" / run.file, "r+b") as copy:
         for block in (1, 20, 40):
@@ -86,12 +86,29 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path, run: RunRef) -> None:
     mine = reader(tmp_path, "a")
     assert mine.open(run).rows.equals(RunReader(tmp_path / "runs", LAYOUT).open(run).rows)
     assert fetched(mine) == 3 * BLOCK_BYTES
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+    for record, block in zip(caplog.records, (1, 20, 40), strict=True):
+        assert str(tmp_path / "a" / run.file) in record.getMessage()
+        assert f"in block {block};" in record.getMessage()
 
 
-def test_a_copy_of_another_length_is_made_anew(tmp_path: Path, run: RunRef) -> None:
+def test_a_copy_of_another_length_is_made_anew_with_a_warning(tmp_path: Path, run: RunRef, caplog: pytest.LogCaptureFixture) -> None:
     reader(tmp_path, "a").open(run)
     (tmp_path / "a" / run.file).write_bytes(b"short")
     assert reader(tmp_path, "a").open(run).rows.num_rows == ROWS
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().endswith(f"{run.file} is created again: wanted {run.bytes} bytes; found 5 bytes")
+
+
+def test_marks_that_were_cut_short_are_made_anew_with_a_warning(tmp_path: Path, run: RunRef, caplog: pytest.LogCaptureFixture) -> None:
+    reader(tmp_path, "a").open(part(run, 0, 100))
+    (marks,) = (tmp_path / "a").glob("*.here")
+    marks.write_bytes(b"\1")
+    assert reader(tmp_path, "a").open(run).rows.equals(RunReader(tmp_path / "runs", LAYOUT).open(run).rows)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert str(marks) in record.getMessage()
 
 
 def test_a_damaged_origin_is_named_and_its_block_not_kept(tmp_path: Path, run: RunRef) -> None:

@@ -12,6 +12,7 @@ from headrace.spark.expressions import quoted
 from headrace.spark.gateway import checked
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _]{0,59}(-\d+)?")
+_SOURCE = re.compile(r"source\d+")
 
 
 def checked_name(operator: Node | None, name: Any, where: str) -> str:
@@ -26,6 +27,8 @@ def checked_name(operator: Node | None, name: Any, where: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         wanted = "a name of at most 60 letters from a to z, digits, spaces and underscores, such as 'daily totals'"
         raise QueryError(where=where, wanted=wanted, found=repr(name))
+    if _SOURCE.fullmatch(name):
+        raise QueryError(where=where, wanted="a name other than those of sources, which are source0, source1, ...", found=repr(name))
     return name
 
 

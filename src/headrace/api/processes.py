@@ -180,6 +180,7 @@ def _no_watermark(where: str) -> QueryError:
 
 
 def has_event_time(rows: Rows) -> bool:
+    """True if a column of these rows has a watermark."""
     return any(watermark_delay_ms(rows.frame, name) is not None for name in rows.columns)
 
 

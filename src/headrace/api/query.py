@@ -16,12 +16,10 @@ from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, MissingError, QueryError
 from headrace.ids import Version
-from headrace.runtime import failures
-from headrace.runtime.autoscale import of_query
+from headrace.runtime.autoscale import required_autoscaler
 from headrace.runtime.elastic import Slots
 from headrace.runtime.engine import Engine
 from headrace.runtime.state_frame import state_frame, store_named
-from headrace.spark.gateway import GONE
 from headrace.state.routing import Routing
 
 LEASES = 16
@@ -132,15 +130,7 @@ class HeadraceQuery(Helpful):
 
     def exception(self) -> HeadraceError | None:
         """The error that ended the query, or None. ``details`` of a ``BatchFailedError`` has the whole stack trace."""
-        gate, spark = self._engine.gate, self._engine.spark
-        if gate.error is not None or spark.is_active():
-            return gate.error
-        try:
-            if (found := spark.failure()) is not None:
-                gate.error = failures.of_query(found, self._engine.checkpoint.location)
-        except GONE as gone:
-            gate.error = failures.of_gone(gone)
-        return gate.error
+        return self._engine.gate.failure()
 
     def _raise_failure(self) -> None:
         if not self.isActive and (error := self.exception()) is not None:
@@ -230,11 +220,11 @@ class HeadraceQuery(Helpful):
 
         Raises ``QueryError`` if the query was started without ``elastic``.
         """
-        return of_query(self._engine.autoscaler).decisions.entries
+        return required_autoscaler(self._engine.autoscaler).decisions.entries
 
     def elastic_resume(self, operator: str | None = None) -> None:
         """Let the policy decide again about operators that were changed by hand; ``operator`` chooses one of them."""
-        of_query(self._engine.autoscaler).resume(operator)
+        required_autoscaler(self._engine.autoscaler).resume(operator)
 
     def routing(self) -> dict[str, Routing]:
         """By operator, which instance owns which slots from the next batch on."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.bench.model import Batch, Lane, Verdict
+from headrace.bench.model import Lane, MeasuredBatch, Verdict
 from headrace.bench.process import CpuMeter, LaneFailed
 from headrace.bench.runner import PROVIDER, LaneDied, Runner
 
@@ -27,9 +27,9 @@ class InlineLane:
         self._spark = spark
         self._runner = Runner(spark, bench, lane, folder)
         self._cpu = CpuMeter(os.getpid())
-        self._batches: Iterator[Batch] = self._all()
+        self._batches: Iterator[MeasuredBatch] = self._all()
 
-    def next_batch(self, idle: Callable[[], None] = lambda: None) -> Batch:
+    def next_batch(self, idle: Callable[[], None] = lambda: None) -> MeasuredBatch:
         idle()
         try:
             return next(self._batches)
@@ -57,7 +57,7 @@ class InlineLane:
     def cpu_s(self) -> float:
         return self._cpu.read()
 
-    def _all(self) -> Iterator[Batch]:
+    def _all(self) -> Iterator[MeasuredBatch]:
         if self._runner.fresh:
             yield from self._runner.preload()
         if not self._runner.running:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from headrace.bench.model import Batch
+from headrace.bench.model import MeasuredBatch
 
 REFRESH_S = 0.2
 
@@ -23,7 +23,7 @@ class View:
         self._title = title
         self._stages = dict.fromkeys(names, "waiting")
         self._batches = dict.fromkeys(names, 0)
-        self._last: dict[str, Batch] = {}
+        self._last: dict[str, MeasuredBatch] = {}
         self._now = ""
         self._begin_s = time.monotonic()
         self._shown_s = 0.0
@@ -49,7 +49,7 @@ class View:
             )
         self.refresh(force=True)
 
-    def batch(self, name: str, batch: Batch) -> None:
+    def batch(self, name: str, batch: MeasuredBatch) -> None:
         self._batches[name] += 1
         self._last[name] = batch
         self.refresh()

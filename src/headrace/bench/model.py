@@ -49,7 +49,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Batch:
+class MeasuredBatch:
     """One micro-batch, from Spark's progress."""
 
     id: int
@@ -80,7 +80,7 @@ class LaneResult:
     """The outcome of a lane. A lane that failed has a reason, and what was measured before."""
 
     lane: Lane
-    turns: list[list[Batch]] = field(default_factory=list)
+    turns: list[list[MeasuredBatch]] = field(default_factory=list)
     verdict: Verdict | None = None
     failed: str | None = None
     unchecked: str | None = None
@@ -95,7 +95,7 @@ class LaneResult:
     """Headrace's own progress of the last batches; empty for Spark's engines."""
 
     @property
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[MeasuredBatch]:
         return [batch for turn in self.turns for batch in turn]
 
     @property

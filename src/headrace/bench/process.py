@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headrace.bench.model import Batch, Lane, Verdict
+from headrace.bench.model import Lane, MeasuredBatch, Verdict
 from headrace.logs import logger, suppressed
 
 _log = logger(__name__)
@@ -55,12 +55,12 @@ class LaneProcess:
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
-    def next_batch(self, idle: Callable[[], None] = lambda: None) -> Batch:
+    def next_batch(self, idle: Callable[[], None] = lambda: None) -> MeasuredBatch:
         """Wait for the next batch to end, also during the preload. ``idle`` is called while waiting."""
         while True:
             event = self._next(idle)
             if event["event"] in ("batch", "preload"):
-                return Batch(**event["batch"])
+                return MeasuredBatch(**event["batch"])
             self._on_java(event["java"])
 
     def finish(self, idle: Callable[[], None] = lambda: None) -> tuple[Verdict, list[dict[str, Any]]]:

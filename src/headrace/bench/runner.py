@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.bench import discover
-from headrace.bench.model import OFFLINE, OURS, ROCKSDB, Batch, Lane, Verdict
+from headrace.bench.model import OFFLINE, OURS, ROCKSDB, Lane, MeasuredBatch, Verdict
 from headrace.errors import HeadraceError
 from headrace.spark.streaming import HEAP_STORE, ROCKSDB_STORE, ProgressTexts, stop_state_stores
 
@@ -101,7 +101,7 @@ class Runner:
         if hasattr(self._queries, "started"):
             self._queries.started(self)
 
-    def poll(self) -> list[Batch]:
+    def poll(self) -> list[MeasuredBatch]:
         """The batches that ended since the last call."""
         assert self._progress is not None
         found = [batch for batch in map(_batch, self._progress.after(self._seen)) if batch.id > self._seen]
@@ -112,7 +112,7 @@ class Runner:
         self._rows += sum(batch.rows for batch in found)
         return found
 
-    def watch(self) -> Iterator[Batch | None]:
+    def watch(self) -> Iterator[MeasuredBatch | None]:
         """Yield batches as they end, and None now and then, so that the caller can do other things."""
         pause_s = POLL_S_MIN
         while True:
@@ -125,7 +125,7 @@ class Runner:
                 yield None
             time.sleep(pause_s)
 
-    def preload(self) -> Iterator[Batch]:
+    def preload(self) -> Iterator[MeasuredBatch]:
         """Fill the state. Then stop the query if its batches must have another size."""
         if not self.lane.preload_batches:
             return
@@ -200,13 +200,13 @@ def verdict(found: DataFrame, expected: DataFrame, rows: int, detail: str = "") 
     return Verdict(have == want and not detail, have, want, rows, detail)
 
 
-def _batch(text: str) -> Batch:
+def _batch(text: str) -> MeasuredBatch:
     progress = json.loads(text)
     source = progress["sources"][0]
     rows = _offset(source["endOffset"]) - _offset(source["startOffset"])
     start = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00"))
     phases = {name: float(ms) for name, ms in progress["durationMs"].items()}
-    return Batch(int(progress["batchId"]), start.timestamp() * 1000, phases.pop("triggerExecution"), rows, phases)
+    return MeasuredBatch(int(progress["batchId"]), start.timestamp() * 1000, phases.pop("triggerExecution"), rows, phases)
 
 
 def _offset(offset: Any) -> int:

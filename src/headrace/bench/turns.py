@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, Protocol
 
 from headrace.bench.live import View
-from headrace.bench.model import Batch, Lane, LaneResult, Verdict
+from headrace.bench.model import Lane, LaneResult, MeasuredBatch, Verdict
 from headrace.bench.process import LaneFailed
 
 IDLE_MS_MAX = 60_000
@@ -30,7 +30,7 @@ class Handle(Protocol):
 
     lane: Lane
 
-    def next_batch(self, idle: Callable[[], None] = ...) -> Batch: ...
+    def next_batch(self, idle: Callable[[], None] = ...) -> MeasuredBatch: ...
     def finish(self, idle: Callable[[], None] = ...) -> tuple[Verdict, list[dict[str, Any]]]: ...
     def change(self) -> None: ...
     def pause(self) -> None: ...
@@ -130,7 +130,7 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
         workers_gone = result.paused_ms is not None and began_ms - result.paused_ms > IDLE_MS_MAX
         if turns > 1:
             handle.resume()
-        taken: list[Batch] = []
+        taken: list[MeasuredBatch] = []
         result.turns.append(taken)
         cpu_began_s, rows = handle.cpu_s(), 0
         while result.measured_ms < until_ms or not _has_changed(result, taken):
@@ -155,7 +155,7 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
             result.paused_ms = time.time() * 1000
 
 
-def _has_changed(result: LaneResult, taken: list[Batch]) -> bool:
+def _has_changed(result: LaneResult, taken: list[MeasuredBatch]) -> bool:
     """True if enough batches after the change of a lane were measured."""
     if not result.lane.changes:
         return True

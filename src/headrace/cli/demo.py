@@ -15,6 +15,6 @@ def demo(
     rate: float = typer.Option(20_000.0, min=100.0, help="Calls per second, on average."),
 ) -> None:
     """Run the heavy-customers query on a stream of calls whose rate rises and falls, and compare it with Spark's batch answer."""
-    from headrace.demo.run import Options, run
+    from headrace.demo.run import DemoOptions, run
 
-    raise typer.Exit(run(Options(out, seconds, seed, rate), Console()))
+    raise typer.Exit(run(DemoOptions(out, seconds, seed, rate), Console()))

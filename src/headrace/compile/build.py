@@ -14,7 +14,7 @@ from headrace.config import Config
 from headrace.errors import QueryError
 from headrace.graph.nodes import Rows, SharedNode, StatefulNode, UnionNode
 from headrace.graph.steps import Call
-from headrace.ids import OperatorId
+from headrace.ids import InputId, OperatorId, SourceId
 from headrace.operators.kernel import OutputMode
 
 
@@ -24,7 +24,7 @@ def compile_flow(outlets: list[tuple[Rows, OutputMode, str]], config: Config) ->
     ports = [builder.port(rows) for rows, _, _ in outlets]
     flow = Dataflow(builder.sources, builder.named_ops(), tuple(ports)).renamed(builder.ids())
     ports = list(flow.outlets)
-    modes: dict[str, OutputMode] = {}
+    modes: dict[InputId, OutputMode] = {}
     for port, (_, mode, where) in zip(ports, outlets, strict=True):
         for branch in port:
             known = modes.setdefault(branch.source, mode)
@@ -59,17 +59,17 @@ def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
 
 def _reading_once(flow: Dataflow) -> Dataflow:
     """The same dataflow, in which streams of one source share it. Where the streams differ, each reader applies its own steps."""
-    sources, parts = shared(flow.sources)
+    sources, parts = shared(dict(flow.sources.items()))
 
     def port(old: Port) -> Port:
-        found = []
-        for branch in old:
-            source, rest = parts.get(branch.source, (branch.source, None))
-            found.append(Branch(source, branch.steps if rest is None else (rest, *branch.steps)))
-        return tuple(found)
+        return tuple(part(branch) if branch.reads_source else branch for branch in old)
+
+    def part(branch: Branch) -> Branch:
+        source, rest = parts[branch.source]
+        return Branch(SourceId(source), branch.steps if rest is None else (rest, *branch.steps))
 
     ops = tuple(replace(op, ports=tuple(port(each) for each in op.ports)) for op in flow.ops)
-    return Dataflow(sources, ops, tuple(port(each) for each in flow.outlets))
+    return Dataflow({SourceId(name): frame for name, frame in sources.items()}, ops, tuple(port(each) for each in flow.outlets))
 
 
 class _Builder:
@@ -77,10 +77,11 @@ class _Builder:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.sources: dict[str, DataFrame] = {}
+        self.sources: dict[SourceId, DataFrame] = {}
         self.ops: list[Op] = []
-        self._ids: dict[int, str] = {}
-        self._names: dict[str, str] = {}
+        self._source_ids: dict[int, SourceId] = {}
+        self._op_ids: dict[int, OperatorId] = {}
+        self._names: dict[OperatorId, str] = {}
         """The user's names for operators, by id."""
 
     def port(self, rows: Rows) -> Port:
@@ -114,23 +115,23 @@ class _Builder:
                 given[op.id] = free_id(op.plan.kind, given.values())
         return given
 
-    def _source(self, rows: Rows) -> str:
+    def _source(self, rows: Rows) -> SourceId:
         key = id(rows.frame)
-        if key not in self._ids:
-            self._ids[key] = f"source{len(self.sources)}"
-            self.sources[self._ids[key]] = rows.frame
-        return self._ids[key]
+        if key not in self._source_ids:
+            self._source_ids[key] = SourceId(f"source{len(self.sources)}")
+            self.sources[self._source_ids[key]] = rows.frame
+        return self._source_ids[key]
 
     def _op(self, node: StatefulNode) -> OperatorId:
         key = id(node)
-        if key in self._ids:
-            return OperatorId(self._ids[key])
+        if key in self._op_ids:
+            return self._op_ids[key]
         ports = tuple(self.port(rows) for rows in node.inputs)
         plan = compile_node(node, self.config)
         name = OperatorId(f"op{len(self.ops)}")
         above = [op for op in self.ops if any(b.source == op.id for port in ports for b in port)]
         hold_ms = max((op.hold_ms + op.plan.timing.hold_ms for op in above), default=0)
-        # The operator keeps the node alive, since `_ids` is keyed by id(node), which Python reuses.
+        # The operator keeps the node alive, since `_op_ids` is keyed by id(node), which Python reuses.
         self.ops.append(Op(name, plan, ports, node, hold_ms))
-        self._ids[key] = name
+        self._op_ids[key] = name
         return name

@@ -18,25 +18,29 @@ from pyspark.sql import functions as F
 from headrace.compile.boundary import Boundary, boundary
 from headrace.compile.plan import StatefulPlan
 from headrace.compile.sharing import Rest
-from headrace.control.observing import OUTSIDE
+from headrace.control.batch_report import sources_of
 from headrace.graph.nodes import StatefulNode
 from headrace.graph.steps import Step
-from headrace.ids import OperatorId
+from headrace.ids import InputId, OperatorId, SourceId
 from headrace.operators.kernel import OutputMode
 from headrace.spark.expressions import quoted
 
 TAG = "__headrace_source"
-BATCH = "batch"
-"""The key of the batch's own rows in a mapping of frames. The other keys are ids of operators."""
+BATCH = SourceId("the batch")
+"""The key of the batch's own rows, those of all sources, in a mapping of frames. The other keys are ids of operators."""
 
 
 @dataclass(frozen=True)
 class Branch:
     """Rows of a source or of an operator, after some stateless steps."""
 
-    source: str
-    """The id of a source or of an operator."""
+    source: InputId
     steps: tuple[Step, ...] = ()
+
+    @property
+    def reads_source(self) -> bool:
+        """True if it begins at a source of the query, False if at an operator."""
+        return isinstance(self.source, SourceId)
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Apply the steps to rows of the source."""
@@ -44,15 +48,15 @@ class Branch:
             rows = step.apply(rows)
         return rows
 
-    def begin(self, flow: Dataflow) -> tuple[DataFrame | None, tuple[Step, ...]]:
-        """The streaming DataFrame that the user built, and the steps after it; None instead of the DataFrame if it begins at an operator.
+    def begin(self, flow: Dataflow) -> tuple[DataFrame | Op, tuple[Step, ...]]:
+        """The streaming DataFrame that the user built, or the operator that it begins at; and the steps after it.
 
         The answer does not depend on whether the source is shared with other streams.
         """
         for at, step in enumerate(self.steps):
             if isinstance(step, Rest):
                 return step.frame, self.steps[at + 1 :]
-        return flow.sources.get(self.source), self.steps
+        return flow.sources[self.source] if isinstance(self.source, SourceId) else flow.by_id[self.source], self.steps
 
 
 Port = tuple[Branch, ...]
@@ -83,13 +87,18 @@ class Op:
         """The branches of all its ports."""
         return (branch for port in self.ports for branch in port)
 
+    @property
+    def reads_source(self) -> bool:
+        """True if it reads a source, possibly beside other operators."""
+        return any(branch.reads_source for branch in self.branches)
+
 
 @dataclass(frozen=True)
 class Dataflow:
     """A compiled query: its sources, its stateful operators, and what its sinks get."""
 
-    sources: dict[str, DataFrame]
-    """Streaming DataFrames by id."""
+    sources: dict[SourceId, DataFrame]
+    """The streaming DataFrames."""
     ops: tuple[Op, ...]
     """In topological order: each operator comes after those that it reads."""
     outlets: tuple[Port, ...]
@@ -106,13 +115,18 @@ class Dataflow:
         return {op.id: op for op in self.ops}
 
     @cached_property
+    def readers(self) -> tuple[Op, ...]:
+        """The operators that read sources."""
+        return tuple(op for op in self.ops if op.reads_source)
+
+    @cached_property
     def only_reader(self) -> Op | None:
         """The one operator that reads all sources, so that its columns are selected in the streaming plan; None if several read them."""
-        readers = [op for op in self.ops if any(b.source in self.sources for b in op.branches)]
-        if len(readers) != 1 or any(b.source in self.sources for port in self.outlets for b in port):
+        readers = self.readers
+        if len(readers) != 1 or any(b.reads_source for port in self.outlets for b in port):
             return None
         own = list(readers[0].branches)
-        plain = all(len(port) == 1 and not port[0].steps and port[0].source in self.sources for port in readers[0].ports)
+        plain = all(len(port) == 1 and not port[0].steps and port[0].reads_source for port in readers[0].ports)
         # Spark stores offsets in the order of sources in the plan, so they must be in the checkpoint's order.
         return readers[0] if plain and [b.source for b in own] == list(self.sources) else None
 
@@ -136,8 +150,8 @@ class Dataflow:
         if self.only_reader is not None:
             if not self.spread:
                 return self.only_reader.plan.input.selected if self.boundary is None else self.boundary.below
-            frames = (self.sources[port[0].source] for port in self.only_reader.ports)
-            return self.only_reader.plan.input.select(tuple(frame.repartition(self.spread) for frame in frames))
+            # Its ports are the sources, in their order.
+            return self.only_reader.plan.input.select(tuple(frame.repartition(self.spread) for frame in self.sources.values()))
         if len(self.sources) == 1:
             return next(iter(self.sources.values())) if self.boundary is None else self.boundary.below
         tagged = [self._tagged(at, name) for at, name in enumerate(self.sources)]
@@ -146,16 +160,16 @@ class Dataflow:
             whole = whole.unionByName(more)
         return whole
 
-    def _tagged(self, at: int, name: str) -> DataFrame:
+    def _tagged(self, at: int, name: SourceId) -> DataFrame:
         structs = []
         for other, frame in self.sources.items():
             own = F.struct(*[F.col(quoted(c)) for c in frame.columns]) if other == name else F.lit(None)
             structs.append(own.cast(frame.schema).alias(other))
         return self.sources[name].select(F.lit(at).alias(TAG), *structs)
 
-    def frames_of(self, ports: Iterable[Port]) -> dict[str, None]:
+    def frames_of(self, ports: Iterable[Port]) -> list[InputId]:
         """The keys of the frames that these ports read, in order: `BATCH` or ids of operators."""
-        return dict.fromkeys(BATCH if branch.source in self.sources else branch.source for port in ports for branch in port)
+        return list(dict.fromkeys(BATCH if branch.reads_source else branch.source for port in ports for branch in port))
 
     def rows(self, port: Port, frames: Mapping[str, DataFrame], as_finished: bool = False) -> DataFrame | None:
         """The rows of a port. `frames` holds the batch and the kernels' rows of operators; None if it has no frame of this port.
@@ -164,24 +178,22 @@ class Dataflow:
         """
         whole: DataFrame | None = None
         for branch in port:
-            of_source = branch.source in self.sources
-            if (BATCH if of_source else branch.source) not in frames:
+            if (BATCH if branch.reads_source else branch.source) not in frames:
                 continue
-            if of_source:
+            if isinstance(branch.source, SourceId):
                 part = branch.apply(self._rows_of_source(frames[BATCH], branch.source))
             else:
-                results = self.by_id[OperatorId(branch.source)].plan.results
-                rows = frames[branch.source]
+                results, rows = self.by_id[branch.source].plan.results, frames[branch.source]
                 part = branch.apply(results.finish(rows) if as_finished and not branch.steps else results.marked(rows))
             whole = part if whole is None else whole.union(part)
         return whole
 
-    def _rows_of_source(self, batch: DataFrame, name: str) -> DataFrame:
+    def _rows_of_source(self, batch: DataFrame, name: SourceId) -> DataFrame:
         if len(self.sources) == 1:
             return batch if self.boundary is None else self.boundary.above(batch)
         return batch.filter(F.col(TAG) == list(self.sources).index(name)).select(f"{name}.*")
 
-    def consumers(self, name: str) -> int:
+    def consumers(self, name: InputId) -> int:
         """How many branches read a source or an operator."""
         ports = [port for op in self.ops for port in op.ports] + list(self.outlets)
         return sum(branch.source == name for port in ports for branch in port)
@@ -198,18 +210,22 @@ class Dataflow:
         """The same dataflow with other ids for operators."""
 
         def port(old: Port) -> Port:
-            return tuple(replace(branch, source=ids.get(OperatorId(branch.source), branch.source)) for branch in old)
+            return tuple(b if isinstance(b.source, SourceId) else replace(b, source=ids.get(b.source, b.source)) for b in old)
 
         ops = tuple(replace(op, id=ids.get(op.id, op.id), ports=tuple(port(each) for each in op.ports)) for op in self.ops)
         return replace(self, ops=ops, outlets=tuple(port(each) for each in self.outlets))
 
-    def reading(self, order: Iterable[str]) -> Dataflow:
+    def reading(self, order: Iterable[SourceId]) -> Dataflow:
         """The same dataflow with its sources in this order."""
         return replace(self, sources={name: self.sources[name] for name in order})
 
     def upstream(self, op: Op) -> list[Op]:
         """The operators that this one reads."""
-        return [self.by_id[OperatorId(b.source)] for b in op.branches if b.source in self.by_id]
+        return [above for branch in op.branches if (above := self.producer(branch)) is not None]
+
+    def producer(self, branch: Branch) -> Op | None:
+        """The operator whose results a branch reads; None if it reads a source."""
+        return None if isinstance(branch.source, SourceId) else self.by_id[branch.source]
 
 
 def free_id(kind: str, taken: Collection[str]) -> OperatorId:
@@ -221,6 +237,6 @@ def free_id(kind: str, taken: Collection[str]) -> OperatorId:
     return OperatorId(next(name for name in chain((kind,), (f"{kind}-{number}" for number in count(2))) if name not in taken))
 
 
-def inputs_of(flow: Dataflow) -> dict[OperatorId, tuple[str, ...]]:
+def inputs_of(flow: Dataflow) -> dict[OperatorId, tuple[InputId, ...]]:
     """For each operator, the ids of the operators that it reads, and one name that stands for all sources that it reads."""
-    return {op.id: tuple(dict.fromkeys(b.source if b.source in flow.by_id else OUTSIDE + op.id for b in op.branches)) for op in flow.ops}
+    return {op.id: tuple(dict.fromkeys(sources_of(op.id) if b.reads_source else b.source for b in op.branches)) for op in flow.ops}

@@ -47,7 +47,8 @@ def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
         size = node.last or 0
         operator, hold_ms, schema = LastJoin(pairing, size), 0, columns.schema_without_event_time
         window = f"the last {size} rows of the key on the other side"
-    extra = [*([] if one_input else [SIDE]), *([TIE] if isinstance(operator, LastJoin) else [])]
+    extra = [name for name in (SIDE, TIE) if name in operator.input_schema.names]
+    in_update_mode = operator.emits_at_once(OutputMode.UPDATE) and not any(outer)
     finish = columns.finish()
     if leaves_to_spark:
         finish = _filtered(finish, node.condition)
@@ -66,7 +67,7 @@ def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
         description=_description(node, sides, columns, window, leaves_to_spark),
         timing=Timing(
             uses_watermark=True,
-            modes=(OutputMode.APPEND,) if any(outer) or TIE in extra else (OutputMode.APPEND, OutputMode.UPDATE),
+            modes=(OutputMode.APPEND, OutputMode.UPDATE) if in_update_mode else (OutputMode.APPEND,),
             hold_ms=hold_ms,
         ),
     )

@@ -61,8 +61,8 @@ def says_all(flow: Dataflow, op: Op) -> bool:
         return False
     inputs = [op.plan.input.selected]
     for branch in op.branches:
-        frame, steps = branch.begin(flow)
-        inputs += [frame] if frame is not None else []
+        first, steps = branch.begin(flow)
+        inputs += [] if isinstance(first, Op) else [first]
         inputs += [_stepped(flow, branch)[1]] if steps else []
     if not all(is_without_code(each) and not has_subquery(each) for each in inputs):
         return False
@@ -71,12 +71,11 @@ def says_all(flow: Dataflow, op: Op) -> bool:
 
 
 def _branch(flow: Dataflow, branch: Branch, known: dict[OperatorId, Lineage], by_name: bool) -> list[str]:
-    frame, steps = branch.begin(flow)
-    if frame is not None:
-        below = lines(frame)
+    first, steps = branch.begin(flow)
+    if isinstance(first, Op):
+        below = [f"operator named {first.name}" if first.name and by_name else f"operator {known[first.id].fingerprint}"]
     else:
-        above = flow.by_id[OperatorId(branch.source)]
-        below = [f"operator named {above.name}" if above.name and by_name else f"operator {known[above.id].fingerprint}"]
+        below = lines(first)
     if not steps:
         return below
     leaf, stepped = _stepped(flow, branch)
@@ -85,8 +84,8 @@ def _branch(flow: Dataflow, branch: Branch, known: dict[OperatorId, Lineage], by
 
 def _stepped(flow: Dataflow, branch: Branch) -> tuple[DataFrame, DataFrame]:
     """An empty DataFrame that stands for a branch's input, and the branch's steps on it."""
-    frame, steps = branch.begin(flow)
-    schema = flow.by_id[OperatorId(branch.source)].plan.results.schema if frame is None else frame.schema
+    first, steps = branch.begin(flow)
+    schema = first.plan.results.schema if isinstance(first, Op) else first.schema
     leaf = rows = flow.session.createDataFrame([], schema)
     for step in steps:
         rows = step.apply(rows)

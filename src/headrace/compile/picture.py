@@ -91,7 +91,7 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Positions:
     """The positions of everything in a picture."""
 
     width: float
@@ -147,7 +147,7 @@ def to_svg(picture: Picture) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def layout(picture: Picture) -> Layout:
+def layout(picture: Picture) -> Positions:
     """The positions of all shapes and arrows. Arrows between the same two shapes become one, with the labels of all."""
     labels: dict[tuple[str, str], list[str]] = {}
     for arrow in picture.arrows:
@@ -182,7 +182,7 @@ def layout(picture: Picture) -> Layout:
         Route(arrow.source, arrow.target, arrow.label, tuple(points), spot, group)
         for (arrow, group, points), spot in zip(ways, spots, strict=True)
     )
-    return Layout(outer.width + 2 * MARGIN, outer.height + 2 * MARGIN, shapes, groups, routes)
+    return Positions(outer.width + 2 * MARGIN, outer.height + 2 * MARGIN, shapes, groups, routes)
 
 
 @dataclass(frozen=True)

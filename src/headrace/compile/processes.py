@@ -22,7 +22,7 @@ from headrace.operators.kernel import MAIN, OutputMode
 from headrace.operators.lifetime import WRITTEN
 from headrace.operators.process import ORDER, TIME, Process
 from headrace.operators.processor import Processor
-from headrace.operators.shape import TIMERS, MapShape, Shape, columns_text
+from headrace.operators.shape import TIMERS, MapShape, ProcessorShape, columns_text
 from headrace.spark import expressions, gateway, plans
 from headrace.spark.words import texts
 from headrace.state.layout import SUB
@@ -88,9 +88,9 @@ def _input(node: ProcessNode) -> _Input:
     return _Input(keys, payload, timed[0] if timed else None)
 
 
-def _shape(node: ProcessNode, rows: _Input) -> Shape:
+def _shape(node: ProcessNode, rows: _Input) -> ProcessorShape:
     state = node.state
-    return Shape(
+    return ProcessorShape(
         keys=_arrow(rows.keys),
         payload=_arrow(rows.payload),
         values=_arrow(state.values.fields),

@@ -57,15 +57,16 @@ def compile_product(node: ProductNode, config: Config) -> StatefulPlan:
         size = node.last_per_cell or 0
         operator, hold_ms, schema = LastJoin(pairing, size), 0, columns.schema_without_event_time
         window = f"the last {size} rows of either side, in each cell"
-    tie = [TIE] if isinstance(operator, LastJoin) else []
+    tie = TIE in operator.input_schema.names
+    modes = (OutputMode.APPEND, OutputMode.UPDATE) if operator.emits_at_once(OutputMode.UPDATE) else (OutputMode.APPEND,)
     return StatefulPlan(
         kind="crossJoin",
         input=Input(
             frames=frames,
-            selected=_selected(sides, places, kinds, grid, one_input=len(frames) == 1, tie=bool(tie)),
+            selected=_selected(sides, places, kinds, grid, one_input=len(frames) == 1, tie=tie),
             keyed=(SUB,),
             hashed=F.col(HASH),
-            values=tuple(F.col(name) for name in [SIDE, *(f"v{i}" for i in range(len(kinds))), *tie]),
+            values=tuple(F.col(name) for name in [SIDE, *(f"v{i}" for i in range(len(kinds))), *([TIE] if tie else [])]),
         ),
         operator=operator,
         results=Results(columns.kernel_schema(), columns.finish(), schema),
@@ -82,7 +83,7 @@ def compile_product(node: ProductNode, config: Config) -> StatefulPlan:
             only_shown=("columns",),
             resolved=partial(columns.resolved, [], node.condition),
         ),
-        timing=Timing(uses_watermark=True, modes=(OutputMode.APPEND,) if tie else (OutputMode.APPEND, OutputMode.UPDATE), hold_ms=hold_ms),
+        timing=Timing(uses_watermark=True, modes=modes, hold_ms=hold_ms),
     )
 
 

@@ -14,8 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.ids import OperatorId, Version
+from headrace.ids import InputId, OperatorId, SourceId, Version
 from headrace.state.routing import Routing
+
+OUTSIDE = "sources of "
+
+
+def sources_of(operator: OperatorId) -> SourceId:
+    """The name that stands for all sources of an operator. Reports do not distinguish them."""
+    return SourceId(OUTSIDE + operator)
+
+
+def _input(name: str) -> InputId:
+    # No operator has this prefix, because the name of an operator has no spaces.
+    return SourceId(name) if name.startswith(OUTSIDE) else OperatorId(name)
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,7 @@ class BatchReport:
     instances: tuple[InstanceWork, ...]
     """All tasks of all operators."""
     routing: Mapping[OperatorId, Routing]
-    inputs: Mapping[OperatorId, tuple[OperatorId, ...]]
+    inputs: Mapping[OperatorId, tuple[InputId, ...]]
     """Per operator: the operators that it reads, and one name for all sources that it reads."""
     rows_left: float = 0.0
     """Rows that were waiting before the batch began and that it did not take; 0 if unknown."""
@@ -81,7 +93,7 @@ class BatchReport:
             end_s=about["endS"],
             instances=tuple(InstanceWork.from_json(each) for each in headrace["instances"]),
             routing={OperatorId(name): Routing.from_json(body) for name, body in about["routing"].items()},
-            inputs={OperatorId(name): tuple(map(OperatorId, each)) for name, each in about["inputs"].items()},
+            inputs={OperatorId(name): tuple(map(_input, each)) for name, each in about["inputs"].items()},
             rows_left=headrace["backlog"].get("rowsLeft") or 0,
             trigger_s=about["triggerS"],
         )

@@ -106,13 +106,13 @@ class Elastic:
         """The same settings, with ``max`` filled in for this many cores."""
         return replace(self, max=min(SLOTS, self.most(cores)))
 
-    def chosen(self) -> Policy:
+    def chosen(self) -> ReadyPolicy:
         """The policy, ready to decide."""
         return POLICIES[self.policy].make(self)
 
 
 @dataclass(frozen=True)
-class Policy:
+class ReadyPolicy:
     """A policy that is ready to decide: maps an observation and its memory to decisions and its new memory."""
 
     decide: Callable[[Observation, Any], tuple[tuple[Decision, ...], Any]]
@@ -125,33 +125,33 @@ class Kind:
     """A policy that users can choose: the thresholds it has, and the function that makes it from the settings."""
 
     thresholds: tuple[str, ...]
-    make: Callable[[Elastic], Policy]
+    make: Callable[[Elastic], ReadyPolicy]
 
 
 def _bounds(settings: Elastic) -> dict[str, Any]:
     return {"instances_min": settings.min, "instances_max": settings.most(SLOTS)}
 
 
-def _elastic_manager(settings: Elastic) -> Policy:
+def _elastic_manager(settings: Elastic) -> ReadyPolicy:
     given = settings.thresholds
     balancer = load_balancer.LoadBalancerConfig(**{name: given.pop(name) for name in BALANCING if name in given})
     config = elastic_manager.ElasticManagerConfig(**given, **_bounds(settings), balancer=balancer)
-    return Policy(lambda observation, _: (elastic_manager.decide(observation, config), None))
+    return ReadyPolicy(lambda observation, _: (elastic_manager.decide(observation, config), None))
 
 
-def _bottleneck(settings: Elastic) -> Policy:
+def _bottleneck(settings: Elastic) -> ReadyPolicy:
     config = bottleneck.BottleneckConfig(**settings.thresholds, period_s=settings.period_s, instances_max=settings.most(SLOTS))
-    return Policy(lambda observation, memory: bottleneck.decide(observation, config, memory), bottleneck.BottleneckMemory())
+    return ReadyPolicy(lambda observation, memory: bottleneck.decide(observation, config, memory), bottleneck.BottleneckMemory())
 
 
-def _rates(settings: Elastic) -> Policy:
+def _rates(settings: Elastic) -> ReadyPolicy:
     config = rates.RatesConfig(**settings.thresholds, **_bounds(settings))
-    return Policy(lambda observation, _: (rates.decide(observation, config), None))
+    return ReadyPolicy(lambda observation, _: (rates.decide(observation, config), None))
 
 
-def _load_balancer(settings: Elastic) -> Policy:
+def _load_balancer(settings: Elastic) -> ReadyPolicy:
     config = load_balancer.LoadBalancerConfig(**settings.thresholds)
-    return Policy(lambda observation, _: (load_balancer.decide(observation, config), None))
+    return ReadyPolicy(lambda observation, _: (load_balancer.decide(observation, config), None))
 
 
 POLICIES = {

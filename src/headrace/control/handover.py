@@ -19,6 +19,7 @@ from enum import StrEnum
 
 from headrace.config import HANDOVERS
 from headrace.errors import QueryError
+from headrace.ids import OperatorId
 
 AUTO = "auto"
 
@@ -62,7 +63,7 @@ class Choice:
     why: str
 
 
-def choose(wanted: str, operator: str, facts: Facts, moving_bytes: int, bytes_per_s: float) -> Choice:
+def choose(wanted: str, operator: OperatorId, facts: Facts, moving_bytes: int, bytes_per_s: float) -> Choice:
     """Choose the protocol for an operator's slots.
 
     ``wanted`` is a protocol or ``auto``. ``moving_bytes`` is the state that new owners would have to fetch.

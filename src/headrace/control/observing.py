@@ -32,9 +32,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headrace.control.batch_report import BatchReport, InstanceWork
+from headrace.control.batch_report import BatchReport, InstanceWork, sources_of
 from headrace.control.observation import Floats, Observation, OperatorLoad, Owners
-from headrace.ids import SLOTS, OperatorId, RoutingEpoch, Version
+from headrace.ids import SLOTS, InputId, OperatorId, RoutingEpoch, SourceId, Version
 from headrace.state.routing import Routing
 
 UTILISATION_MAX = 4.0
@@ -68,7 +68,7 @@ class Batch:
     begin_s: float
     end_s: float
     operators: tuple[OperatorBatch, ...]
-    inputs: Mapping[OperatorId, tuple[OperatorId, ...]]
+    inputs: Mapping[OperatorId, tuple[InputId, ...]]
     rows_left: float = 0.0
     """Rows that were waiting before the batch began and that it did not take; 0 if unknown."""
     trigger_s: float = 0.0
@@ -176,21 +176,20 @@ def _load(at: int, last: Batch, window: Sequence[Batch], span_s: float, paused_s
 
 def _rows_from_outside(window: Sequence[Batch]) -> float:
     """Rows that were read from sources: those of the operator that read the most."""
-    readers = {name for batch in window for name, each in batch.inputs.items() if any(OUTSIDE in source for source in each)}
+    readers = {name for batch in window for name, each in batch.inputs.items() if any(isinstance(source, SourceId) for source in each)}
     totals = [sum(float(one.rows.sum()) for batch in window for one in batch.operators if one.operator == name) for name in readers]
     return max(totals, default=0.0)
 
 
-OUTSIDE = "sources of "
-"""Prefix of a source's name. All sources of an operator count as one, because reports do not distinguish them."""
-
-
 def _sources(
-    loads: tuple[OperatorLoad, ...], inputs: Mapping[OperatorId, tuple[OperatorId, ...]], wanted: float
+    loads: tuple[OperatorLoad, ...], inputs: Mapping[OperatorId, tuple[InputId, ...]], wanted: float
 ) -> tuple[dict[OperatorId, tuple[OperatorId, ...]], dict[OperatorId, float]]:
-    """The inputs of each operator, and the rows per second of each source: the rows taken, times ``wanted``."""
+    """The inputs of each operator, and the rows per second of each source: the rows taken, times ``wanted``.
+
+    Policies treat sources as operators that nothing can change, so their names have the type of operators' names from here on.
+    """
     of = {load.operator: load for load in loads}
-    found = {load.operator: inputs.get(load.operator, (OperatorId(OUTSIDE + load.operator),)) for load in loads}
+    found = {name: tuple(map(OperatorId, inputs.get(name, (sources_of(name),)))) for name in of}
     rates: dict[OperatorId, float] = {}
     for name, each in found.items():
         inner = sum(float(of[source].rows_out_per_s.sum()) for source in each if source in of)

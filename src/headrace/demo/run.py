@@ -45,7 +45,7 @@ EXIT_DIFFERENT, EXIT_INTERRUPTED = 1, 130
 
 
 @dataclass(frozen=True)
-class Options:
+class DemoOptions:
     """The user's options."""
 
     out: Path
@@ -58,7 +58,7 @@ class Options:
 class Demo:
     """A running demo."""
 
-    options: Options
+    options: DemoOptions
     folder: DemoFolder
     console: Console
     spark: Any
@@ -212,7 +212,7 @@ class Demo:
         return self.folder.report
 
 
-def run(options: Options, console: Console) -> int:
+def run(options: DemoOptions, console: Console) -> int:
     """Run the whole demo and return the exit code."""
     folder = prepare(options.out)
     console.print("starting Spark ...", highlight=False)
@@ -250,7 +250,7 @@ def _session(folder: DemoFolder) -> Any:
     return spark
 
 
-def _start(options: Options, folder: DemoFolder, console: Console, spark: Any, interrupted: threading.Event) -> Demo:
+def _start(options: DemoOptions, folder: DemoFolder, console: Console, spark: Any, interrupted: threading.Event) -> Demo:
     calls = hr.stream(spark.readStream.schema(SCHEMA).parquet(str(folder.calls)))
     query = (
         heavy_customers(calls)

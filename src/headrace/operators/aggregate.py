@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, OneStore, OutputMode, Views
-from headrace.operators.partials import Partial, of_no_rows
+from headrace.operators.partials import Partial
 from headrace.operators.store import Store
 from headrace.state import lookup
 from headrace.state.layout import HASH, Indices, Layout
@@ -62,7 +62,7 @@ class RunningAggregate(OneStore):
 
     def _no_rows(self) -> pa.RecordBatch:
         """The state of the only group before its first row."""
-        values = [value for partial in self.partials for value in of_no_rows(partial)]
+        values = [value for partial in self.partials for value in partial.neutral()]
         columns = [pa.array([value], field.type) for value, field in zip([0, 0, *values], self.layout.schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.layout.schema)
 

@@ -52,16 +52,6 @@ LIFETIMES: dict[str, type[Any]] = {
 """The names of lifetimes in checkpoints."""
 _KIND_OF = {kind: name for registry in (PARTIALS, LIFETIMES) for name, kind in registry.items()}
 
-_COLUMNS: dict[type[Any], tuple[str, ...]] = {
-    P.Count: ("count",),
-    P.Sum: ("sum",),
-    P.DecimalSum: ("sum", "is empty"),
-    P.Moments: ("n", "mean", "m2"),
-    P.Pick: ("value", "order"),
-    P.Distinct: ("values",),
-    P.Registers: ("registers",),
-}
-
 
 @dataclass(frozen=True)
 class ColumnNames:
@@ -184,24 +174,8 @@ def value_names(layout: Layout, partials: Iterable[Partial], calls: Iterable[tup
 
     Columns in front of the partials keep their own names.
     """
-    labels = [label for partial, served in zip(partials, calls, strict=True) for label in column_labels(partial, *served)]
+    labels = [label for partial, served in zip(partials, calls, strict=True) for label in partial.labels(served)]
     return (*layout.value_names[: len(layout.value_names) - len(labels)], *labels)
-
-
-def column_labels(partial: Partial, call: str, *others: str) -> list[str]:
-    """Readable names for the columns of a partial, from the texts of the aggregate calls that use it."""
-    if isinstance(partial, P.PickRow):
-        return [*(f"{each} value" for each in (call, *others)), f"{call} order", f"{call} tie"]
-    names = _column_names(partial)
-    return [call] if len(names) == 1 else [f"{call} {name}" for name in names]
-
-
-def _column_names(partial: Partial) -> list[str]:
-    if isinstance(partial, P.Both):
-        return _column_names(partial.first) + _column_names(partial.second)
-    if isinstance(partial, P.Extreme):
-        return ["greatest" if partial.greatest else "least"]
-    return list(_COLUMNS[type(partial)])
 
 
 def describe_type(kind: pa.DataType) -> Any:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from headrace.operators.kernel import MAIN, View, Views
 from headrace.operators.key_index import KeyIndex
 from headrace.operators.lifetime import WRITTEN
-from headrace.operators.shape import TIMERS, Clock, Shape
+from headrace.operators.shape import TIMERS, Clock, ProcessorShape
 from headrace.operators.store import Store
 from headrace.operators.timers import Pairs, Timers
 from headrace.state import lookup
@@ -116,7 +116,7 @@ class InstanceState:
 
     def __init__(
         self,
-        shape: Shape,
+        shape: ProcessorShape,
         stores: dict[str, Store],
         keys: pa.RecordBatch,
         views: Views,

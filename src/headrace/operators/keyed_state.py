@@ -12,7 +12,7 @@ from headrace.errors import ProcessorError
 from headrace.operators.arrow_fit import fit, fitted
 from headrace.operators.instance_state import Cells, InstanceState
 from headrace.operators.key_index import KeyIndex
-from headrace.operators.shape import MapShape, Shape
+from headrace.operators.shape import MapShape, ProcessorShape
 from headrace.state.layout import Indices
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -27,7 +27,7 @@ class KeyedState:
 
     def __init__(self, state: InstanceState) -> None:
         self._state = state
-        self._shape: Shape = state.shape
+        self._shape: ProcessorShape = state.shape
         self._last: tuple[Any, Indices] | None = None
 
     @property
@@ -191,7 +191,7 @@ class KeyedMap:
         return [pa.array(self._state._owners(table)), *fitted(table, self._map.keys, self._state._shape, what)]
 
 
-def check_timers(shape: Shape) -> None:
+def check_timers(shape: ProcessorShape) -> None:
     """Refuse the use of timers that the state does not declare."""
     if shape.timers is None:
         raise ProcessorError(

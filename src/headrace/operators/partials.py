@@ -4,13 +4,14 @@ Each aggregate function keeps one or more *partial* columns. The partials of two
 That is all the engine needs to split, move and combine state. A partial has the layout of Spark's own aggregation buffer, so that Spark
 can compute the result from it.
 
-`merge(columns, starts)` gets sorted rows and the index at which each key begins, and returns one row per key.
+A further partial is a class here and its name in `PARTIALS` (`operators/description.py`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,32 +25,54 @@ Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 
-class Partial(Protocol):
+class Partial(ABC):
     """The partial columns of one aggregate function."""
 
     @property
-    def types(self) -> tuple[pa.DataType, ...]: ...
+    @abstractmethod
+    def types(self) -> tuple[pa.DataType, ...]:
+        """The type of each column."""
 
-    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]: ...
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """What each column holds, in a word or two."""
+
+    @abstractmethod
+    def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
+        """One row for each key. Sorted rows come in, and the index at which each key begins."""
+
+    def neutral(self) -> tuple[Any, ...]:
+        """The partial of no rows: merging it with another gives the other."""
+        return (None,) * len(self.types)
+
+    def labels(self, calls: tuple[str, ...]) -> list[str]:
+        """Readable names for the columns, from the texts of the aggregate calls that use the partial."""
+        return [calls[0]] if len(self.columns) == 1 else [f"{calls[0]} {name}" for name in self.columns]
 
 
 @dataclass(frozen=True)
-class Count:
+class Count(Partial):
     """A count of rows. It is never null."""
 
     types: tuple[pa.DataType, ...] = (pa.int64(),)
+    columns = ("count",)
+
+    def neutral(self) -> tuple[Any, ...]:
+        return (0,)
 
     def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
         return [pa.array(np.add.reduceat(columns[0].to_numpy(), starts))]
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(Partial):
     """A sum of integers, floats or intervals. It is null if there was no value."""
 
     type: pa.DataType
     checked: bool = True
     """True if an integer overflow is an error (Spark's ANSI mode); False if it wraps."""
+    columns = ("sum",)
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -64,14 +87,18 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class DecimalSum:
+class DecimalSum(Partial):
     """A sum of decimals, and a flag that says if there was no value yet, as in Spark. A null sum that is not empty has overflowed."""
 
     type: pa.DataType
+    columns = ("sum", "is empty")
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
         return (self.type, pa.bool_())
+
+    def neutral(self) -> tuple[Any, ...]:
+        return (None, True)
 
     def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
         total, empty = columns
@@ -84,7 +111,7 @@ class DecimalSum:
 
 
 @dataclass(frozen=True)
-class Extreme:
+class Extreme(Partial):
     """The least or greatest value by Spark's order, in which NaN is the greatest number. It is null if there was no value."""
 
     type: pa.DataType
@@ -93,6 +120,10 @@ class Extreme:
     @property
     def types(self) -> tuple[pa.DataType, ...]:
         return (self.type,)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("greatest" if self.greatest else "least",)
 
     def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
         column = columns[0]
@@ -107,10 +138,14 @@ class Extreme:
 
 
 @dataclass(frozen=True)
-class Moments:
+class Moments(Partial):
     """Count, mean, and sum of squared differences from the mean, merged by Chan's formula for all parts of a key at once."""
 
     types: tuple[pa.DataType, ...] = (pa.float64(), pa.float64(), pa.float64())
+    columns = ("n", "mean", "m2")
+
+    def neutral(self) -> tuple[Any, ...]:
+        return (0.0, 0.0, 0.0)
 
     def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
         n, mean, m2 = (numbers(c)[0] for c in columns)
@@ -130,7 +165,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Pick:
+class Pick(Partial):
     """The value of the row with the least or greatest order. Rows with a null order are ignored.
 
     Columns: value, order. Among equal orders the least value is picked (the greatest one for the greatest order), so that the result does
@@ -140,6 +175,7 @@ class Pick:
     value: pa.DataType
     order: pa.DataType
     greatest: bool
+    columns = ("value", "order")
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -152,7 +188,7 @@ class Pick:
 
 
 @dataclass(frozen=True)
-class PickRow:
+class PickRow(Partial):
     """Several values of the one row with the least or greatest order. Rows with a null order are ignored.
 
     Columns: the values, order, tie. `tie` is a hash of all values that the aggregation picks. It decides among equal orders. So all picks
@@ -167,37 +203,53 @@ class PickRow:
     def types(self) -> tuple[pa.DataType, ...]:
         return (*self.values, self.order, pa.int64())
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*("value" for _ in self.values), "order", "tie")
+
+    def labels(self, calls: tuple[str, ...]) -> list[str]:
+        # Each call picks one of the values.
+        return [*(f"{call} value" for call in calls), f"{calls[0]} order", f"{calls[0]} tie"]
+
     def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
         winners = pa.array(ordering.extremes(columns[-2:], starts, greatest=self.greatest), pa.int64())
         return [column.take(winners) for column in columns]
 
 
 @dataclass(frozen=True)
-class Distinct:
+class Distinct(Partial):
     """The set of distinct values, as a list in Spark's order."""
 
     element: pa.DataType
+    columns = ("values",)
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
         return (pa.list_(self.element),)
+
+    def neutral(self) -> tuple[Any, ...]:
+        return ([],)
 
     def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
         return [sets.union_segments(columns[0], starts)]
 
 
 @dataclass(frozen=True)
-class Registers:
+class Registers(Partial):
     """The HyperLogLog++ registers that are not zero, as a list of ``index << 8 | rank``. Merging keeps the greatest rank of each index."""
 
     types: tuple[pa.DataType, ...] = (pa.list_(pa.int32()),)
+    columns = ("registers",)
+
+    def neutral(self) -> tuple[Any, ...]:
+        return ([],)
 
     def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
         return [sets.union_registers(columns[0], starts)]
 
 
 @dataclass(frozen=True)
-class Both:
+class Both(Partial):
     """Two partials side by side."""
 
     first: Partial
@@ -207,25 +259,15 @@ class Both:
     def types(self) -> tuple[pa.DataType, ...]:
         return (*self.first.types, *self.second.types)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.first.columns, *self.second.columns)
+
+    def neutral(self) -> tuple[Any, ...]:
+        return (*self.first.neutral(), *self.second.neutral())
+
     def merge(self, columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
         return combine((self.first, self.second))(columns, starts)
-
-
-def of_no_rows(partial: Partial) -> tuple[Any, ...]:
-    """The neutral partial: merging it with another gives the other."""
-    match partial:
-        case Both():
-            return (*of_no_rows(partial.first), *of_no_rows(partial.second))
-        case Count():
-            return (0,)
-        case DecimalSum():
-            return (None, True)
-        case Moments():
-            return (0.0, 0.0, 0.0)
-        case Distinct() | Registers():
-            return ([],)
-        case _:
-            return (None,) * len(partial.types)
 
 
 def combine(partials: tuple[Partial, ...]) -> Combine:

@@ -22,7 +22,7 @@ from headrace.operators.arrow_fit import python_column
 from headrace.operators.instance_state import Cells, InstanceState
 from headrace.operators.keyed_state import check_timers, micros, moment
 from headrace.operators.processor import KeyProcessor
-from headrace.operators.shape import MapShape, Shape, user_code
+from headrace.operators.shape import MapShape, ProcessorShape, user_code
 from headrace.state.layout import Indices
 
 Values = tuple[Any, ...]
@@ -78,7 +78,7 @@ RESERVED = frozenset(name for name in vars(KeyState) if not name.startswith("_")
 """Names that a value or a map cannot have."""
 
 
-def state_class(shape: Shape) -> type[KeyState]:
+def state_class(shape: ProcessorShape) -> type[KeyState]:
     """A class with the user's values as slots, so that a misspelt name is an error, and the maps as properties."""
     members: dict[str, Any] = {"__slots__": tuple(shape.values.names)}
     for each in shape.maps:
@@ -205,7 +205,7 @@ class MapOfKeys:
         """The map of one key."""
         return MapOfKey(self, owner, self._dicts.setdefault(owner, {}))
 
-    def store(self, shape: Shape) -> None:
+    def store(self, shape: ProcessorShape) -> None:
         """Write the changed entries into the columns of the state."""
         puts: list[tuple[int, Any]] = []
         removed: list[tuple[int, Any]] = []
@@ -218,7 +218,7 @@ class MapOfKeys:
             values = _as_columns([self._dicts[owner][key] for owner, key in puts], self._shape.values, shape, what)
             self._cells.put(self._key_columns(puts, shape, what), values)
 
-    def _key_columns(self, entries: list[tuple[int, Any]], shape: Shape, what: str) -> list[pa.Array]:
+    def _key_columns(self, entries: list[tuple[int, Any]], shape: ProcessorShape, what: str) -> list[pa.Array]:
         owners = pa.array([owner for owner, _ in entries], pa.int64())
         return [owners, *_as_columns([key for _, key in entries], self._shape.keys, shape, what)]
 
@@ -254,7 +254,7 @@ class MapOfKey(MutableMapping[Any, Any]):
         return repr(self._entries)
 
 
-def emitted(rows: list[Any], shape: Shape) -> list[pa.Array]:
+def emitted(rows: list[Any], shape: ProcessorShape) -> list[pa.Array]:
     """The rows that a processor emitted, as columns of its output."""
     names = shape.output.names
     tuples = [as_tuple(row, names, shape, "a row to emit") for row in rows]
@@ -283,7 +283,7 @@ def single_or_tuples(columns: list[list[Any]], schema: pa.Schema) -> list[Any]:
     return list(map(row_class("Entry", schema)._make, zip(*columns, strict=True)))
 
 
-def _as_columns(values: list[Any], schema: pa.Schema, shape: Shape, what: str) -> list[pa.Array]:
+def _as_columns(values: list[Any], schema: pa.Schema, shape: ProcessorShape, what: str) -> list[pa.Array]:
     if len(schema) == 1:
         return [python_column(values, schema.field(0), shape, what)]
     tuples = [as_tuple(value, schema.names, shape, what) for value in values]
@@ -291,7 +291,7 @@ def _as_columns(values: list[Any], schema: pa.Schema, shape: Shape, what: str) -
     return [python_column(list(column), field, shape, what) for column, field in zip(columns, schema, strict=True)]
 
 
-def as_tuple(row: Any, names: list[str], shape: Shape, what: str) -> Values:
+def as_tuple(row: Any, names: list[str], shape: ProcessorShape, what: str) -> Values:
     """A row that the user gave as a tuple, list or dict, as a tuple in the order of `names`."""
     if isinstance(row, tuple) and len(row) == len(names):
         return row

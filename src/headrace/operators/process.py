@@ -22,7 +22,7 @@ from headrace.operators.keyed_state import KeyedState
 from headrace.operators.lifetime import FOREVER, NEVER, WRITTEN, TimeToLive, UntilWatermark
 from headrace.operators.per_key import KeyCalls, as_list, collector_paused, emitted, row_class
 from headrace.operators.processor import AnyProcessor, KeyProcessor, Processor
-from headrace.operators.shape import TIMERS, Clock, Shape, user_code
+from headrace.operators.shape import TIMERS, Clock, ProcessorShape, user_code
 from headrace.operators.store import Store
 from headrace.state.keys import as_ranks
 from headrace.state.layout import HASH, Indices, Layout
@@ -40,7 +40,7 @@ class Process(Operator):
     """``groupBy(keys).process(...)``."""
 
     processor: AnyProcessor
-    shape: Shape
+    shape: ProcessorShape
     timed: bool
     """True if rows have an event time. They are late once the watermark has passed it."""
 
@@ -202,7 +202,7 @@ class Groups:
     """The number of each group's key in the state."""
 
 
-def stores_of(shape: Shape) -> dict[str, Store]:
+def stores_of(shape: ProcessorShape) -> dict[str, Store]:
     """The stores of a processor: its values, each of its maps, and its timers."""
     keys = tuple((f"k{i}", f.type) for i, f in enumerate(shape.keys))
     lifetime = FOREVER if shape.ttl_us is None else TimeToLive(shape.ttl_us, shape.ttl_by)

@@ -37,7 +37,7 @@ class MapShape:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ProcessorShape:
     """The columns of a processor under the user's names, and its clocks."""
 
     keys: pa.Schema
@@ -85,7 +85,7 @@ def type_text(kind: pa.DataType) -> str:
 
 
 @contextmanager
-def user_code(shape: Shape, method: str, about: Callable[[], str] = str) -> Iterator[None]:
+def user_code(shape: ProcessorShape, method: str, about: Callable[[], str] = str) -> Iterator[None]:
     """Turn an exception of the user's code into a `ProcessorError` that shows the lines of that code. `about` adds to the message."""
     try:
         yield

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from headrace.errors import ProcessorError
-from headrace.operators.shape import Shape
+from headrace.operators.shape import ProcessorShape
 from headrace.state.keys import Mask
 from headrace.state.layout import Indices
 
@@ -21,7 +21,7 @@ Pairs = tuple[Indices, Indices]
 class Timers:
     """Keeps changes in the order in which they were made. The last change of a timer counts."""
 
-    def __init__(self, due: Pairs, until_us: int, owners: int, stored: Callable[[], Pairs], shape: Shape) -> None:
+    def __init__(self, due: Pairs, until_us: int, owners: int, stored: Callable[[], Pairs], shape: ProcessorShape) -> None:
         self._pending = due
         self._looked_at = 0
         """How many of the changes `_pending` reflects."""

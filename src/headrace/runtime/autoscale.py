@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.control.batch_report import BatchReport
@@ -129,7 +129,7 @@ class Autoscaler:
             # The cool-down also begins if nothing changed: asked again at once, the policy would decide the same.
             self.decisions.changed(decision.operator)
         entry = entry_of(decision, outcome, before, at_s)
-        self.decisions.note(entry if not why else Entry(**{**vars(entry), "why": f"{entry.why}; {why}"}))
+        self.decisions.note(entry if not why else replace(entry, why=f"{entry.why}; {why}"))
 
     def _perform(self, decision: Rescale | MoveSlots) -> tuple[Outcome, str]:
         name = decision.operator
@@ -138,7 +138,7 @@ class Autoscaler:
         def change(before: Routing) -> Routing:
             if self.decisions.is_overridden(name):
                 return before
-            return decided(before, decision, seen.epoch, lambda count: self.live.levelled(name, before, count))
+            return decided(before, decision, seen.epoch, lambda count: self.live.levelled_routing(name, before, count))
 
         try:
             changed = self.live.perform(name, f"{self.settings.policy}: {decision.why}", change)
@@ -171,7 +171,7 @@ def decided(before: Routing, decision: Rescale | MoveSlots, epoch: RoutingEpoch,
     return levelled(instances)
 
 
-def of_query(autoscaler: Autoscaler | None) -> Autoscaler:
+def required_autoscaler(autoscaler: Autoscaler | None) -> Autoscaler:
     """The autoscaler. Raises an error that says how to get one if the query has none."""
     if autoscaler is None:
         hint = 'start it with .writeStream.elastic(hr.Elastic(policy="elastic-manager", min=1, max=8))'
@@ -180,4 +180,5 @@ def of_query(autoscaler: Autoscaler | None) -> Autoscaler:
 
 
 def to_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Log entries as JSON, for the control endpoint."""
     return [entry.to_json() for entry in entries]

@@ -68,8 +68,12 @@ class ControlServer:
 
     def close(self) -> None:
         """Refuse new connections. Requests that have arrived are still answered. Does not wait for them."""
-        with contextlib.suppress(RuntimeError):  # The loop has ended.
-            self._loop.call_soon_threadsafe(self._ended.set)
+        self._call(self._ended.set)
+
+    def _call(self, function: Callable[..., object], *args: object) -> None:
+        """Call a function in the thread of the loop, or nothing if the loop has ended."""
+        with suppressed(_log, "the control endpoint has ended", RuntimeError, level=logging.DEBUG):
+            self._loop.call_soon_threadsafe(function, *args)
 
     def _run(self) -> None:
         with contextlib.closing(self._loop):
@@ -188,8 +192,7 @@ class ControlServer:
             except Exception as failed:
                 _log.warning("a control request failed: %s", request.get("do"), exc_info=True)
                 error = HeadraceError(where="control endpoint", found=f"{type(failed).__name__}: {failed}")
-            with contextlib.suppress(RuntimeError):  # The loop has ended.
-                self._loop.call_soon_threadsafe(settle, answer, error)
+            self._call(settle, answer, error)
 
         self._answering += 1
         threading.Thread(target=work, name="headrace-control-answer", daemon=True).start()

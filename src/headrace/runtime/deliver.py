@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from headrace.compile.dataflow import BATCH, Dataflow
+from headrace.compile.dataflow import Dataflow
 from headrace.compile.prepared import Frames, Preparations
-from headrace.ids import OperatorId
+from headrace.ids import InputId, SourceId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failures import mark_place
 from headrace.runtime.sinks import Sink
@@ -47,7 +47,7 @@ class Delivery:
         """The rows of a version for one sink; None if there are none."""
         port = self.flow.outlets[outlet]
         every = {name: self._frame(name, batch, staged) for name in self.flow.frames_of([port])}
-        frames = {name: frame for name, frame in every.items() if frame is not None}
+        frames: Frames = {name: frame for name, frame in every.items() if frame is not None}
         if not frames:
             return None
 
@@ -58,9 +58,9 @@ class Delivery:
 
         return self.preparations.frame((outlet, *frames), build, frames, batch.sparkSession)
 
-    def _frame(self, name: str, batch: DataFrame, staged: tuple[StagedFile, ...]) -> DataFrame | None:
-        if name == BATCH:
+    def _frame(self, name: InputId, batch: DataFrame, staged: tuple[StagedFile, ...]) -> DataFrame | None:
+        if isinstance(name, SourceId):
             return batch
         own = tuple(s for s in staged if s.operator == name)
-        schema = self.flow.by_id[OperatorId(name)].plan.results.kernel_schema
+        schema = self.flow.by_id[name].plan.results.kernel_schema
         return staged_frame(batch.sparkSession, self.checkpoint.directory, own, schema)

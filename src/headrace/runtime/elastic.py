@@ -159,13 +159,13 @@ class LiveRouting:
             raise QueryError(where="rescale", wanted=f"a number of instances from 1 to {INSTANCES_MAX}", found=repr(instances))
         names = self.named("rescale", operator)
         why = f"rescale to {instances} was asked for"
-        self._change(names, why, lambda op, before: self.levelled(op, before, instances), protocol)
+        self._change(names, why, lambda op, before: self.levelled_routing(op, before, instances), protocol)
 
     def rebalance(self, operator: str | None, protocol: str | None = None) -> None:
         """Share the recent work of one operator, or of all, evenly between its instances."""
         names = self.named("rebalance", operator)
         why = "rebalance was asked for"
-        self._change(names, why, lambda op, before: self.levelled(op, before, before.instances), protocol)
+        self._change(names, why, lambda op, before: self.levelled_routing(op, before, before.instances), protocol)
 
     def spread(self, slots: Slots, operator: str | None) -> None:
         """Spread the rows of these slots, and of no others, over all instances."""
@@ -180,7 +180,7 @@ class LiveRouting:
         each = {Slot(slot) for lo, hi in ranges for slot in range(int(lo), int(hi))}
         self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
 
-    def levelled(self, op: OperatorId, before: Routing, instances: int) -> Routing:
+    def levelled_routing(self, op: OperatorId, before: Routing, instances: int) -> Routing:
         """A routing with this many instances that shares the recent work as evenly as possible."""
         spreads = self.facts.get(op, Facts()).mergeable
         # Without homes all instances read the same files, so moving a slot costs nothing.
@@ -219,12 +219,11 @@ class LiveRouting:
         with self.lock:
             waited_ms = (time.monotonic() - asked) * 1000 - brought.fetch_ms
             for name, after in homes.items():
-                before, routing = placement.homes.get(name, ()), self.routing[name]
-                if len(after) != len(routing.parts) or after == before:
+                routing = self.routing[name]
+                if len(after) != len(routing.parts):
                     # The operator was rescaled meanwhile, which chose homes of its own.
                     continue
-                placement.homes[name] = after
-                moved = sum(a != b for a, b in zip(before, after, strict=False))
+                moved = sum(old != new for old, new in zip(placement.move_in(name, after), after, strict=False))
                 if moved:
                     n, why = routing.instances, "executors came or went"
                     self._report(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
@@ -341,8 +340,7 @@ class LiveRouting:
     def _move_in(self, name: OperatorId, homes: Homes) -> int:
         """Set the homes of an operator's instances. Returns how many instances have a new home."""
         assert self.placement is not None
-        before = self.placement.homes.get(name, ())
-        self.placement.homes[name] = homes
+        before = self.placement.move_in(name, homes)
         return sum(at >= len(before) or before[at] != home for at, home in enumerate(homes))
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from headrace.errors import QueryError
 from headrace.logs import logger, suppressed
-from headrace.runtime.autoscale import Autoscaler, of_query, to_json
+from headrace.runtime.autoscale import Autoscaler, required_autoscaler, to_json
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.control_server import LOOPBACK, ControlServer
 from headrace.runtime.elastic import LiveRouting
@@ -84,9 +84,9 @@ class Endpoint:
             case {"do": "rebalance"}:
                 self.elastic.rebalance(operator, protocol)
             case {"do": "auto"}:
-                of_query(self.autoscaler).resume(operator)
+                required_autoscaler(self.autoscaler).resume(operator)
             case {"do": "decisions"}:
-                return {"decisions": to_json(of_query(self.autoscaler).decisions.entries)}
+                return {"decisions": to_json(required_autoscaler(self.autoscaler).decisions.entries)}
             case {"do": "status"}:
                 return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress()}
             case _:

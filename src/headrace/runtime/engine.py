@@ -1,6 +1,6 @@
 """The composition root: the parts of a running query, put together by their constructors and closed in reverse order.
 
-    SparkQuery <- LiveRouting <- JobRunner <- VersionMaker, Delivery <- BatchLoop <- BatchGate <- Lifetime
+    SparkQuery <- LiveRouting <- JobRunner <- VersionMaker, Delivery <- BatchLoop <- BatchGate <- QueryLifetime
                   LiveRouting <- Autoscaler <- ProgressLog <- Endpoint
 
 Nothing is replaced afterwards. The one thing that comes later, Spark's own query, is attached to `SparkQuery`.
@@ -34,7 +34,7 @@ from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.gate import BatchGate
 from headrace.runtime.jobs import JOBS_AT_ONCE, JobRunner
 from headrace.runtime.lending import Share
-from headrace.runtime.lifetime import Lifetime
+from headrace.runtime.lifetime import QueryLifetime
 from headrace.runtime.loop import BatchLoop
 from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.progress_log import ProgressLog
@@ -56,7 +56,7 @@ class Engine:
     spark: SparkQuery
     routing: LiveRouting
     gate: BatchGate
-    lifetime: Lifetime
+    lifetime: QueryLifetime
     progress: ProgressLog
     endpoint: Endpoint
     caretaker: Caretaker | None
@@ -126,7 +126,7 @@ def assemble(
         spark,
         live,
         gate,
-        Lifetime(gate, spark, closing.close),
+        QueryLifetime(gate, spark, closing.close),
         progress,
         Endpoint(checkpoint, live, progress.last, autoscaler),
         None if placement is None else Caretaker(str(checkpoint.location), live, placement, config.readyExecutors),

@@ -16,14 +16,16 @@ from pyspark.sql import DataFrame
 
 from headrace.errors import HeadraceError
 from headrace.ids import Version
-from headrace.logs import log_fields
+from headrace.logs import log_fields, logger
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.failures import Stopping, of_batch
+from headrace.runtime.failures import Stopping, of_batch, of_gone, of_query
 from headrace.runtime.spark_query import SparkQuery
+from headrace.spark.gateway import GONE
 from headrace.spark.streaming import callback_connection
 
 HOLD_S = 0.01
 """While a batch must not begin, how often to check whether Spark has stopped."""
+_log = logger(__name__)
 
 
 @dataclass
@@ -63,6 +65,19 @@ class BatchGate:
         if not begins:
             self._hold()
 
+    def failure(self) -> HeadraceError | None:
+        """The error that ended the query, in a batch or outside of batches; None if it still runs or has ended without one."""
+        if self.error is None and not self.spark.is_active():
+            self.error = self._failure_outside_batches()
+        return self.error
+
+    def _failure_outside_batches(self) -> HeadraceError | None:
+        try:
+            found = self.spark.failure()
+        except GONE as gone:
+            return of_gone(gone)
+        return None if found is None else of_query(found, self.checkpoint.location)
+
     def wait_for_batch(self) -> None:
         """Return when no batch runs."""
         with self.lock:
@@ -74,6 +89,8 @@ class BatchGate:
         except Exception as failure:
             if not self.spark.is_active():
                 # Spark is stopping the query, or has ended. The exception is only a consequence of that.
+                # Its text is left to the traceback: Spark's exceptions ask the JVM for it, which may have ended.
+                _log.info("the batch was cancelled, because the query is being stopped: %s", type(failure).__name__, exc_info=True)
                 raise Stopping from None
             # If the query was replaced, its successor may have removed files. Report that it was replaced, not the missing file.
             replaced = self.checkpoint.fence.lost(f"going on with batch {version}")

@@ -22,7 +22,7 @@ from headrace.compile.dataflow import Dataflow, Op, free_id
 from headrace.compile.lineage import Lineage, digest, lineages, says_all
 from headrace.compile.sharing import anchor
 from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError
-from headrace.ids import OperatorId, StoreId
+from headrace.ids import OperatorId, SourceId, StoreId
 from headrace.runtime.checkpoint import Checkpoint, describe_layout
 from headrace.spark.plan_text import lines, sources_in
 
@@ -243,7 +243,7 @@ def _sources(flow: Dataflow) -> list[dict[str, Any]]:
 def _in_order(flow: Dataflow, stored: list[dict[str, Any]], checkpoint: Checkpoint) -> Dataflow:
     """The query with its sources in the order of the checkpoint. Spark keeps offsets by that order."""
     now = dict(zip(flow.sources, _sources(flow), strict=True))
-    place: dict[str, int] = {}
+    place: dict[SourceId, int] = {}
     ways: list[Callable[[dict[str, Any]], Any]] = [
         lambda each: (each["anchor"], each["readers"]),
         lambda each: (each["reads"], each["readers"]),

@@ -22,7 +22,7 @@ from headrace.compile.homes import INSTANCE, at_home
 from headrace.compile.prepared import Frames, Preparations
 from headrace.compile.routing import route, route_by_column
 from headrace.errors import require
-from headrace.ids import OperatorId
+from headrace.ids import InputId, OperatorId, SourceId
 from headrace.runtime.combining import Combining
 from headrace.runtime.failures import mark_place
 from headrace.runtime.flush_here import close_here, closes_here
@@ -146,7 +146,7 @@ class _StepRun:
         combine = self.shared.combining.wanted(op)
         if self.batch is not None and self.flow.only_reader is op:
             return self._input_of_batch(op, self.batch, combine)
-        frames = {name: frame for name in self.flow.frames_of(op.ports) if (frame := self._frame(name)) is not None}
+        frames: Frames = {name: frame for name in self.flow.frames_of(op.ports) if (frame := self._frame(name)) is not None}
         if not frames:
             return None
 
@@ -169,13 +169,13 @@ class _StepRun:
         rows = prepared.frame((op.id, combine), lambda frames: boundary.above(frames[BATCH]), {BATCH: leaf}, self.session)
         return op.plan.grouped(rows) if combine else op.plan.input.projected(rows)
 
-    def _frame(self, name: str) -> DataFrame | None:
+    def _frame(self, name: InputId) -> DataFrame | None:
         """The batch's rows, or those that an operator's kernel gave in this step; None if there are none."""
-        if name == BATCH:
+        if isinstance(name, SourceId):
             return self.batch
         if name not in self.specs:
             return None
-        op = self.flow.by_id[OperatorId(name)]
+        op = self.flow.by_id[name]
         if op.id in self.reports:
             staged = tuple(s for report in self.reports[op.id] for s in report.staged)
             return staged_frame(self.session, self.shared.directory, staged, op.plan.results.kernel_schema)

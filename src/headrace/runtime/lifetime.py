@@ -27,11 +27,11 @@ LOOK_S = 1.0
 """How often to check whether the query's session still runs."""
 COMMIT_LOOK_S = 0.005
 END_SECONDS_MAX = 60
-_running: set[Lifetime] = set()
+_running: set[QueryLifetime] = set()
 _log = logger(__name__)
 
 
-class Lifetime:
+class QueryLifetime:
     """Spark's query from its start to its end."""
 
     def __init__(self, gate: BatchGate, spark: SparkQuery, release: Callable[[], None]) -> None:
@@ -71,10 +71,12 @@ class Lifetime:
         self.gate.stopping.set()
         try:
             self.spark.handle.stop()
-        except GONE:
+        except GONE as gone:
             # A stopped session cannot cancel jobs, and a JVM that has ended runs none.
             if self.spark.is_active():
                 raise
+            query = self.gate.checkpoint.location
+            _log.info("Spark's query had ended before it was stopped: %s: %s", type(gone).__name__, gone, query=query)
             self._await_end()
         self.gate.wait_for_batch()
         self.finish()

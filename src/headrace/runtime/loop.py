@@ -75,7 +75,7 @@ class BatchLoop:
         finally:
             if kept:
                 batch.unpersist()
-        self.versions.previous = manifest
+        self.versions.build_on(manifest)
         self.routing.observe(reports)
         with Phase(phases, "collectGarbage"):
             self._collect_garbage(manifest, reports)
@@ -115,7 +115,7 @@ class BatchLoop:
             phases_ms=phases,
             reports=reports,
             manifest=manifest,
-            readers=tuple(op.id for op in self.flow.ops if any(b.source in self.flow.sources for b in op.branches)),
+            readers=tuple(op.id for op in self.flow.readers),
             changes=self.routing.drain_changes(),
             homes=self.routing.homes(),
         )

@@ -80,6 +80,12 @@ class Placement:
             homes += [before[recreation.old] if kept else homes[recreation.new], homes[recreation.new]]
         return tuple(homes)
 
+    def move_in(self, op: OperatorId, homes: Homes) -> Homes:
+        """Set the homes of an operator's instances, under the batch lock. Returns the homes before."""
+        before = self.homes.get(op, ())
+        self.homes[op] = homes
+        return before
+
     def ahead(self, routing: Mapping[OperatorId, Routing], before: Mapping[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Fetched]:
         """Bring state to the homes of a future routing. Returns those homes, and how much was brought."""
         live = self.executors.live()

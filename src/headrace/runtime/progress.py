@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.control.batch_report import BatchReport
 from headrace.control.governor import Entry
-from headrace.ids import OperatorId, Version
+from headrace.ids import InputId, OperatorId, Version
 from headrace.runtime.elastic import Change
 from headrace.runtime.reports import InstanceReport
 from headrace.state.manifest import Manifest
@@ -55,7 +55,7 @@ class BatchProgress:
     """By operator: the executor of each instance. Empty if instances have no homes."""
     decisions: tuple[Entry, ...] = ()
     """Decisions of the query's policy since the batch before."""
-    inputs: Mapping[OperatorId, tuple[str, ...]] = field(default_factory=dict)
+    inputs: Mapping[OperatorId, tuple[InputId, ...]] = field(default_factory=dict)
     """Per operator: the operators that it reads, and one name for all sources that it reads."""
     trigger_s: float = 0.0
     """The trigger interval; 0 if batches follow one another."""
@@ -75,7 +75,7 @@ class BatchProgress:
             end_s=round(end_s, 3),
             instances=tuple(r.work() for each in self.reports.values() for r in each),
             routing=dict(self.routing),
-            inputs={name: tuple(map(OperatorId, each)) for name, each in self.inputs.items()},
+            inputs=dict(self.inputs),
             rows_left=self.backlog.rows_left or 0,
             trigger_s=self.trigger_s,
         )
@@ -91,7 +91,7 @@ class BatchProgress:
         return {
             "operatorName": name,
             # If keys are not counted, rows of one key and pane in several runs count several times.
-            "numRowsTotal": self.manifest.counters.get(f"keys.{name}", sum(ref.rows for ref in runs)),
+            "numRowsTotal": self.manifest.counters.keys.get(name, sum(ref.rows for ref in runs)),
             "numRowsUpdated": sum(r.keys for r in reports),
             "numRowsRemoved": 0,
             "numRowsDroppedByWatermark": sum(r.rows_late for r in reports),

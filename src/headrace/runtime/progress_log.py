@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from headrace.ids import OperatorId
+from headrace.ids import InputId, OperatorId
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.spark_query import SparkQuery
@@ -21,7 +21,7 @@ class ProgressLog:
     """Keeps the progress of the last batches. The batch loop adds to it; the query's handle and the control endpoint read it."""
 
     def __init__(
-        self, spark: SparkQuery, inputs: Mapping[OperatorId, tuple[str, ...]], trigger_s: float, autoscaler: Autoscaler | None
+        self, spark: SparkQuery, inputs: Mapping[OperatorId, tuple[InputId, ...]], trigger_s: float, autoscaler: Autoscaler | None
     ) -> None:
         self._spark, self._inputs, self._trigger_s, self._autoscaler = spark, inputs, trigger_s, autoscaler
         self._batches: deque[BatchProgress] = deque(maxlen=int(spark.session.conf.get(RECENT, "100") or 100))

@@ -60,7 +60,7 @@ class InstanceReport:
     def work(self) -> InstanceWork:
         """What policies need of the report. The time is rounded as in the progress, so that a replay sees the same."""
         return InstanceWork(
-            operator=OperatorId(self.operator),
+            operator=self.operator,
             instance=self.instance,
             rows=self.rows,
             rows_out=self.rows_out,
@@ -88,8 +88,9 @@ def from_text(text: str) -> InstanceReport:
         raise _rebuild(data)
     data["runs"] = {store: tuple(RunRef.from_json(r) for r in refs) for store, refs in data["runs"].items()}
     data["staged"] = tuple(StagedFile(**s) for s in data["staged"])
-    data["rows_per_slot"] = tuple((int(s), int(n)) for s, n in data["rows_per_slot"])
-    data["rows_per_hash"] = tuple((int(h), int(n)) for h, n in data["rows_per_hash"])
+    data["instance"], data["operator"] = InstanceId(data["instance"]), OperatorId(data["operator"])
+    data["rows_per_slot"] = tuple((Slot(s), int(n)) for s, n in data["rows_per_slot"])
+    data["rows_per_hash"] = tuple((KeyHash(h), int(n)) for h, n in data["rows_per_hash"])
     return InstanceReport(**data)
 
 

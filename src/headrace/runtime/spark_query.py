@@ -6,16 +6,19 @@ share this object, and a part that needs Spark's query waits here until it is at
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.logs import logger
 from headrace.spark.gateway import GONE, JavaFailure, context_is_stopped
 from headrace.spark.streaming import SourceOffsets, await_end, ends_within, execution_of, failure_of, source_offsets
 
 ATTACH_SECONDS_MAX = 60
+_log = logger(__name__)
 
 
 class SparkQuery:
@@ -25,6 +28,8 @@ class SparkQuery:
         self.session = session
         self._query: StreamingQuery | None = None
         self._attached = threading.Event()
+        self._gone = False
+        """True after a call to the JVM has failed."""
 
     def attach(self, query: StreamingQuery) -> None:
         """Set Spark's query, and wake those that wait for it."""
@@ -43,8 +48,9 @@ class SparkQuery:
         try:
             # The first batch may begin before Spark has returned its query.
             return self._query is None or (bool(self._query.isActive) and not self.session_is_gone())
-        except GONE:
-            # The JVM has ended.
+        except GONE as gone:
+            _log.log(logging.DEBUG if self._gone else logging.INFO, "the JVM has ended: %s: %s", type(gone).__name__, gone)
+            self._gone = True
             return False
 
     def session_is_gone(self) -> bool:

@@ -77,8 +77,8 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
     flow = compile_flow([(o.rows, o.mode, o.where) for o in outputs], config)
     for output, port in zip(outputs, flow.outlets, strict=True):
         for branch in port:
-            if branch.source in flow.by_id:
-                flow.by_id[OperatorId(branch.source)].plan.check_mode(output.mode, output.where)
+            if (op := flow.producer(branch)) is not None:
+                op.plan.check_mode(output.mode, output.where)
             elif output.mode is OutputMode.COMPLETE:
                 raise QueryError(where=output.where, wanted="append or update: this output has no aggregate", found="output mode complete")
     return QueryPlan(tuple(outputs), options, run, config, flow)

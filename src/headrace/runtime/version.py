@@ -31,7 +31,7 @@ from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.task import Phase, TaskSpec
 from headrace.spark.event_times import EventTimes
-from headrace.state.manifest import Manifest, StoreState
+from headrace.state.manifest import Counters, Manifest, StoreState
 from headrace.state.recreation import carried_over
 from headrace.state.run import RunRef
 from headrace.state.slots import join
@@ -50,7 +50,7 @@ def shapes_of(flow: Dataflow, sinks: Sequence[Sink]) -> tuple[OperatorShape, ...
             OperatorShape(
                 op.id,
                 upstream=tuple(up.id for up in flow.upstream(op)),
-                reads_source=any(b.source in flow.sources for b in op.branches),
+                reads_source=op.reads_source,
                 only_reader=None if alone is None else alone.id,
                 emits_at_once=op.plan.operator.emits_at_once(op.mode),
                 sink=direct[0] if direct and flow.consumers(op.id) == 1 else None,
@@ -118,6 +118,10 @@ class VersionMaker:
             manifest = self.checkpoint.commit(manifest, sync=self.config.durable)
             fail_point("manifest-after", version)
         return manifest, reports
+
+    def build_on(self, manifest: Manifest) -> None:
+        """Let the next version build on this one, which was delivered, without reading its manifest again."""
+        self.previous = manifest
 
     def _before(self, version: Version) -> Manifest | None:
         """The version that this one builds on."""
@@ -249,12 +253,11 @@ def _stores(reports: Reports) -> States:
     return {name: tuple(join(refs)) for name, refs in found.items()}
 
 
-def _counters(before: Manifest | None, reports: Reports) -> dict[str, int]:
+def _counters(before: Manifest | None, reports: Reports) -> Counters:
     """The counters of a version. Keys are counted only for operators that look up every key they touch."""
-    counters = dict(before.counters) if before else {}
+    keys = dict(before.counters.keys) if before else {}
     for op, each in reports.items():
         if all(r.keys_new is not None for r in each):
-            counters[f"keys.{op}"] = counters.get(f"keys.{op}", 0) + sum(r.keys_new or 0 for r in each)
-    counters["rows"] = sum(r.rows for each in reports.values() for r in each)
-    counters["rows_late"] = sum(r.rows_late for each in reports.values() for r in each)
-    return counters
+            keys[op] = keys.get(op, 0) + sum(r.keys_new or 0 for r in each)
+    every = [report for each in reports.values() for report in each]
+    return Counters(rows=sum(r.rows for r in every), rows_late=sum(r.rows_late for r in every), keys=keys)

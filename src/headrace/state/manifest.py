@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ FORMAT = 5
 its source logs."""
 _KEYS = {"writer": "epoch", "stores": "operators"}
 """Fields of ``Manifest`` that have another name in the file. The names in the file change only with its format."""
+_KEYS_OF = "keys."
+"""The prefix of the counters of keys in the file."""
 FOLDERS = ("runs", "staged")
 """The folders of files that a manifest may name."""
 
@@ -73,6 +76,26 @@ class StoreState:
 
 
 @dataclass(frozen=True)
+class Counters:
+    """Counts for the progress."""
+
+    rows: int = 0
+    """Rows that the operators got in this version."""
+    rows_late: int = 0
+    """The rows among them that were dropped as late."""
+    keys: Mapping[OperatorId, int] = field(default_factory=dict)
+    """By operator: its keys since the query began. Operators that do not look up every key are left out."""
+
+    def to_json(self) -> dict[str, int]:
+        return {**{f"{_KEYS_OF}{name}": count for name, count in self.keys.items()}, "rows": self.rows, "rows_late": self.rows_late}
+
+    @classmethod
+    def from_json(cls, body: dict[str, int]) -> Counters:
+        keys = {OperatorId(name.removeprefix(_KEYS_OF)): count for name, count in body.items() if name.startswith(_KEYS_OF)}
+        return cls(keys=keys, **{name: count for name, count in body.items() if not name.startswith(_KEYS_OF)})
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The content of a manifest file: everything that a version consists of."""
 
@@ -100,8 +123,7 @@ class Manifest:
     """The checksum of the manifest of the version before; None for the first version."""
     checkpoint_version: Version | None = None
     """The newest version whose state is durable. Every batch writes durable state, so it is this version."""
-    counters: dict[str, int] = field(default_factory=dict)
-    """Counts for the progress: rows of the batch, and keys per operator since the query began."""
+    counters: Counters = field(default_factory=Counters)
     crc: int | None = field(default=None, compare=False)
     """Its own checksum; None until it is written."""
 
@@ -137,6 +159,7 @@ def _body(manifest: Manifest) -> bytes:
     body["operators"] = {str(store): _state_json(state) for store, state in manifest.stores.items()}
     body["staged"] = [vars(s) for s in manifest.staged]
     body["source_entries"] = [vars(s) for s in manifest.source_entries]
+    body["counters"] = manifest.counters.to_json()
     body["routing"] = {name: routing.to_json() for name, routing in manifest.routing.items()}
     return json.dumps(body, separators=(",", ":")).encode()
 
@@ -181,6 +204,7 @@ def _parsed(body: dict[str, Any]) -> dict[str, Any]:
     for entries in body["source_entries"]:
         if not is_plain_name(entries.source):
             raise ValueError(f"a source's log outside of the checkpoint: {entries.source}")
+    body["counters"] = Counters.from_json(body["counters"])
     body["routing"] = {OperatorId(name): Routing.from_json(r) for name, r in body["routing"].items()}
     for name in ("watermark_nodes_ms", "watermark_idle", "offsets"):
         body[name] = tuple(body[name])

@@ -11,6 +11,7 @@ safe: a block is written before it is marked, and all processes write the same b
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import shutil
@@ -25,6 +26,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from headrace.errors import CorruptStateError
+from headrace.logs import logger
 from headrace.state.blocks import BLOCK_BYTES, Blocks, blocks_of, data_bytes, pieces
 from headrace.state.disk import disk_errors
 
@@ -34,6 +36,7 @@ READERS = 4
 """The number of read requests at the same time."""
 COPYING = "to keep a working copy of state"
 _counting = threading.Lock()
+_log = logger(__name__)
 
 
 class Working:
@@ -94,8 +97,10 @@ class WorkingCopy(Blocks):
         self.origin = origin
         try:
             super().__init__(copy, length, crc, origin=str(origin))
-        except CorruptStateError:
+        except CorruptStateError as damage:
             # The copy's length or table of checksums is wrong, or a sweep has just removed it. Create it again, once.
+            level = logging.INFO if isinstance(damage.__cause__, FileNotFoundError) else logging.WARNING
+            _log.log(level, "the working copy %s is created again: wanted %s; found %s", copy, damage.wanted, damage.found)
             copy.unlink(missing_ok=True)
             _marks(copy).unlink(missing_ok=True)
             _once(_marks(copy), lambda path: path.write_bytes(bytes(blocks_of(length))))
@@ -132,7 +137,8 @@ class WorkingCopy(Blocks):
         path, length = _marks(self.path), len(self.checksums)
         try:
             if path.stat().st_size != length:
-                # The file of marks was cut short. All blocks count as missing, and are fetched again when needed.
+                # All blocks count as missing, and are fetched again when needed.
+                _log.warning("the marks of a working copy have the wrong length and are created again: %s", path)
                 fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
                 fresh.write_bytes(bytes(length))
                 fresh.replace(path)
@@ -173,7 +179,8 @@ class WorkingCopy(Blocks):
     def _check(self, block: int) -> None:
         try:
             super()._check(block)
-        except CorruptStateError:
+        except CorruptStateError as damage:
+            _log.warning("a block of the working copy %s is fetched again: wanted %s; found %s", self.path, damage.wanted, damage.found)
             with open(self.origin, "rb") as origin, open(self.path, "r+b") as copy:
                 self._get(range(block, block + 1), origin.fileno(), copy.fileno())
             super()._check(block)

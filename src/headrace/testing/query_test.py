@@ -12,7 +12,7 @@ from headrace.api.origin import user_line
 from headrace.errors import QueryError
 from headrace.testing.compare import assert_same_rows
 from headrace.testing.reference import expected
-from headrace.testing.results import Results
+from headrace.testing.results import CollectingSink
 from headrace.testing.running import Query, Running
 from headrace.testing.values import collected, sorted_rows, zone_of
 
@@ -48,7 +48,7 @@ class QueryTest(Running):
         results = self._of_sink(sink, "rows")
         return results.rows() if batch is None else results.of_batch(batch)
 
-    def _of_sink(self, sink: str | None, what: str) -> Results:
+    def _of_sink(self, sink: str | None, what: str) -> CollectingSink:
         self._started(what)
         if sink is None and len(self._results) == 1:
             return next(iter(self._results.values()))
@@ -105,12 +105,12 @@ class QueryTest(Running):
         answer = expected(reference or setup.query, frames, results, watermark_ms, due, where)
         self._compare(results, answer, "Spark's batch answer")
 
-    def _compare(self, results: Results, wanted: DataFrame, what: str) -> None:
+    def _compare(self, results: CollectingSink, wanted: DataFrame, what: str) -> None:
         mine, theirs = ([f.dataType.simpleString() for f in schema.fields] for schema in (results.schema, wanted.schema))
         if mine != theirs:
             raise AssertionError(f"columns are {results.schema.simpleString()}, those of {what} {wanted.schema.simpleString()}")
         self._assert_same(results, wanted.collect(), what)
 
-    def _assert_same(self, results: Results, wanted: Sequence[Any], what: str) -> None:
+    def _assert_same(self, results: CollectingSink, wanted: Sequence[Any], what: str) -> None:
         text = f"{results.name} after batch {self._next_batch() - 1} and {what}"
         assert_same_rows(results.rows(), wanted, columns=results.schema.names, keys=results.keys or (), what=text)

@@ -15,7 +15,7 @@ from headrace.config import Config
 from headrace.errors import QueryError
 from headrace.graph.nodes import SharedNode, UnionNode
 from headrace.spark.expressions import quoted
-from headrace.testing.results import Results
+from headrace.testing.results import CollectingSink
 
 
 def grouping_columns(stream: Stream) -> tuple[str, ...] | None:
@@ -28,7 +28,7 @@ def grouping_columns(stream: Stream) -> tuple[str, ...] | None:
 
 
 def expected(
-    reference: Callable[..., Any], frames: Sequence[DataFrame], results: Results, watermark_ms: int, due: str | None, where: str
+    reference: Callable[..., Any], frames: Sequence[DataFrame], results: CollectingSink, watermark_ms: int, due: str | None, where: str
 ) -> DataFrame:
     """The result of the reference over batch DataFrames; in append mode, only results whose time the watermark has passed."""
     answer = _answer(reference, frames, results.name, where)

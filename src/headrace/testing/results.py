@@ -15,7 +15,7 @@ from headrace.testing.values import sorted_rows
 
 
 @dataclass
-class Results:
+class CollectingSink:
     """A sink that keeps the rows of every batch. A batch that is delivered again must have the same rows."""
 
     name: str

@@ -25,7 +25,7 @@ from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS, break_off
 from headrace.spark.streaming import planning_paused
 from headrace.state.manifest import Manifest
 from headrace.testing.reference import grouping_columns
-from headrace.testing.results import Results
+from headrace.testing.results import CollectingSink
 from headrace.testing.source import Part, Source
 from headrace.testing.values import schema_of
 
@@ -62,7 +62,7 @@ class Running:
         self._batches: list[list[Part]] = []
         """Batches that were added and have not run yet."""
         self._shared: list[Part] | None = None
-        self._results: dict[str, Results] = {}
+        self._results: dict[str, CollectingSink] = {}
         self._query: HeadraceQuery | None = None
         self._setup: Setup | None = None
         self._unfinished = False
@@ -175,7 +175,7 @@ class Running:
         if unknown := [key for key in keys or () if key not in output.columns]:
             raise QueryError(where=where, wanted=f"keys among {', '.join(output.columns)}", found=", ".join(unknown))
         before = self._results[name].batches if name in self._results else {}
-        self._results[name] = results = Results(name, mode.lower(), output.schema, keys, before)
+        self._results[name] = results = CollectingSink(name, mode.lower(), output.schema, keys, before)
         return output.writeStream.outputMode(mode).foreachBatch(results.take)
 
     def run(self) -> None:
@@ -233,7 +233,7 @@ class Running:
         self._query.processAllAvailable()
         self._unfinished = False
         if (latest := self._latest()) is not None:
-            self._late[latest.version] = latest.counters.get("rows_late", 0)
+            self._late[latest.version] = latest.counters.rows_late
 
     def stop(self) -> None:
         """Let the current batch finish and stop the query. ``restart`` starts it again."""

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from headrace.control.batch_report import sources_of
 from headrace.control.decisions import MoveSlots, Rescale
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Governor, Outcome, entry_of, logged
-from headrace.control.observing import OUTSIDE, Batch, observe
+from headrace.control.observing import Batch, observe
 from headrace.ids import SLOTS, OperatorId
 from headrace.runtime.autoscale import decided
 from headrace.runtime.progress import BatchProgress, Waiting
@@ -82,7 +83,7 @@ class Engine:
             readers=(NAME,),
             changes=(),
             backlog=Waiting(rows_left=round(rows_left)),
-            inputs={NAME: (OUTSIDE + NAME,)},
+            inputs={NAME: (sources_of(NAME),)},
             trigger_s=self.trigger_s,
         )
         self.version += 1

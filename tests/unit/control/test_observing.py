@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.control.batch_report import BatchReport, InstanceWork
-from headrace.control.observing import DRAIN_S, OUTSIDE, UTILISATION_MAX, Batch, observe
+from headrace.control.batch_report import BatchReport, InstanceWork, sources_of
+from headrace.control.observing import DRAIN_S, UTILISATION_MAX, Batch, observe
 from headrace.ids import OperatorId, Version
 from headrace.state.recreation import Recreation
 from headrace.state.routing import Routing
@@ -28,7 +28,7 @@ def batch(version: int, begin_s: float, end_s: float, busy: tuple[float, ...], *
         end_s=end_s,
         instances=tasks,
         routing={NAME: other.get("routing", HALVES)},
-        inputs={NAME: (OperatorId(OUTSIDE + NAME),)},
+        inputs={NAME: (sources_of(NAME),)},
         rows_left=other.get("left", 0),
         trigger_s=other.get("trigger_s", 0.0),
     )
@@ -77,7 +77,7 @@ def test_where_batches_leave_rows_behind_the_busiest_instance_has_no_time_left()
     observation = seen(batches, period_s=3.0)
     assert observation.operators[0].cpu.tolist() == pytest.approx([0.5, 1.0])
     # 6 batches took 1,200 rows in 3 s; another 5,000 came meanwhile, and 8,000 are to be worked off.
-    assert observation.source_rows_per_s[OUTSIDE + NAME] == pytest.approx((1200 + 5000) / 3 + 8000 / DRAIN_S)
+    assert observation.source_rows_per_s[sources_of(NAME)] == pytest.approx((1200 + 5000) / 3 + 8000 / DRAIN_S)
 
 
 def test_rows_that_a_slow_trigger_leaves_behind_are_not_the_instances_fault() -> None:
@@ -91,7 +91,7 @@ def test_a_stream_that_went_quiet_is_idle() -> None:
     assert seen(batches, at_s=3.9, period_s=1.0).operators[0].cpu.tolist() == [0.9, 0.9]
     quiet = seen(batches, at_s=4.0, period_s=1.0)
     assert quiet.operators[0].cpu.tolist() == [0.0, 0.0]
-    assert quiet.source_rows_per_s == {OUTSIDE + NAME: 0.0}
+    assert quiet.source_rows_per_s == {sources_of(NAME): 0.0}
 
 
 def test_only_what_the_present_routing_did_is_seen_and_its_first_batch_is_not() -> None:
@@ -129,14 +129,14 @@ def test_more_than_four_times_what_can_be_done_is_not_believed() -> None:
 
 def test_what_an_operator_reads_from_others_is_not_offered_by_its_sources() -> None:
     first = batch(0, 0, 1, (0.5, 0.5))
-    inputs = {NAME: (OUTSIDE + NAME,), "next": (NAME, OUTSIDE + "next")}
+    inputs = {NAME: (sources_of(NAME),), "next": (NAME, sources_of("next"))}
     two = [
         Batch(at, at, at + 1.0, (first.operators[0], _renamed(first, "next")), inputs)  # type: ignore[arg-type]
         for at in range(3)
     ]
     rates = seen(two).source_rows_per_s
     # Both take 200 rows a second; 100 of the second's come from the first.
-    assert rates == {OUTSIDE + NAME: pytest.approx(200), OUTSIDE + "next": pytest.approx(100)}
+    assert rates == {sources_of(NAME): pytest.approx(200), sources_of("next"): pytest.approx(100)}
 
 
 def _renamed(source: Batch, name: str) -> Any:

@@ -14,10 +14,12 @@ USEFUL = (0.1, 0.9)
 
 
 def is_overloaded(load: Report, config: RingConfig) -> bool:
+    """True if both the queue and the CPU of a node have reached their upper limits."""
     return load.queue_rows >= config.queue_high and load.cpu >= config.cpu_high
 
 
 def is_light(load: Report, config: RingConfig) -> bool:
+    """True if neither the queue nor the CPU of a node is above its lower limit."""
     return load.queue_rows <= config.queue_low and load.cpu <= config.cpu_low
 
 

@@ -102,6 +102,7 @@ def plan_by_tables(deployment: Deployment, top: Sequence[float], config: FitConf
 
 
 def sources_max(deployment: Deployment, top: Sequence[float]) -> dict[StreamId, float]:
+    """The highest rate of each source, from a list in the order of the sources. Raises an error if the list does not fit."""
     sources = deployment.query.sources
     expect(len(top) == len(sources) and min(top) > 0, "FIT", f"the highest rates of {len(sources)} sources, above 0", tuple(top))
     return {source: float(rate) for source, rate in zip(sources, top, strict=True)}

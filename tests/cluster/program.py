@@ -86,6 +86,8 @@ class Story:
                     "ran": [[i["operator"], i["instance"], i["executor"]] for i in ours["instances"]],
                     "fetched": sum(i["bytesFetched"] for i in ours["instances"]),
                     "changes": ours["changes"],
+                    "interruptions": ours["interruptions"],
+                    "batchMs": ours["batchMs"],
                 }
             )
         return told
@@ -106,6 +108,25 @@ class Story:
         wait_until("the loss of an executor", lambda: victim not in self.live())
         self.seen["killed"] = [*killed, *self.feed(1)]
 
+    def hang_and_lose(self) -> None:
+        """One executor hangs before a batch, and another is killed in the middle of one."""
+        calm = self.feed(3)
+        app = self.query._engine.session.sparkContext.applicationId
+        hung, killed, *_ = calm[-1]["homes"]["aggregate"]
+        process = pid_of(hung, app)
+        os.kill(process, signal.SIGSTOP)
+        self.seen |= {"calm": calm, "hung": [hung, self.feed(1)[0]]}
+        wait_until("the end of the hanging executor", lambda: not Path(f"/proc/{process}").exists() or is_zombie(process))
+        victim = pid_of(killed, app)
+        # A process that was stopped first cannot end its part of the batch before it is killed.
+        os.kill(victim, signal.SIGSTOP)
+        threading.Thread(target=self.kill_in_a_task, args=(killed, victim)).start()
+        self.seen |= {"killed": [killed, self.feed(1)[0]], "after": self.feed(1)[0]}
+
+    def kill_in_a_task(self, executor: str, process: int) -> None:
+        wait_until("a task of the executor", lambda: self.executors.running_tasks().get(executor, 0) > 0)
+        os.kill(process, signal.SIGKILL)
+
     def shrink_and_grow(self) -> None:
         self.query.rescale(1)
         self.seen["one"] = self.feed(1)
@@ -113,6 +134,14 @@ class Story:
         self.query.rescale(2)
         wait_until("homes on two executors", lambda: len(set(*self.query._engine.routing.homes().values())) == 2)
         self.seen["grown"] = self.feed(1)
+
+
+def is_zombie(process: int) -> bool:
+    """True if a process has ended, and only its parent has not noticed."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def pid_of(executor: str, app: str) -> int:
@@ -135,6 +164,7 @@ def main() -> None:
     arguments.add_argument("kind", choices=driver.KINDS)
     for name in ("input", "work"):
         arguments.add_argument(name, type=Path)
+    arguments.add_argument("--faults", action="store_true", help="an executor hangs, and another is killed; nothing else")
     arguments.add_argument("--short", action="store_true", help="an executor dies; none is given back or asked for")
     given = arguments.parse_args()
     spark = session(given.master)
@@ -146,14 +176,17 @@ def main() -> None:
         source,
         given.work / "out",
         given.work / "checkpoint",
-        2,
+        3 if given.faults else 2,
         trigger={"processingTime": "0 seconds"},
-        **{"headrace.readyExecutors": "0"},
+        **({} if given.faults else {"headrace.readyExecutors": "0"}),
     )
     executors = Executors.of(spark.sparkContext)
     assert executors is not None
     story = Story(query, executors, sorted(given.input.iterdir()), source)
-    story.tell(given.short)
+    if given.faults:
+        story.hang_and_lose()
+    else:
+        story.tell(given.short)
     query.stop()
     print(json.dumps(story.seen), flush=True)
     spark.stop()

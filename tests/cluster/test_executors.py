@@ -62,6 +62,21 @@ def test_on_a_local_cluster(tmp_path: Path, undisturbed: Undisturbed) -> None:
 
 
 @pytest.mark.extra
+def test_an_executor_that_hangs_and_one_that_dies_cost_one_attempt_each(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """The batch goes on without them: no version, row or result differs from those of an undisturbed run."""
+    source = write_input(tmp_path / "input", files=6, seed=8)
+    seen = run("local-cluster[3,1,1024]", source, tmp_path / "work", "--faults")
+    for name, hung in (("hung", True), ("killed", False)):
+        executor, batch = seen[name]
+        assert [(each["executors"], each["hung"]) for each in batch["interruptions"]] == [([executor], hung)]
+        assert executor not in batch["homes"]["aggregate"]
+    # Spark alone would wait two minutes for the one that hangs.
+    assert seen["hung"][1]["batchMs"] < 60_000
+    assert not seen["after"]["interruptions"]
+    assert not Left.of(Program("windowed", source, tmp_path / "work")).difference(undisturbed("windowed", source, tmp_path / "calm"))
+
+
+@pytest.mark.extra
 def test_on_a_standalone_cluster(tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as ``headrace cluster up`` starts; an executor is lost in mid-batch."""
     source = write_input(tmp_path / "input", files=3, seed=7)

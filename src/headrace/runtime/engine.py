@@ -38,6 +38,7 @@ from headrace.runtime.lifetime import QueryLifetime
 from headrace.runtime.loop import BatchLoop
 from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.progress_log import ProgressLog
+from headrace.runtime.recovery import Recovery
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.version import VersionMaker, shapes_of
@@ -105,7 +106,9 @@ def assemble(
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
     closing.callback(beside.shutdown, wait=False)
     combining = Combining(config)
-    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, beside, always_shuffles=elastic is not None)
+    recovery = None if placement is None else Recovery(placement)
+    shuffles = elastic is not None
+    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles)
     loop = BatchLoop(
         flow,
         config,
@@ -116,6 +119,7 @@ def assemble(
         Delivery(flow, sinks, checkpoint, preparations, {shape.sink for shape in shapes if shape.sink is not None}),
         Backlog(flow.streaming, checkpoint.location, spark.source_offsets),
         progress,
+        recovery,
     )
     gate = BatchGate(loop.run, checkpoint, spark, live.lock)
     return Engine(

@@ -7,6 +7,7 @@ of the last operator's tasks. Tasks of earlier operators return results for the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from headrace.runtime.combining import Combining
 from headrace.runtime.failures import mark_place
 from headrace.runtime.flush_here import close_here, closes_here
 from headrace.runtime.placement import Placement
+from headrace.runtime.recovery import ATTEMPTS_MAX, Recovery
 from headrace.runtime.reports import InstanceReport, from_text
 from headrace.runtime.schedule import Job, ToSink
 from headrace.runtime.sinks import Sink
@@ -34,6 +36,7 @@ from headrace.runtime.staged import staged_frame
 from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec
 from headrace.runtime.task_files import reports_left
 from headrace.spark.exchange import claim_one_partition
+from headrace.spark.gateway import SPARK_ERRORS
 from headrace.spark.plans import empty_frame
 
 JOBS_AT_ONCE = 4
@@ -53,6 +56,8 @@ class JobRunner:
     combining: Combining
     placement: Placement | None
     """The homes of instances; None if the driver does all the work."""
+    recovery: Recovery | None
+    """Watches executors; None if there are none."""
     beside: Executor
     """Runs independent jobs at the same time."""
     always_shuffles: bool = False
@@ -68,14 +73,33 @@ class JobRunner:
         phases: dict[str, float],
     ) -> Reports:
         """Run a step's jobs on the rows of a batch, or without rows in a flush. `specs` has what the tasks of each operator need."""
-        step = _StepRun(self, jobs, specs, session, batch, phases)
-        step.run_in_order()
+        step = self._attempted(partial(_StepRun, self, jobs, specs, session, batch, phases))
         for op in self.flow.ops:
             if op.id in specs and op.id not in step.reports:
                 step.reports[op.id] = _checked(op, specs[op.id], reports_left(specs[op.id]))
             if op.id in specs and batch is not None:
                 self.combining.learn(op, step.reports[op.id])
         return step.reports
+
+    def _attempted(self, attempt: Callable[[], _StepRun]) -> _StepRun:
+        """Run a step. If an executor is lost or hangs on the way, run it again on the others."""
+        if self.recovery is None:
+            step = attempt()
+            step.run_in_order()
+            return step
+        for number in itertools.count(1):
+            step = attempt()
+            with self.recovery.watching(is_flush=step.batch is None) as watch:
+                try:
+                    step.run_in_order()
+                    return step
+                except SPARK_ERRORS:
+                    # Spark may report the loss before the watch has seen it.
+                    if watch.look() is None or number == ATTEMPTS_MAX:
+                        raise
+            assert watch.interruption is not None
+            self.recovery.begin_again(watch.interruption, {op: spec.routing for op, spec in step.specs.items()})
+        raise AssertionError
 
 
 @dataclass

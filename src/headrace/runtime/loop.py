@@ -26,6 +26,7 @@ from headrace.runtime.failures import Stopping
 from headrace.runtime.jobs import Reports
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.progress_log import ProgressLog
+from headrace.runtime.recovery import Recovery
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
 from headrace.runtime.task import Phase
@@ -48,6 +49,7 @@ class BatchLoop:
     delivery: Delivery
     backlog: Backlog
     progress: ProgressLog
+    recovery: Recovery | None
     last_begin_s: float = field(default_factory=time.time)
 
     def run(self, batch: DataFrame, version: Version) -> None:
@@ -118,6 +120,7 @@ class BatchLoop:
             readers=tuple(op.id for op in self.flow.readers),
             changes=self.routing.drain_changes(),
             homes=self.routing.homes(),
+            interruptions=() if self.recovery is None else self.recovery.end_batch(),
         )
         self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
         begin, end, _ = progress.times_s

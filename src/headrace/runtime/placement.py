@@ -51,10 +51,17 @@ class Placement:
     homes: dict[OperatorId, Homes] = field(default_factory=dict)
     """By operator. They change only under the batch lock."""
     anchors: dict[OperatorId, tuple[Homes, DataFrame]] = field(default_factory=dict)
+    avoided: set[str] = field(default_factory=set)
+    """Executors that are suspected to hang. They get no instances, unless there are no others."""
+
+    def trusted(self) -> tuple[Executor, ...]:
+        """The executors that instances may live on."""
+        live = self.executors.live()
+        return tuple(each for each in live if each.id not in self.avoided) or live
 
     def settle(self, routing: Mapping[OperatorId, Routing]) -> None:
-        """Give every instance a home on a living executor. Called before a batch."""
-        live = self.executors.live()
+        """Give every instance a home on a living executor. Called before a batch, and before a step runs again."""
+        live = self.trusted()
         homeless = {
             op: each
             for op, each in routing.items()
@@ -76,7 +83,7 @@ class Placement:
         one where it will be."""
         before = self.homes.get(op, ())
         for recreation in routing.recreations:
-            kept = recreation.old < len(before) and before[recreation.old] in self.executors.live()
+            kept = recreation.old < len(before) and before[recreation.old] in self.trusted()
             homes += [before[recreation.old] if kept else homes[recreation.new], homes[recreation.new]]
         return tuple(homes)
 
@@ -88,7 +95,7 @@ class Placement:
 
     def ahead(self, routing: Mapping[OperatorId, Routing], before: Mapping[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Fetched]:
         """Bring state to the homes of a future routing. Returns those homes, and how much was brought."""
-        live = self.executors.live()
+        live = self.trusted()
         homes = self.planned(routing, live)
         wanted: list[tuple[Executor, tuple[Share, ...]]] = []
         lent: dict[Executor, list[Loan]] = {}

@@ -11,6 +11,7 @@ from headrace.control.batch_report import BatchReport
 from headrace.control.governor import Entry
 from headrace.ids import InputId, OperatorId, Version
 from headrace.runtime.elastic import Change
+from headrace.runtime.recovery import Interruption
 from headrace.runtime.reports import InstanceReport
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
@@ -53,6 +54,8 @@ class BatchProgress:
     backlog: Waiting = Waiting()
     homes: dict[OperatorId, tuple[str, ...]] = field(default_factory=dict)
     """By operator: the executor of each instance. Empty if instances have no homes."""
+    interruptions: tuple[Interruption, ...] = ()
+    """Attempts at the batch's steps that were broken off because executors were lost or hung."""
     decisions: tuple[Entry, ...] = ()
     """Decisions of the query's policy since the batch before."""
     inputs: Mapping[OperatorId, tuple[InputId, ...]] = field(default_factory=dict)
@@ -124,6 +127,7 @@ class BatchProgress:
                 for name, r in self.routing.items()
             },
             "changes": [change.to_json() for change in self.changes],
+            "interruptions": [each.to_json() for each in self.interruptions],
             "decisions": [entry.to_json() for entry in self.decisions],
             "observation": self._observation(),
         }

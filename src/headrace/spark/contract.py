@@ -35,8 +35,10 @@ Members = Mapping[str, Mapping[str, str]]
 
 MEMBERS: Members = {
     "org.apache.spark": {
-        "SparkContext": "makeRDD/2 isStopped statusStore getExecutorIds requestTotalExecutors/3 killExecutors/1",
+        "SparkContext": "makeRDD/2 isStopped statusStore taskScheduler getExecutorIds requestTotalExecutors/3 "
+        "killExecutors/1 killAndReplaceExecutor/1",
     },
+    "org.apache.spark.scheduler": {"TaskSchedulerImpl": "runningTasksByExecutors"},
     "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1"},
     "org.apache.spark.rdd": {"RDD": "id"},
     "org.apache.spark.status": {"AppStatusStore": "executorList/1"},

@@ -59,6 +59,15 @@ class Executors:
         """Give executors back. Spark then lowers the total that it requests."""
         return bool(self._spark.killExecutors(self._jvm.PythonUtils.toSeq(list(executors))))
 
+    def running_tasks(self) -> dict[str, int]:
+        """The number of tasks that Spark's scheduler believes to run on each executor, cancelled ones included until they have ended."""
+        found = str(self._spark.taskScheduler().runningTasksByExecutors().mkString(","))
+        return {name: int(count) for name, count in (each.split(" -> ") for each in found.split(",") if each)}
+
+    def replace(self, executor: str) -> bool:
+        """Kill an executor, and let Spark request another in its place. No further task is sent to it from now on."""
+        return bool(self._spark.killAndReplaceExecutor(executor))
+
     def _learn(self) -> None:
         for each in items(self._spark.statusStore().executorList(True)):
             if each.id() != DRIVER:

@@ -68,6 +68,8 @@ class Watch:
     """After how long executors that still work are suspected; None if that is not known."""
     before: frozenset[str]
     """Executors that were there when the attempt began."""
+    proven: frozenset[str] = frozenset()
+    """Executors that were there in an earlier step. One that has just started may be slow, and is not suspected."""
     began_s: float = field(default_factory=time.monotonic)
     interruption: Interruption | None = None
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -99,7 +101,7 @@ class Watch:
     def _suspects(self) -> frozenset[str]:
         """Executors that still work while others have nothing to do. If all work, the step is large; if none does, the driver is busy."""
         working = frozenset(each for each, tasks in self.executors.running_tasks().items() if tasks) & self.before
-        return working if len(working) < len(self.before) else frozenset()
+        return working & self.proven if len(working) < len(self.before) else frozenset()
 
 
 @dataclass
@@ -111,6 +113,10 @@ class Recovery:
     """How long the last undisturbed steps took: those with the batch's rows, and flushes."""
     interruptions: list[Interruption] = field(default_factory=list)
     """Those of the current batch."""
+    proven: frozenset[str] = frozenset()
+    """Executors that were there in the last undisturbed step."""
+    replaced: set[str] = field(default_factory=set)
+    """Executors that were killed here. That they go is no loss."""
 
     @property
     def executors(self) -> Executors:
@@ -120,8 +126,8 @@ class Recovery:
     def watching(self, is_flush: bool) -> Iterator[Watch]:
         """Inside, the Spark jobs of this thread, and of threads that inherit from it, are watched."""
         context, lately = self.executors.context, self.steps_s.setdefault(is_flush, deque(maxlen=STEPS_REMEMBERED))
-        before = frozenset(each.id for each in self.executors.live())
-        watch = Watch(self.executors, f"headrace-step-{next(_tags)}", self._patience_s(lately), before)
+        before = frozenset(each.id for each in self.executors.live()) - self.replaced
+        watch = Watch(self.executors, f"headrace-step-{next(_tags)}", self._patience_s(lately), before, self.proven)
         context.addJobTag(watch.tag)
         watcher = threading.Thread(target=watch.run, name="headrace-watch", daemon=True)
         watcher.start()
@@ -133,10 +139,11 @@ class Recovery:
             context.removeJobTag(watch.tag)
         if watch.interruption is None:
             lately.append(time.monotonic() - watch.began_s)
+            self.proven = before
 
     def _patience_s(self, lately: Collection[float]) -> float | None:
-        """How long a step may take. None for the first one, and while suspects are avoided: then the others have more to do."""
-        return max(PATIENCE_S_MIN, PATIENCE * median(lately)) if lately and not self.placement.avoided else None
+        """How long a step may take. None for the first one, and after an interruption: then the others have more to do."""
+        return max(PATIENCE_S_MIN, PATIENCE * median(lately)) if lately and not self.interruptions else None
 
     def begin_again(self, interruption: Interruption, routing: Mapping[OperatorId, Routing]) -> None:
         """Give the instances of a step homes with which it can run again."""
@@ -153,10 +160,12 @@ class Recovery:
         avoided, found = self.placement.avoided, tuple(self.interruptions)
         self.interruptions.clear()
         if avoided:
-            for each in _hanging(avoided, self.executors.running_tasks()):
+            for each in _hanging(avoided - self.replaced, self.executors.running_tasks()):
                 _log.warning("executor %s holds on to tasks that were cancelled; it is killed and replaced", each)
                 self.executors.replace(each)
-            avoided.clear()
+                self.replaced.add(each)
+            # One that was killed may still be listed for a while.
+            avoided.intersection_update(self.replaced)
         return found
 
 

@@ -18,6 +18,7 @@ PREFIX = "headrace."
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
 OPERATOR_CHANGES = ("refuse", "accept")
 FETCH_FROM = ("executors", "checkpoint")
+ACKNOWLEDGE = ("home", "peers")
 COMBINE = ("auto", "always", "never")
 STRATEGIES = ("operator-set-cloud", "operator-cloud")
 PLANNED_STRATEGIES = ("query-cloud",)
@@ -63,6 +64,16 @@ class Config:
     fetchFrom: str = "executors"
     """On a cluster: where an instance that moves gets its state from. With executors, it comes from those that have it, and the rest from
     the checkpoint. With checkpoint, all of it comes from there."""
+    checkpointSeconds: float = 0.0
+    """How often state is made durable, in seconds. With 0, every version is durable when its results leave. Otherwise new state stays on
+    the executors, or on the driver's local disk with a local master, and is shipped to the checkpoint in the background. After a loss, the
+    versions since the last checkpoint are computed again from the source, exactly as before."""
+    replicas: int = 0
+    """On a cluster: the number of other executors that keep a copy of each instance's state. If its executor is lost, the instance
+    goes on at one of them."""
+    acknowledge: str = "peers"
+    """On a cluster with replicas: what results wait for. With peers, they wait until the copies are there; with home they do not, and the
+    copies are made beside the next batch."""
     operatorChanges: str = "refuse"
     """What happens if operators were added or removed since the checkpoint was written: refuse or accept. With accept, a new operator
     starts with empty state and does not see earlier rows, and the state of a removed one is dropped."""
@@ -150,6 +161,8 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "compactRows": (1, 10**9),
     "compactFactor": (0, 10**6),
     "readyExecutors": (-1, 10_000),
+    "checkpointSeconds": (0, 10**6),
+    "replicas": (0, 16),
 }
 """The allowed range of each numeric option."""
 
@@ -158,6 +171,7 @@ _CHOICES = {
     "strategy": STRATEGIES,
     "handover": HANDOVERS,
     "fetchFrom": FETCH_FROM,
+    "acknowledge": ACKNOWLEDGE,
     "combine": COMBINE,
     "logLevel": ("", *LOG_LEVELS),
 }
@@ -179,6 +193,8 @@ def _check(config: Config) -> None:
     directory = config.workingDirectory
     if not directory.strip() or "\0" in directory or ".." in directory.split("/"):
         raise _bad("workingDirectory", "a folder's name, a path without '..', or none", repr(directory))
+    if directory == "none" and (config.checkpointSeconds or config.replicas):
+        raise _bad("workingDirectory", "a folder, because checkpointSeconds and replicas keep state on executors", "'none'")
     config.instances_by_operator()
     grid = re.fullmatch(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})", config.productGrid)
     if grid is None or int(grid[1]) * int(grid[2]) > 4096:

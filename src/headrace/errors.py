@@ -6,6 +6,7 @@
       SessionError, SourceError, SinkError
       CheckpointError            CheckpointMismatchError, StateSchemaError, CorruptStateError, StorageError, FencedError,
                                  VersionNotFoundError
+      MissingRunError            not public: a CorruptStateError that recovery repairs, if the run can be computed again
       ClusterError, InvariantError
       PlaceLostError             not public: only SEEP's primitives raise it, which no query uses
 
@@ -127,6 +128,17 @@ class CorruptStateError(CheckpointError):
         super().__init__(message, where=where or path, wanted=wanted, found=found, hint=hint)
         self.path = path
         """The file."""
+
+
+class MissingRunError(CorruptStateError):
+    """A run is neither on this executor nor in the durable store. If only executors had it, recovery computes it again."""
+
+    def __init__(
+        self, message: str = "", *, path: str, where: str = "", wanted: str = "", found: str = "", hint: str = "", executor: str = ""
+    ) -> None:
+        super().__init__(message, path=path, where=where, wanted=wanted, found=found, hint=hint)
+        self.executor = executor
+        """The executor that lacks it."""
 
 
 class StorageError(CheckpointError):

@@ -15,7 +15,7 @@ from headrace.api.missing import Helpful
 from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, MissingError, QueryError
-from headrace.ids import Version
+from headrace.ids import NO_VERSION, Version
 from headrace.runtime.autoscale import required_autoscaler
 from headrace.runtime.elastic import Slots
 from headrace.runtime.engine import Engine
@@ -154,11 +154,14 @@ class HeadraceQuery(Helpful):
         """The state of an operator as a batch DataFrame, one row per key (and pane, or map key).
 
         ``operator`` is its id, as ``explain`` prints it; it is not needed if the query has one operator with one state. ``version`` is
-        a kept version (Spark's batch id), by default the newest. The DataFrame stays readable for an hour, until this process ends, or
+        a kept version (Spark's batch id), by default the newest. With ``headrace.checkpointSeconds`` only durable versions are kept, and
+        the newest is made durable first. The DataFrame stays readable for an hour, until this process ends, or
         until 16 more were made. Raises ``QueryError`` before the first batch has finished, and ``VersionNotFoundError``.
         """
         store, op = store_named(self._engine.flow, operator)
-        checkpoint = self._engine.checkpoint
+        checkpoint, checkpointer = self._engine.checkpoint, self._engine.checkpointer
+        if version is None and checkpointer is not None:
+            checkpointer.take()
         kept = checkpoint.manifests.versions()
         if not kept and version is None:
             raise QueryError("there is no state yet", where="state", found="no finished batch", hint="call processAllAvailable() first")
@@ -174,6 +177,19 @@ class HeadraceQuery(Helpful):
         while len(_LEASED) > LEASES:
             _LEASED.popleft().unlink(missing_ok=True)
         return frame
+
+    def checkpoint(self) -> int:
+        """Make the newest version that Spark has committed durable now, and return its number.
+
+        With ``headrace.checkpointSeconds=0``, every version is durable already. Otherwise this does at once what happens every so many
+        seconds, for example before a planned stop of executors. Raises ``QueryError`` before the first batch has finished.
+        """
+        checkpointer, kept = self._engine.checkpointer, self._engine.checkpoint.manifests.versions()
+        durable = checkpointer.take() if checkpointer is not None else kept[-1] if kept else NO_VERSION
+        if durable == NO_VERSION:
+            hint = "call processAllAvailable() first"
+            raise QueryError("there is no state yet", where="checkpoint", found="no finished batch", hint=hint)
+        return durable
 
     def rescale(self, *request: str | int, protocol: str | None = None) -> None:
         """Change the number of instances: ``rescale(4)`` of all operators, ``rescale("join", 4)`` of one.

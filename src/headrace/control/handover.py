@@ -41,11 +41,13 @@ class Facts:
     """Size, advance and offset of its time windows in microseconds; None if it has no windows that close."""
     emits_at_once: bool = True
     """True if rows give results before a window closes."""
+    reads_others: bool = True
+    """True if an instance can read at any time what others wrote. It cannot if new state stays on the executors."""
 
     @property
     def mergeable(self) -> bool:
         """True if several instances may keep partial state of one key, to be merged when a window closes."""
-        return self.window is not None and not self.emits_at_once
+        return self.window is not None and not self.emits_at_once and self.reads_others
 
     @property
     def possible(self) -> tuple[Protocol, ...]:

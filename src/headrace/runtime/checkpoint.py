@@ -16,10 +16,12 @@ from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
 from headrace.runtime.leases import leased_versions, take_lease
 from headrace.runtime.noted_routing import NotedRouting, body_crc
+from headrace.runtime.safety.chain import check_chain, check_journal, links
 from headrace.runtime.spark_log import SparkLog, check_together
 from headrace.state.disk import disk_errors, sync_file
+from headrace.state.journal import Journal, Record
 from headrace.state.layout import Layout
-from headrace.state.manifest import Manifest, ManifestStore, check_follows
+from headrace.state.manifest import Manifest, ManifestStore
 from headrace.state.open_runs import OPEN
 from headrace.state.routing import Routing
 
@@ -56,6 +58,7 @@ class Checkpoint:
         self.runs = self.directory / "runs"
         self.staged = self.directory / "staged"
         self.leases = self.directory / "leases"
+        self.journal = Journal(self.directory / "journal")
         self._wanted: dict[str, Any] = {}
         self._kept = False
         self.fence = Fence(self.directory)
@@ -63,6 +66,8 @@ class Checkpoint:
         self.noted = NotedRouting(self.directory / ROUTING)
         self._files: dict[Version, set[tuple[str, str]]] = {}
         self._swept = False
+        self.current: Manifest | None = None
+        """The newest version of a query whose state is made durable from time to time only. No manifest file names it yet."""
 
     @classmethod
     def existing(cls, location: str) -> Checkpoint:
@@ -126,7 +131,7 @@ class Checkpoint:
 
     def drops_state(self) -> bool:
         """True if the checkpoint has state of an operator that the query no longer has."""
-        return bool(self.manifests.versions()) and not set(self._wanted["retired"]) <= set(self.identity()["retired"])
+        return self.has_versions() and not set(self._wanted["retired"]) <= set(self.identity()["retired"])
 
     def _write_identity(self, identity: dict[str, Any]) -> None:
         path = self.directory / "query.json"
@@ -154,13 +159,21 @@ class Checkpoint:
 
     def check_logs(self) -> None:
         """Raise an error unless the kept versions form a chain and match Spark's log."""
-        before: Manifest | None = None
-        for version in self.manifests.versions():
-            manifest = self.manifests.read(version)
-            if before is not None and before.version == version - 1:
-                check_follows(manifest, before, str(self.manifests.path(version)))
-            before = manifest
-        check_together(self.spark_log, before)
+        check_chain(links(self.manifests, self.journal))
+        check_journal(self.location, self.manifests.versions(), self.journal.versions())
+        check_together(self.spark_log, self.newest_facts())
+
+    def newest_facts(self) -> Manifest | None:
+        """What is known about the newest version, from its manifest, or from its record in the journal, which has no state."""
+        durable, journaled = self.manifests.versions(), self.journal.versions()
+        if journaled and (not durable or journaled[-1] > durable[-1]):
+            record = self.journal.read(journaled[-1])
+            return None if record is None else record.facts
+        return self.manifests.read(durable[-1]) if durable else None
+
+    def has_versions(self) -> bool:
+        """True if a batch of the query was ever committed."""
+        return bool(self.manifests.versions() or self.journal.versions())
 
     def origin(self, version: Version, before: Manifest | None) -> dict[str, Any]:
         """The fields of a manifest that say where it comes from: Spark's log of the batch, the writer, the version before."""
@@ -174,14 +187,24 @@ class Checkpoint:
 
     def commit(self, manifest: Manifest, *, sync: bool) -> Manifest:
         """Write a version's manifest, which makes the version exist. Raises an error if this query is no longer the writer."""
-        if sync:
-            self.spark_log.sync(manifest.version, manifest.source_entries)
-        self.fence.check(f"committing version {manifest.version}")
-        if self._wanted and not self._kept:
-            self.keep_identity()
+        self._may_commit(manifest, sync)
         committed = self.manifests.commit(manifest, sync=sync)
         _log.debug("committed", query=self.location, version=manifest.version)
         return committed
+
+    def commit_record(self, record: Record, *, sync: bool) -> Record:
+        """Write a version's record in the journal. Its state is on executors, and a checkpoint makes it durable later."""
+        self._may_commit(record.facts, sync)
+        written = self.journal.write(record, sync=sync)
+        _log.debug("committed in the journal", query=self.location, version=record.version)
+        return written
+
+    def _may_commit(self, facts: Manifest, sync: bool) -> None:
+        if sync:
+            self.spark_log.sync(facts.version, facts.source_entries)
+        self.fence.check(f"committing version {facts.version}")
+        if self._wanted and not self._kept:
+            self.keep_identity()
 
     def identity(self) -> dict[str, Any]:
         """Read query.json. Raises an error if it is damaged or of another format."""
@@ -208,7 +231,7 @@ class Checkpoint:
         for name, mine in wanted["operators"].items():
             theirs = found["operators"].get(name)
             same = ("fingerprint", "window", "keys", "calls")
-            if theirs is None or not self.manifests.versions() or all(theirs.get(each) == mine.get(each) for each in same):
+            if theirs is None or not self.has_versions() or all(theirs.get(each) == mine.get(each) for each in same):
                 continue
             changes = _differences(theirs, mine)
             kind = StateSchemaError if theirs["keys"] == mine["keys"] else CheckpointMismatchError
@@ -294,12 +317,14 @@ class Checkpoint:
 
     def latest(self) -> Manifest | None:
         """The manifest of the newest version; None if there is none."""
+        if self.current is not None:
+            return self.current
         versions = self.manifests.versions()
         return self.manifests.read(versions[-1]) if versions else None
 
     def routing(self) -> dict[OperatorId, Routing]:
         """The routing of each operator: that of the newest version, or a change that was made after it."""
-        latest = self.latest()
+        latest = self.newest_facts()
         found = dict(latest.routing) if latest else {}
         noted = self.noted.read()
         return found | {name: routing for name, routing in noted.items() if name not in found or routing.epoch > found[name].epoch}

@@ -12,7 +12,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,24 @@ class LiveRouting:
         """Give every instance a home on a living executor. Called before a batch, under the lock."""
         if self.placement is not None:
             self.placement.settle(self.routing)
+
+    def ensure_state(self) -> None:
+        """Bring state that only other executors have to the homes that need it. Called before a batch, under the lock."""
+        if self.placement is not None:
+            self.placement.ensure(self.routing)
+
+    def lacks_state(self) -> bool:
+        """True if state of the newest version was lost: no living executor has it, nor the durable store."""
+        return self.placement is None or self.placement.lacks(self.routing)
+
+    @contextmanager
+    def as_it_was(self) -> Iterator[None]:
+        """Inside, the routing may be set to that of earlier versions. Afterwards it is what it was. Called under the lock."""
+        now = dict(self.routing)
+        try:
+            yield
+        finally:
+            self.routing.update(now)
 
     def observe(self, reports: Mapping[OperatorId, list[InstanceReport]]) -> None:
         """Add the rows of a batch to the recent work of slots and keys."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -33,17 +35,25 @@ from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.gate import BatchGate
 from headrace.runtime.jobs import JOBS_AT_ONCE, JobRunner
-from headrace.runtime.lending import Share
+from headrace.runtime.lending import Files, Share
 from headrace.runtime.lifetime import QueryLifetime
 from headrace.runtime.loop import BatchLoop
 from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
+from headrace.runtime.safety.checkpointer import Checkpointer
+from headrace.runtime.safety.keeping import Keeping
+from headrace.runtime.safety.replay import Replay
+from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.version import VersionMaker, shapes_of
 from headrace.spark.executors import Executors
 from headrace.state.routing import Routing
+
+RETAINED = "spark.sql.streaming.minBatchesToRetain"
+LAG_SPARE = 10
+"""Spark keeps the offsets of `RETAINED` batches. A checkpoint is forced this many batches before they are needed."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,10 @@ class Engine:
     endpoint: Endpoint
     caretaker: Caretaker | None
     autoscaler: Autoscaler | None
+    checkpointer: Checkpointer | None
+    """Makes state durable from time to time; None if every version is durable when it is committed."""
+    replicas: Replicas | None
+    """Keeps copies of state on other executors; None without."""
     closing: contextlib.ExitStack
     """Closes the parts in reverse order. Even if some of that fails, the checkpoint is released."""
 
@@ -75,6 +89,12 @@ class Engine:
         if self.autoscaler is not None:
             self.closing.callback(self.autoscaler.stop)
             self.autoscaler.start()
+        if self.checkpointer is not None:
+            self.closing.callback(self.checkpointer.stop)
+            self.checkpointer.start()
+        if self.replicas is not None:
+            self.closing.callback(self.replicas.stop)
+            self.replicas.start()
         self.closing.callback(self.endpoint.close)
         self.endpoint.open()
 
@@ -91,9 +111,13 @@ def assemble(
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
     session = flow.session
     spark = SparkQuery(session)
-    placement = _placement(flow, checkpoint, config, session)
+    keeping, homes = _keeping(checkpoint, config, session)
+    placement = _placement(flow, checkpoint, config, session, keeping)
     decisions = None if elastic is None else DecisionLog(elastic)
     facts = {op.id: op.plan.operator.handover(op.mode) for op in flow.ops}
+    if keeping.at_home and placement is not None:
+        # The owner of a spread slot reads what other instances wrote, which only their executors have.
+        facts = {name: replace(each, reads_others=False) for name, each in facts.items()}
     live = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover, decisions=decisions)
     autoscaler = None
     if elastic is not None and decisions is not None:
@@ -103,19 +127,27 @@ def assemble(
     shapes = shapes_of(flow, sinks)
     closing = contextlib.ExitStack()
     closing.callback(checkpoint.release)
+    closing.enter_context(homes)
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
     closing.callback(beside.shutdown, wait=False)
     combining = Combining(config)
     recovery = None if placement is None else Recovery(placement)
     shuffles = elastic is not None
     runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles)
+    versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner)
+    checkpointer = _checkpointer(checkpoint, config, session, keeping, placement)
+    replicas = Replicas(placement, keeping, config.replicas, config.acknowledge == "peers") if config.replicas and placement else None
     loop = BatchLoop(
         flow,
         config,
         checkpoint,
         spark,
         live,
-        VersionMaker(flow, shapes, checkpoint, config, live, spark, runner),
+        keeping,
+        versions,
+        Replay(flow, checkpoint, keeping, versions, live, spark),
+        checkpointer,
+        replicas,
         Delivery(flow, sinks, checkpoint, preparations, {shape.sink for shape in shapes if shape.sink is not None}),
         Backlog(flow.streaming, checkpoint.location, spark.source_offsets),
         progress,
@@ -130,25 +162,54 @@ def assemble(
         spark,
         live,
         gate,
-        QueryLifetime(gate, spark, closing.close),
+        QueryLifetime(gate, spark, closing.close, checkpointer),
         progress,
         Endpoint(checkpoint, live, progress.last, autoscaler),
         None if placement is None else Caretaker(str(checkpoint.location), live, placement, config.readyExecutors),
         autoscaler,
+        checkpointer,
+        replicas,
         closing,
     )
 
 
-def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession) -> Placement | None:
+def _keeping(checkpoint: Checkpoint, config: Config, session: SparkSession) -> tuple[Keeping, contextlib.AbstractContextManager[object]]:
+    """Where state is kept, and what to close at the end of the query."""
+    # Names of runs are unique within a checkpoint. So later starts of the query may use the same copies, but no other checkpoint may.
+    mark = hashlib.sha256(str(checkpoint.location).encode()).hexdigest()[:12]
+    at_home, on_executors = config.checkpointSeconds > 0, Executors.of(session.sparkContext) is not None
+    working = None if config.workingDirectory == "none" else f"{config.workingDirectory}/{mark}"
+    closing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    if not on_executors:
+        # The driver does all the work. It reads the checkpoint's own files, unless new runs are not written there.
+        working = None
+        if at_home:
+            closing = tempfile.TemporaryDirectory(prefix="headrace-home-", ignore_cleanup_errors=True)
+            working = str(Path(config.workingDirectory) / mark) if config.workingDirectory.startswith("/") else closing.name
+    keeping = Keeping(checkpoint, at_home, working, driver_reads=not at_home or not on_executors, sync=config.durable)
+    keeping.begin()
+    return keeping, closing
+
+
+def _checkpointer(
+    checkpoint: Checkpoint, config: Config, session: SparkSession, keeping: Keeping, placement: Placement | None
+) -> Checkpointer | None:
+    if not keeping.at_home or keeping.working is None:
+        return None
+    executors = None if placement is None else placement.executors
+    files = Files(str(checkpoint.runs), keeping.working, config.logLevel)
+    lag_max = max(1, int(str(session.conf.get(RETAINED))) - LAG_SPARE)
+    return Checkpointer(keeping, session, files, executors, config.checkpointSeconds, config.versionsToKeep, lag_max)
+
+
+def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession, keeping: Keeping) -> Placement | None:
     """The homes of instances on executors; None if the driver does all the work."""
     executors = Executors.of(session.sparkContext)
     if executors is None:
         return None
-    # Names of runs are unique within a checkpoint. So later starts of the query may use the same copies, but no other checkpoint may.
-    mark = hashlib.sha256(str(checkpoint.location).encode()).hexdigest()[:12]
-    working = None if config.workingDirectory == "none" else f"{config.workingDirectory}/{mark}"
 
     def shares(op: OperatorId, routing: Routing) -> list[tuple[Share, ...]]:
         return shares_of(checkpoint.latest(), flow.by_id[op], routing)
 
-    return Placement(executors, session, checkpoint.runs, shares, config.fetchFrom == "executors", working, config.logLevel)
+    lends = config.fetchFrom == "executors"
+    return Placement(executors, session, checkpoint.runs, shares, lends, keeping.working, keeping.copies, config.logLevel)

@@ -21,7 +21,7 @@ def closes_here(spec: TaskSpec) -> bool:
     assert until_ms is not None
     every = [ref for refs in spec.refs.values() for ref in refs]
     rows = sum(ref.rows for ref in every)
-    if operator.runs_user_code or rows > STATE_ROWS_MAX:
+    if operator.runs_user_code or rows > STATE_ROWS_MAX or not spec.driver_reads:
         return False
     after_ms = spec.moment.watermark_ms
     due = {

@@ -45,8 +45,9 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognise
     by_name = lineages(flow, by_name=True) if any(op.name for op in flow.ops) else known
     _refuse_doubtful_twins(flow, known)
     stored = checkpoint.identity() if checkpoint.is_there else None
-    versions = checkpoint.manifests.versions() if stored is not None else []
-    since = versions[-1] + 1 if versions else 0
+    newest = checkpoint.newest_facts() if stored is not None else None
+    versions = newest is not None
+    since = newest.version + 1 if newest is not None else 0
     if stored is None or (not versions and checkpoint.spark_log.has_nothing()):
         return Recognised(flow, _about(flow, known, by_name, {}, since, []))
     before: dict[OperatorId, dict[str, Any]] = stored["identities"] if versions else {}

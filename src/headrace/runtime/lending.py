@@ -4,7 +4,8 @@
     shuffle       Spark sends them to the borrowers
     new homes     each checks the blocks and adds them to its working copies; missing blocks are fetched from the durable tier
 
-So the durable tier is read only for blocks whose lender is gone. Headrace needs no server for this.
+So the durable tier is read only for blocks whose lender is gone. Headrace needs no server for this. Runs that the durable tier does not
+have, and copies for peers (``runtime/safety/replicas.py``), are lent as whole files.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from pyspark.sql import functions as F
 
 from headrace.compile.homes import INSTANCE, PARTITIONS_MIN, anchor, at_home
 from headrace.errors import CorruptStateError
-from headrace.ids import SLOTS
+from headrace.ids import SLOTS, Version
 from headrace.logs import logger, set_level, suppressed
+from headrace.runtime.fencing import version_of
 from headrace.runtime.whereabouts import working_folder
 from headrace.spark.executors import Executor
 from headrace.state.layout import Layout
-from headrace.state.run import RunReader, RunRef
+from headrace.state.run import TABLE, RunReader, RunRef
 from headrace.state.slots import SlotRanges, clip
 from headrace.state.working import Working
 
@@ -55,6 +57,13 @@ class Loan:
     layout: Layout
     ref: RunRef
     to: int
+    whole: bool = False
+    """True if all of the file is lent, because the durable store does not have it."""
+
+    @property
+    def bytes(self) -> float:
+        """The bytes of the part, if the rows of its file are spread evenly over the slots."""
+        return self.ref.bytes if self.whole else self.ref.bytes * (self.ref.hi - self.ref.lo) / SLOTS
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,17 @@ class Files:
         return Working(working_folder(self.working))
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """Which working copies an executor may remove: those of versions well before this one that nobody needs."""
+
+    needed: frozenset[str]
+    version: Version
+
+    def is_stale(self, file: str) -> bool:
+        return file not in self.needed and version_of(file) < self.version - 1
+
+
 def loans(
     wanted: Iterable[tuple[Executor, Iterable[Share]]], holders: Iterable[tuple[Executor, SlotRanges]]
 ) -> dict[Executor, list[Loan]]:
@@ -103,7 +123,7 @@ def rounds(of: Mapping[Executor, list[Loan]]) -> Iterator[dict[Executor, tuple[L
     taken: dict[int, float] = {}
     for lender, each in of.items():
         for loan in each:
-            size = _bytes(loan.ref)
+            size = loan.bytes
             if taken.get(loan.to, 0.0) and taken[loan.to] + size > ROUND_BYTES:
                 yield {lender: tuple(each) for lender, each in now.items()}
                 now, taken = {}, {}
@@ -112,26 +132,26 @@ def rounds(of: Mapping[Executor, list[Loan]]) -> Iterator[dict[Executor, tuple[L
     yield {lender: tuple(each) for lender, each in now.items()}
 
 
-def _bytes(ref: RunRef) -> float:
-    """The bytes of a reference's slots, if the rows of its file are spread evenly over the slots."""
-    return ref.bytes * (ref.hi - ref.lo) / SLOTS
-
-
 def have_ready(
-    session: SparkSession, files: Files, wanted: list[tuple[Executor, tuple[Share, ...]]], lent: Mapping[Executor, list[Loan]]
+    session: SparkSession,
+    files: Files,
+    wanted: list[tuple[Executor, tuple[Share, ...]]],
+    lent: Mapping[Executor, list[Loan]],
+    sweep: Sweep | None = None,
 ) -> Fetched:
-    """Bring shares of state to the executors that want them. Returns how much was brought."""
+    """Bring shares of state to the executors that want them. Returns how much was brought. With ``sweep``, they remove old copies too."""
     there = anchor(session, [executor.location for executor, _ in wanted])
     shares = tuple(each for _, each in wanted)
     if not lent:
-        return _sum(there.mapInArrow(Errand(files, shares), _FETCHED_SPARK))
+        return _sum(there.mapInArrow(Errand(files, shares, sweep), _FETCHED_SPARK))
     total = Fetched()
     portions = list(rounds(lent))
     for at, portion in enumerate(portions):
         lenders = anchor(session, [executor.location for executor in portion])
         sent = lenders.mapInArrow(Lend(files, tuple(portion.values())), _LENT_SPARK)
         routed = sent.repartitionById(max(PARTITIONS_MIN, len(wanted)), F.col(INSTANCE))
-        borrow = Borrow(files, shares if at == len(portions) - 1 else ())
+        is_last = at == len(portions) - 1
+        borrow = Borrow(files, shares if is_last else (), sweep if is_last else None)
         came = _sum(at_home(there, routed, borrow, _FETCHED_SPARK))
         total = Fetched(total.durable + came.durable, total.lent + came.lent)
     return total
@@ -157,7 +177,7 @@ class Lend:
                     reader = RunReader(Path(self.files.runs), loan.layout, self.files.here())
                     # If the file is gone or damaged, the borrower fetches the blocks from the durable tier.
                     with suppressed(_log, f"{loan.ref.file} cannot be lent", CorruptStateError):
-                        for first, data in reader.lend(loan.ref):
+                        for first, data in reader.lend(loan.ref, whole=loan.whole):
                             columns = [[loan.to], [loan.ref.file], [loan.ref.bytes], [loan.ref.crc], [first], [data]]
                             yield pa.RecordBatch.from_arrays(
                                 [pa.array(c, f.type) for c, f in zip(columns, _LENT, strict=True)], schema=_LENT
@@ -170,6 +190,7 @@ class Errand:
 
     files: Files
     shares: tuple[tuple[Share, ...], ...]
+    sweep: Sweep | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         working = self.files.here()
@@ -186,6 +207,8 @@ class Errand:
                 # A missing file was merged away meanwhile. A damaged one is reported by the batch that needs it.
                 with suppressed(_log, f"{ref.file} was not fetched ahead", CorruptStateError):
                     reader.open(ref)
+        if self.sweep is not None:
+            working.sweep(self.sweep.is_stale)
 
 
 @dataclass(frozen=True)
@@ -194,6 +217,7 @@ class Borrow:
 
     files: Files
     shares: tuple[tuple[Share, ...], ...]
+    sweep: Sweep | None = None
 
     def __call__(self, instance: int, rows: pa.Table) -> pa.Table:
         working, lent = self.files.here(), 0
@@ -202,6 +226,9 @@ class Borrow:
             for file, length, crc, first, data in zip(*plain, batch.column("data"), strict=True):
                 # Blocks of a missing file, or with a wrong checksum, are ignored. Those that are needed are fetched below.
                 with suppressed(_log, f"lent blocks of {file} were refused", CorruptStateError):
-                    lent += working.accept(Path(self.files.runs) / file, length, crc, first, data.as_buffer())
-        Errand(self.files, self.shares).open(instance, working)
+                    if first == TABLE:
+                        working.accept_table(file, length, crc, data.as_py())
+                    else:
+                        lent += working.accept(Path(self.files.runs) / file, length, crc, first, data.as_buffer())
+        Errand(self.files, self.shares, self.sweep).open(instance, working)
         return pa.Table.from_pylist([{"fetched": working.fetched_bytes, "lent": lent}], schema=_FETCHED)

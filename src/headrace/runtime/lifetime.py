@@ -15,10 +15,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 
+from headrace.errors import HeadraceError
 from headrace.logs import logger, suppressed
 from headrace.runtime.gate import BatchGate
+from headrace.runtime.safety.checkpointer import Checkpointer
 from headrace.runtime.spark_query import SparkQuery
 from headrace.spark.gateway import GONE, is_spark_interrupt_handler
 from headrace.spark.streaming import hang_up
@@ -34,8 +36,8 @@ _log = logger(__name__)
 class QueryLifetime:
     """Spark's query from its start to its end."""
 
-    def __init__(self, gate: BatchGate, spark: SparkQuery, release: Callable[[], None]) -> None:
-        self.gate, self.spark = gate, spark
+    def __init__(self, gate: BatchGate, spark: SparkQuery, release: Callable[[], None], checkpointer: Checkpointer | None = None) -> None:
+        self.gate, self.spark, self.checkpointer = gate, spark, checkpointer
         self.ended = threading.Event()
         """Set when Spark's query has ended and the checkpoint is released."""
         self._release = release
@@ -64,6 +66,10 @@ class QueryLifetime:
             return
         self.gate.wait_for_batch()
         self._await_commit()
+        if self.checkpointer is not None:
+            # So that a restart need not compute the last versions again.
+            with suppressed(_log, "no last checkpoint was taken", HeadraceError, PySparkException, OSError, *GONE):
+                self.checkpointer.take()
         self.stop_now()
 
     def stop_now(self) -> None:

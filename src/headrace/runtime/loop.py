@@ -27,6 +27,10 @@ from headrace.runtime.jobs import Reports
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
+from headrace.runtime.safety.checkpointer import Checkpointer
+from headrace.runtime.safety.keeping import Keeping
+from headrace.runtime.safety.replay import Replay
+from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
 from headrace.runtime.task import Phase
@@ -45,7 +49,11 @@ class BatchLoop:
     checkpoint: Checkpoint
     spark: SparkQuery
     routing: LiveRouting
+    keeping: Keeping
     versions: VersionMaker
+    replay: Replay
+    checkpointer: Checkpointer | None
+    replicas: Replicas | None
     delivery: Delivery
     backlog: Backlog
     progress: ProgressLog
@@ -58,6 +66,9 @@ class BatchLoop:
         fail_point("batch-begin", version)
         phases: dict[str, float] = {}
         reports: Reports = {}
+        self.keeping.settle(Version(version - 1))
+        if self.checkpointer is not None:
+            self.checkpointer.catch_up()
         manifest = self._already_made(version)
         replayed = manifest is not None
         self.versions.configure(batch.sparkSession)
@@ -67,7 +78,10 @@ class BatchLoop:
             batch = batch.persist()
         try:
             if manifest is None:
-                manifest, reports = self.versions.make(batch, version, phases)
+                manifest, reports = self.replay.make(batch, version, phases)
+            if self.replicas is not None:
+                with Phase(phases, "replicas"):
+                    self.replicas.after_version(self.routing.routing)
             with Phase(phases, "deliver"):
                 if not self.spark.is_active():
                     # Spark is stopping and would not commit the batch, so a restart would deliver it again.
@@ -99,6 +113,10 @@ class BatchLoop:
 
     def _collect_garbage(self, manifest: Manifest, reports: Reports) -> None:
         version, writer = manifest.version, self.checkpoint.fence.writer
+        if self.keeping.at_home:
+            # The checkpointer collects what durable versions no longer need.
+            self.keeping.drop_staged(manifest)
+            return
         self.checkpoint.remember(manifest)
         # A version may have written runs that its manifest does not name, because all their windows are closed.
         runs = [ref.file for each in reports.values() for report in each for ref in report.refs]
@@ -121,6 +139,9 @@ class BatchLoop:
             changes=self.routing.drain_changes(),
             homes=self.routing.homes(),
             interruptions=() if self.recovery is None else self.recovery.end_batch(),
+            rebuilt=self.replay.drain_rebuilt(),
+            redundancy=None if self.replicas is None else self.replicas.redundancy,
+            checkpointed=None if self.checkpointer is None else self.checkpointer.last,
         )
         self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
         begin, end, _ = progress.times_s

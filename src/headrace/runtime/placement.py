@@ -7,7 +7,7 @@ Spark runs the task elsewhere, and the next batch gives the instance a new home.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,14 +17,18 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.compile.dataflow import Op
 from headrace.compile.homes import anchor
 from headrace.control.homes import assigned
+from headrace.errors import MissingRunError
 from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
-from headrace.runtime.lending import Fetched, Files, Loan, Share, have_ready, loans
+from headrace.runtime.lending import Fetched, Files, Loan, Share, Sweep, have_ready, loans
+from headrace.runtime.safety.copies import Copies, Lack, Wanted
 from headrace.spark.executors import Executor, Executors
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
 from headrace.state.slots import clip
 
+ATTEMPTS_MAX = 4
+"""How often state is brought to its homes before a batch fails, if executors are lost meanwhile."""
 _log = logger(__name__)
 
 Homes = tuple[Executor, ...]
@@ -46,6 +50,8 @@ class Placement:
     """True if state comes from the executors that have it; otherwise it comes from the durable tier only."""
     working: str | None
     """The folder of working copies, see ``working_folder``. None: instances read the runs of the checkpoint itself."""
+    copies: Copies = field(default_factory=Copies)
+    """Which executors have which runs."""
     log_level: str = ""
     """The log level of tasks on executors; see ``Config.logLevel``."""
     homes: dict[OperatorId, Homes] = field(default_factory=dict)
@@ -53,6 +59,8 @@ class Placement:
     anchors: dict[OperatorId, tuple[Homes, DataFrame]] = field(default_factory=dict)
     avoided: set[str] = field(default_factory=set)
     """Executors that are suspected to hang. They get no instances, unless there are no others."""
+    ensured: object = None
+    """The homes and routings for which all state was found at home. Only versions that were made at home have been added since."""
 
     def trusted(self) -> tuple[Executor, ...]:
         """The executors that instances may live on."""
@@ -74,9 +82,53 @@ class Placement:
         if not live:
             return dict.fromkeys(routing, ())
         by_id = {each.id: each for each in live}
-        before = {op: [each.id for each in homes] for op, homes in self.homes.items()}
+        shares = {op: self.shares(op, routing[op]) if op in routing else [] for op in self.homes}
+        before = {op: self._with_heirs(homes, shares[op], by_id) for op, homes in self.homes.items()}
         chosen = assigned(before, {op: each.instances for op, each in routing.items()}, list(by_id))
         return {op: self._with_sides(op, each, [by_id[home] for home in chosen[op]]) for op, each in routing.items()}
+
+    def _with_heirs(self, homes: Homes, shares: list[tuple[Share, ...]], live: Collection[str]) -> list[str | None]:
+        """The homes of an operator. A lost one is replaced by the living executor that has most of the instance's state, if any has."""
+        known = [*shares, *[()] * len(homes)]
+        return [home.id if home.id in live else self.copies.heir(known[at], live) for at, home in enumerate(homes)]
+
+    def ensure(self, routing: Mapping[OperatorId, Routing]) -> None:
+        """Bring runs that the durable store lacks to the homes that need them. Raises MissingRunError if nobody has one.
+
+        Does nothing as long as homes and routing stay the same: a version's new runs are where its instances are.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            seen = dict(self.homes), {op: each.epoch for op, each in routing.items()}
+            if seen == self.ensured:
+                return
+            wanted, lack = self._lack(routing)
+            if lack.lost:
+                found = f"{len(lack.lost)} runs that only lost executors had"
+                raise MissingRunError(path=min(lack.lost), wanted="the state of every instance", found=found)
+            if not lack.loans or self._lend(wanted, lack):
+                self.ensured = seen
+                return
+            self.settle(routing)
+
+    def lacks(self, routing: Mapping[OperatorId, Routing]) -> bool:
+        """True if state is lost: no living executor has it, nor the durable store."""
+        self.ensured = None
+        return bool(self._lack(routing)[1].lost)
+
+    def _lack(self, routing: Mapping[OperatorId, Routing]) -> tuple[Wanted, Lack]:
+        wanted = [pair for op, each in routing.items() for pair in zip(self.homes.get(op, ()), self.shares(op, each), strict=False)]
+        return wanted, self.copies.lack(wanted, self.executors.live())
+
+    def _lend(self, wanted: Wanted, lack: Lack) -> bool:
+        """Lend whole runs, and note who has them then. False if that failed."""
+        if self.fetch([(executor, ()) for executor, _ in wanted], lack.loans) is None:
+            return False
+        self._note_lent(wanted, lack)
+        return True
+
+    def _note_lent(self, wanted: Wanted, lack: Lack) -> None:
+        for to, file in lack.files:
+            self.copies.add(file, wanted[to][0].id)
 
     def _with_sides(self, op: OperatorId, routing: Routing, homes: list[Executor]) -> Homes:
         """The homes of instances, and of the sides of recreations. Sides live with their owners: the old one where its state is, the new
@@ -97,17 +149,25 @@ class Placement:
         """Bring state to the homes of a future routing. Returns those homes, and how much was brought."""
         live = self.trusted()
         homes = self.planned(routing, live)
-        wanted: list[tuple[Executor, tuple[Share, ...]]] = []
+        wanted: Wanted = []
         lent: dict[Executor, list[Loan]] = {}
         for op, each in routing.items():
             mine = list(zip(homes[op], self.shares(op, each), strict=False))
             if self.lends:
                 holders = zip(self.homes.get(op, ()), before[op].parts, strict=False)
                 alive = [(home, part.slots) for home, part in holders if home in live]
-                for lender, every in loans(mine, alive).items():
+                durable = [(home, tuple(self.copies.only_durable(share) for share in shares)) for home, shares in mine]
+                for lender, every in loans(durable, alive).items():
                     lent.setdefault(lender, []).extend(replace(loan, to=loan.to + len(wanted)) for loan in every)
             wanted += mine
-        return homes, self.fetch(wanted, lent)
+        # Runs that the durable store lacks are lent as whole files.
+        whole = self.copies.lack(wanted, live)
+        for lender, each_loan in whole.loans.items():
+            lent.setdefault(lender, []).extend(each_loan)
+        fetched = self.fetch(wanted, lent)
+        if fetched is not None:
+            self._note_lent(wanted, whole)
+        return homes, fetched or Fetched()
 
     def anchor(self, session: SparkSession, op: OperatorId) -> DataFrame | None:
         """A DataFrame whose partitions are at the operator's homes, so that Spark runs its tasks there; None if it has no homes."""
@@ -118,18 +178,18 @@ class Placement:
             self.anchors[op] = homes, anchor(session, [each.location for each in homes])
         return self.anchors[op][1]
 
-    def fetch(self, wanted: list[tuple[Executor, tuple[Share, ...]]], lent: Mapping[Executor, list[Loan]]) -> Fetched:
-        """Bring these shares of state to these executors. Returns how much was brought.
+    def fetch(self, wanted: Wanted, lent: Mapping[Executor, list[Loan]], sweep: Sweep | None = None) -> Fetched | None:
+        """Bring these shares of state to these executors. Returns how much was brought, or None after a failure.
 
         A failure does no harm: a batch fetches missing state when it needs it.
         """
         if not wanted or self.working is None:
             return Fetched()
         try:
-            return have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent)
+            return have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
         except PySparkException:
             _log.warning("state was not fetched ahead; batches fetch it when they need it", exc_info=True, query=self.runs.parents[1])
-            return Fetched()
+            return None
 
 
 def shares_of(manifest: Manifest | None, op: Op, routing: Routing) -> list[tuple[Share, ...]]:

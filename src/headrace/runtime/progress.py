@@ -13,6 +13,8 @@ from headrace.ids import InputId, OperatorId, Version
 from headrace.runtime.elastic import Change
 from headrace.runtime.recovery import Interruption
 from headrace.runtime.reports import InstanceReport
+from headrace.runtime.safety.checkpointer import Checkpointed
+from headrace.runtime.safety.replicas import Redundancy
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
 
@@ -56,6 +58,12 @@ class BatchProgress:
     """By operator: the executor of each instance. Empty if instances have no homes."""
     interruptions: tuple[Interruption, ...] = ()
     """Attempts at the batch's steps that were broken off because executors were lost or hung."""
+    rebuilt: int = 0
+    """Versions that were computed again before the batch, because their state was lost."""
+    checkpointed: Checkpointed | None = None
+    """The last checkpoint since the query started; None if every version is durable when it is committed."""
+    redundancy: Redundancy | None = None
+    """Copies of state on other executors; None if the query keeps none."""
     decisions: tuple[Entry, ...] = ()
     """Decisions of the query's policy since the batch before."""
     inputs: Mapping[OperatorId, tuple[InputId, ...]] = field(default_factory=dict)
@@ -128,6 +136,9 @@ class BatchProgress:
             },
             "changes": [change.to_json() for change in self.changes],
             "interruptions": [each.to_json() for each in self.interruptions],
+            "versionsRebuilt": self.rebuilt,
+            "replicas": None if self.redundancy is None else self.redundancy.to_json(),
+            "checkpoint": None if self.checkpointed is None else self.checkpointed.to_json(),
             "decisions": [entry.to_json() for entry in self.decisions],
             "observation": self._observation(),
         }

@@ -97,7 +97,7 @@ def from_text(text: str) -> InstanceReport:
 def _rebuild(data: dict[str, Any]) -> HeadraceError:
     kind = getattr(errors, data["error"], HeadraceError)
     fields = data["fields"]
-    if kind in (CorruptStateError, errors.StorageError):
+    if issubclass(kind, CorruptStateError | errors.StorageError):
         with_path: HeadraceError = kind(**fields)
         return with_path
     fields.pop("path", None)

@@ -103,7 +103,7 @@ def start_query(plan: QueryPlan) -> Engine:
         checkpoint.check_logs()
         first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
         _check_name(session, run.name, run.where)
-        if not checkpoint.manifests.versions():
+        if not checkpoint.has_versions():
             for sink in sinks:
                 sink.check_new_query()
         checkpoint.claim()

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError
-from headrace.ids import SLOTS, InstanceId, OperatorId, Version, WriterId
+from headrace.errors import HeadraceError, MissingRunError
+from headrace.ids import NO_VERSION, SLOTS, InstanceId, OperatorId, Version, WriterId
 from headrace.logs import log_fields, logger, set_level
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.border import spark_batches, spark_schema
@@ -76,6 +76,14 @@ class TaskSpec:
     """The folder of an executor's working copies, see ``working_folder``. None if tasks read the runs of the checkpoint itself."""
     until_ms: int | None = None
     """In a flush: close what is due up to this watermark. Rows come only from the flush of other operators. None in the first step."""
+    writes_home: bool = False
+    """True if new runs stay with the working copies of this executor, until a checkpoint ships them to the durable store."""
+    driver_reads: bool = True
+    """True if the driver can read all state, so that it may do a small flush itself."""
+    backed_up: Version = NO_VERSION
+    """The newest version whose state is durable. Compaction merges no runs across it."""
+    pinned: frozenset[str] = frozenset()
+    """Runs that a checkpoint is about to ship. They stay, although newer versions may not need them."""
     fail_points: str = ""
     """The fail points that tests have set in the driver."""
 
@@ -136,6 +144,8 @@ class InstanceTask:
                 yield from spark_batches(rows)
             text = to_text(attempt.finish())
         except HeadraceError as error:
+            if isinstance(error, MissingRunError):
+                error.executor = executor_id()
             text = error_text(error)
         if not self.spec.passes_on:
             yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], names=[REPORT])
@@ -147,7 +157,8 @@ class InstanceTask:
 
     def run_here(self, instance: InstanceId, attempt: int) -> InstanceReport:
         """Do an instance's flush in the driver. Its results are staged."""
-        here = Attempt(self.spec, instance, attempt)
+        spec = self.spec
+        here = Attempt(spec, instance, attempt, Working(working_folder(spec.working)) if spec.writes_home and spec.working else None)
         with self.spec.log_fields(instance):
             here.process(iter(()))
             return here.finish()
@@ -274,12 +285,13 @@ class Attempt:
         """True if no task needs this working copy again: the operator's state does not name it, and it is not of a recent version."""
         version, _, rest = file.partition("-")
         known = {ref.file for refs in self.spec.refs.values() for ref in refs}
-        return rest.startswith(f"{self.spec.operator_id}-i") and int(version[1:]) < self.spec.version - 1 and file not in known
+        old = rest.startswith(f"{self.spec.operator_id}-i") and int(version[1:]) < self.spec.version - 1
+        return old and file not in known and file not in self.spec.pinned
 
     def _views(self, part: Part, working: Working | None) -> Views:
         views = {}
         for name, store in self.spec.operator.stores.items():
-            reader = RunReader(Path(self.spec.directory) / "runs", store.layout, working)
+            reader = RunReader(Path(self.spec.directory) / "runs", store.layout, working, writes_home=self.spec.writes_home)
             views[name] = View(reader, clip(part.own(self.spec.refs.get(name, ())), part.slots, reader), part.slots)
         return views
 
@@ -290,7 +302,7 @@ class Attempt:
             if not rows.num_rows:
                 continue
             view = self.views[name]
-            directory, layout = view.reader.directory, spec.operator.stores[name].layout
+            directory, layout = view.reader.writes_to, spec.operator.stores[name].layout
             file, seq = self.names.run(name, step), run_seq(spec.version, step)
             ref = write_run(directory, file, rows, layout, seq=seq, lo=0, hi=SLOTS, sync=spec.sync)
             view.reader.keep(ref.file)
@@ -304,9 +316,9 @@ class Attempt:
         return new
 
     def _stage(self, new: list[RunRef]) -> None:
-        """Write results to a staged file. If the new run contains exactly the results, it is used as the staged file."""
+        """Write results to a staged file. If the new run contains exactly the results and others can read it, it is the staged file."""
         spec = self.spec
-        if self.applied.emits_changed:
+        if self.applied.emits_changed and not spec.writes_home:
             rows = self.applied.changed[MAIN].num_rows if new else 0
             self.staged = [StagedFile(r.file, "runs", r.bytes, r.crc, rows, spec.operator_id) for r in new[:1]]
         else:
@@ -327,14 +339,14 @@ class Attempt:
         budget = max(spec.compact_rows, int(spec.compact_factor * changed))
         unexpired = partial(store.lifetime.unexpired, watermark_ms=moment.watermark_ms, now_ms=moment.now_ms)
         compactor = Compactor(
-            view.reader.directory,
+            view.reader.writes_to,
             store.layout,
             store.combine,
             view.reader,
             spec.depth_max,
             spec.sync,
             new_file=self.names.compacted,
-            backed_up=spec.version,
+            backed_up=spec.backed_up,
             unexpired=unexpired,
         )
         view.refs[:], compacted = compactor.compact(view.refs, view.ranges, budget, live_from)

@@ -18,9 +18,10 @@ from headrace.runtime.checkpoint import ROUTING, Checkpoint
 from headrace.runtime.fencing import version_of
 from headrace.runtime.inspection import lease
 from headrace.runtime.leases import is_lease
+from headrace.runtime.safety.chain import check_chain, check_journal, links
 from headrace.runtime.spark_log import check_together
 from headrace.state.blocks import Blocks
-from headrace.state.manifest import Manifest, check_follows
+from headrace.state.manifest import Manifest
 
 TRIES = 5
 _log = logger(__name__)
@@ -90,11 +91,11 @@ def _check_files(checkpoint: Checkpoint, manifests: Iterable[Manifest], checked:
 
 
 def _check_chain(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
-    for version, manifest in kept.items():
-        before = kept.get(Version(version - 1))
-        if before is not None:
-            path = str(checkpoint.manifests.path(version))
-            checked.attempt(partial(check_follows, manifest, before, path))
+    """Check that versions build on one another, and that the journal has all versions since the last durable one."""
+    checked.files += len(checkpoint.journal.versions())
+    if len(kept) == len(checkpoint.manifests.versions()):
+        checked.attempt(lambda: check_chain(links(checkpoint.manifests, checkpoint.journal)))
+    checked.attempt(lambda: check_journal(checkpoint.location, checkpoint.manifests.versions(), checkpoint.journal.versions()))
 
 
 def _check_spark(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
@@ -111,7 +112,7 @@ def _check_newest(checkpoint: Checkpoint, checked: Checked) -> None:
     for attempt in range(TRIES):
         versions = checkpoint.manifests.versions()
         try:
-            newest = checkpoint.manifests.read(versions[-1]) if versions else None
+            newest = checkpoint.newest_facts()
         except HeadraceError as broken:
             _log.debug("reported already: %s", broken, query=checkpoint.location)
             return

@@ -25,12 +25,14 @@ from headrace.runtime.failpoints import fail_point, points_for_tasks
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JobRunner, Reports
 from headrace.runtime.reports import merged
+from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.schedule import Job, OperatorShape, Staged, plan_step
 from headrace.runtime.session import configure_query_session
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.task import Phase, TaskSpec
 from headrace.spark.event_times import EventTimes
+from headrace.state.journal import Record, check_same
 from headrace.state.manifest import Counters, Manifest, StoreState
 from headrace.state.recreation import carried_over
 from headrace.state.run import RunRef
@@ -67,6 +69,7 @@ class VersionMaker:
     shapes: tuple[OperatorShape, ...]
     checkpoint: Checkpoint
     config: Config
+    keeping: Keeping
     routing: LiveRouting
     """The routing of operators. It changes only under the batch lock, so only between batches."""
     spark: SparkQuery
@@ -83,17 +86,22 @@ class VersionMaker:
             configure_query_session(session, (op.plan.operator.input_schema for op in self.flow.ops))
             self.tracker = watermark.Tracker(str(session.conf.get(watermark.POLICY)), self.config.idleSeconds)
 
-    def make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> tuple[Manifest, Reports]:
-        """Compute and commit a version. Returns its manifest and the reports of its tasks."""
+    def make(
+        self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None = None
+    ) -> tuple[Manifest, Reports]:
+        """Compute and commit a version. Returns its manifest and the reports of its tasks.
+
+        If the version was committed before and its state was lost, ``record`` is its record in the journal, which is obeyed.
+        """
         before = self._before(version)
-        now_ms, begin_s = int(time.time() * 1000), watermark.clock_s()
+        now_ms, begin_s = record.now_ms if record else int(time.time() * 1000), watermark.clock_s()
         states = {name: state.runs for name, state in before.stores.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
         self._settle(before, late_ms, states)
         reports = self._run_rows(batch, version, late_ms, now_ms, states, phases)
         fail_point("job-done", version)
         with Phase(phases, "watermark"):
-            moved = self._advance(late_ms, begin_s)
+            moved = self._advance(late_ms, begin_s) if record is None else _noted(record)
         states |= _stores(reports)
         if moved.reached_ms > late_ms:
             flushed = self._flush(batch.sparkSession, version, (late_ms, moved.reached_ms), now_ms, states, phases)
@@ -110,14 +118,23 @@ class VersionMaker:
             watermark_idle=moved.idle,
             routing=dict(self.routing.routing),
             **self.checkpoint.origin(version, before),
-            checkpoint_version=version,
+            checkpoint_version=self.keeping.durable,
             counters=_counters(before, reports),
         )
+        rows = {op.id: sum(report.rows for report in reports.get(op.id, ())) for op in self.flow.readers}
         with Phase(phases, "commit"):
             fail_point("manifest-before", version)
-            manifest = self.checkpoint.commit(manifest, sync=self.config.durable)
+            manifest = self._commit(manifest, self.keeping.record(manifest, now_ms, rows), record)
             fail_point("manifest-after", version)
+        self.keeping.learn(reports, manifest)
         return manifest, reports
+
+    def _commit(self, manifest: Manifest, made: Record, before: Record | None) -> Manifest:
+        """Commit a version. If it was committed ``before``, check that it is the same, and take it as it was."""
+        if before is None:
+            return self.keeping.commit(manifest, made)
+        check_same(before, made, str(self.checkpoint.journal.path(manifest.version)))
+        return self.keeping.hold(replace(before.facts, stores=manifest.stores, staged=manifest.staged))
 
     def build_on(self, manifest: Manifest) -> None:
         """Let the next version build on this one, which was delivered, without reading its manifest again."""
@@ -150,6 +167,7 @@ class VersionMaker:
         watermarks_us = {op.id: _held(late_ms, op) * 1000 for op in self.flow.ops}
         self.routing.end_recreations(watermarks_us)
         self.routing.settle()
+        self.routing.ensure_state()
         for op in self.flow.ops:
             earlier = before.routing[op.id].recreations if before and op.id in before.routing else ()
             now = self.routing.routing[op.id].recreations
@@ -204,7 +222,7 @@ class VersionMaker:
         return any(lifetime.is_due(ref, after_ms, until_ms) for name, lifetime in lifetimes.items() for ref in states.get(name, ()))
 
     def _spec(self, op: Op, staged: bool, version: Version, late_ms: int, now_ms: int, states: States) -> TaskSpec:
-        plan, config, placement = op.plan, self.config, self.routing.placement
+        plan, config = op.plan, self.config
         return TaskSpec(
             directory=str(self.checkpoint.directory),
             operator=plan.operator,
@@ -216,11 +234,15 @@ class VersionMaker:
             routing=self.routing.routing[op.id],
             ones=plan.input.ones,
             counts_rows=None if plan.combiner is None else plan.combiner.counts_rows,
-            sync=config.durable,
+            sync=config.durable and not self.keeping.at_home,
             depth_max=config.depthMax,
             compact_rows=config.compactRows,
             compact_factor=config.compactFactor,
-            working=None if placement is None else placement.working,
+            working=self.keeping.working,
+            writes_home=self.keeping.at_home,
+            driver_reads=self.keeping.driver_reads,
+            backed_up=self.keeping.durable if self.keeping.at_home else version,
+            pinned=self.keeping.pinned(op.id, plan.operator.stores),
             passes_on=not staged,
             log_level=config.logLevel,
             fail_points=points_for_tasks(),
@@ -237,6 +259,12 @@ class VersionMaker:
                     refs = tuple(ref for ref in refs if ref.sub_max is None or ref.sub_max >= live_from)
                 found[StoreId(op.id, name)] = StoreState(refs, reached_ms)
         return found
+
+
+def _noted(record: Record) -> watermark.Watermark:
+    """The watermark that a version reached when it was first made."""
+    facts = record.facts
+    return watermark.Watermark(facts.watermark_ms, facts.watermark_nodes_ms, facts.watermark_idle)
 
 
 def _held(watermark_ms: int, op: Op) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -120,12 +120,18 @@ class Manifest:
     token: FencingToken = NO_TOKEN
     """The fencing token of its writer."""
     previous_crc: int | None = None
-    """The checksum of the manifest of the version before; None for the first version."""
+    """The checksum of the manifest before (see ``follows``); None for the first one."""
     checkpoint_version: Version | None = None
-    """The newest version whose state is durable. Every batch writes durable state, so it is this version."""
+    """This version itself, if every version is made durable. With ``headrace.checkpointSeconds``, the durable version before this one."""
     counters: Counters = field(default_factory=Counters)
     crc: int | None = field(default=None, compare=False)
     """Its own checksum; None until it is written."""
+
+    @property
+    def follows(self) -> Version:
+        """The version of the manifest that this one was written on top of: the version before, or the durable version before."""
+        durable = self.checkpoint_version
+        return Version(self.version - 1) if durable is None or durable == self.version else durable
 
     def whole(self, store: StoreId) -> tuple[RunRef, ...]:
         """References that contain each row of a store exactly once, also during a window recreation."""
@@ -155,13 +161,18 @@ def _framed(text: bytes) -> bytes:
 
 
 def _body(manifest: Manifest) -> bytes:
+    return json.dumps(to_json(manifest), separators=(",", ":")).encode()
+
+
+def to_json(manifest: Manifest) -> dict[str, Any]:
+    """The content of a manifest as plain data, without its checksum."""
     body = {_KEYS.get(name, name): value for name, value in vars(manifest).items() if name != "crc"}
     body["operators"] = {str(store): _state_json(state) for store, state in manifest.stores.items()}
     body["staged"] = [vars(s) for s in manifest.staged]
     body["source_entries"] = [vars(s) for s in manifest.source_entries]
     body["counters"] = manifest.counters.to_json()
     body["routing"] = {name: routing.to_json() for name, routing in manifest.routing.items()}
-    return json.dumps(body, separators=(",", ":")).encode()
+    return body
 
 
 def _state_json(state: StoreState) -> dict[str, Any]:
@@ -182,12 +193,17 @@ def from_bytes(data: bytes, path: str, version: Version | None = None) -> Manife
         hint = "start with a new checkpointLocation, or go on with the Headrace that wrote it"
         raise CheckpointError(where=path, wanted=f"a manifest of format {FORMAT}", found=f"format {outer['format']}", hint=hint)
     try:
-        manifest = Manifest(**_parsed(body), crc=outer["crc"])
+        manifest = from_json(body, outer["crc"])
     except (ValueError, KeyError, TypeError, AttributeError, InvariantError) as broken:
         raise _corrupt(path, f"something that Headrace never writes: {broken}") from broken
     if version is not None and manifest.version != version:
         raise _corrupt(path, f"the manifest of version {manifest.version} under the number {version}")
     return manifest
+
+
+def from_json(body: dict[str, Any], crc: int | None) -> Manifest:
+    """The manifest with this content (see ``to_json``) and checksum. Raises ValueError or the like for any other content."""
+    return Manifest(**_parsed(body), crc=crc)
 
 
 def _parsed(body: dict[str, Any]) -> dict[str, Any]:
@@ -211,13 +227,14 @@ def _parsed(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def check_follows(manifest: Manifest, before: Manifest, path: str) -> None:
-    """Raise an error unless the manifest was written on top of ``before``, the manifest of the version before it."""
-    if manifest.previous_crc != before.crc:
+def check_follows(manifest: Manifest, before: Sequence[Manifest], path: str) -> None:
+    """Raise an error unless the manifest was written on top of one of these: the manifest, or the record in the journal, of one version."""
+    if before and manifest.previous_crc not in {each.crc for each in before}:
         found = "none" if manifest.previous_crc is None else f"{manifest.previous_crc:08x}"
+        here = " or ".join(f"{each.crc or 0:08x}" for each in before)
         raise CorruptStateError(
             path=path,
-            wanted=f"version {manifest.version}, written on top of the version {before.version} here (checksum {before.crc or 0:08x})",
+            wanted=f"version {manifest.version}, written on top of the version {before[0].version} here (checksum {here})",
             found=f"one that was written on top of another (checksum {found})",
             hint="manifests of several runs were mixed: restore the whole folder 'headrace' and Spark's logs from one backup",
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from headrace.state.working import Working
 
 FORMAT = 3
 """The format of run files. 2 added checksums of blocks at the end of the file; 3 has 64-bit offsets for strings and binaries."""
+TABLE = -1
+"""Stands for the table of checksums, where otherwise the number of a block is."""
 LEND_BLOCKS = 64
 """The most blocks that are lent in one piece: one megabyte."""
 _META = b"headrace"
@@ -124,10 +126,17 @@ def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, 
 class RunReader:
     """Opens the runs of one directory, or an executor's working copies. A process checks each block once, and keeps files mapped."""
 
-    def __init__(self, directory: Path, layout: Layout, working: Working | None = None) -> None:
+    def __init__(self, directory: Path, layout: Layout, working: Working | None = None, *, writes_home: bool = False) -> None:
+        """With ``writes_home``, new runs are written to the working copies, and not to the directory."""
         self.directory = directory
         self.layout = layout
         self.working = working
+        self.writes_home = writes_home and working is not None
+
+    @property
+    def writes_to(self) -> Path:
+        """The folder for new runs."""
+        return self.working.make_folder() if self.writes_home and self.working is not None else self.directory
 
     def open(self, ref: RunRef) -> Run:
         """The run with the rows that count; raise an error if they are damaged."""
@@ -154,18 +163,27 @@ class RunReader:
             OPEN.add(str(path), run)
         return run
 
-    def lend(self, ref: RunRef) -> Iterator[tuple[int, bytes]]:
-        """The blocks that hold the rows of a reference's slots, in pieces: the number of the first block, and the data."""
+    def lend(self, ref: RunRef, *, whole: bool = False) -> Iterator[tuple[int, bytes]]:
+        """The blocks that hold the rows of a reference's slots, in pieces: the number of the first block, and the data.
+
+        With ``whole``, all blocks of the file. The table of checksums comes first, with the number ``TABLE``.
+        """
         run = self._mapped(ref)
-        recorded = Recorded(run.blocks)
-        need_rows(recorded, run.rows, *run.row_range(ref.lo, ref.hi))
-        for piece in pieces(sorted(recorded.needed), LEND_BLOCKS):
+        if whole:
+            run.blocks.need(0, run.blocks.data_bytes)
+            needed: Iterable[int] = range(len(run.blocks.checksums))
+        else:
+            recorded = Recorded(run.blocks)
+            need_rows(recorded, run.rows, *run.row_range(ref.lo, ref.hi))
+            needed = sorted(recorded.needed)
+        yield TABLE, run.blocks.mapped[run.blocks.data_bytes :]
+        for piece in pieces(needed, LEND_BLOCKS):
             end = min(piece.stop * BLOCK_BYTES, run.blocks.data_bytes)
             yield piece.start, run.blocks.mapped[piece.start * BLOCK_BYTES : end]
 
     def keep(self, file: str) -> None:
         """Keep a working copy of a run that was just written to the directory, because this executor will read it."""
-        if self.working is not None:
+        if self.working is not None and not self.writes_home:
             self.working.keep(self.directory / file)
 
     def remove(self, file: str) -> None:

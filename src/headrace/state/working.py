@@ -7,10 +7,14 @@
 A copy has the length of its original, with holes for blocks that were not needed yet. So an instance that gets a tenth of the slots
 fetches about a tenth of the state, and reads it from local disk from then on. Several processes of an executor share a folder. This is
 safe: a block is written before it is marked, and all processes write the same bytes. A damaged block is fetched again.
+
+With ``headrace.checkpointSeconds`` new runs are written here only, and have no original until a checkpoint ships them. Then an executor has
+all of a run or nothing of it; other executors get whole copies.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import mmap
 import os
@@ -25,7 +29,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from headrace.errors import CorruptStateError
+from headrace.errors import CorruptStateError, MissingRunError
 from headrace.logs import logger
 from headrace.state.blocks import BLOCK_BYTES, Blocks, blocks_of, data_bytes, pieces
 from headrace.state.disk import disk_errors
@@ -60,9 +64,34 @@ class Working:
         with disk_errors(copy, COPYING):
             self.folder.mkdir(parents=True, exist_ok=True)
             if not copy.exists():
-                _once(_marks(copy), lambda path: path.write_bytes(bytes(blocks_of(length))))
-                _once(copy, lambda path: _hollow(path, origin, length))
+                table = _table_of(origin, length)
+                self._create(copy, length, table)
             return WorkingCopy(copy, origin, length, crc)
+
+    def _create(self, copy: Path, length: int, table: bytes) -> None:
+        """Create a working copy without blocks, unless there is one."""
+        _once(_marks(copy), lambda path: path.write_bytes(bytes(blocks_of(length))))
+        _once(copy, lambda path: _hollow(path, length, table))
+
+    def path(self, file: str) -> Path:
+        """Where the copy of a run is, or would be."""
+        return self.folder / file
+
+    def make_folder(self) -> Path:
+        """The folder, which is created if need be."""
+        with disk_errors(self.folder, COPYING):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder
+
+    def accept_table(self, file: str, length: int, crc: int, table: bytes) -> None:
+        """Begin a working copy with the table of checksums that another executor has sent. Its original need not exist."""
+        if zlib.crc32(table) != crc:
+            path = str(self.folder / file)
+            raise CorruptStateError(path=path, wanted=f"checksum {crc:08x} of the blocks' checksums", found=f"{zlib.crc32(table):08x}")
+        copy = self.make_folder() / file
+        with disk_errors(copy, COPYING):
+            if not copy.exists():
+                self._create(copy, length, table)
 
     def accept(self, origin: Path, length: int, crc: int, first: int, data: bytes | pa.Buffer) -> int:
         """Store blocks of a run that another executor has sent; returns the bytes stored. ``first`` is the number of the first block.
@@ -101,10 +130,11 @@ class WorkingCopy(Blocks):
             # The copy's length or table of checksums is wrong, or a sweep has just removed it. Create it again, once.
             level = logging.INFO if isinstance(damage.__cause__, FileNotFoundError) else logging.WARNING
             _log.log(level, "the working copy %s is created again: wanted %s; found %s", copy, damage.wanted, damage.found)
+            table = _table_of(origin, length)
             copy.unlink(missing_ok=True)
             _marks(copy).unlink(missing_ok=True)
             _once(_marks(copy), lambda path: path.write_bytes(bytes(blocks_of(length))))
-            _once(copy, lambda path: _hollow(path, origin, length))
+            _once(copy, lambda path: _hollow(path, length, table))
             super().__init__(copy, length, crc, origin=str(origin))
 
     def fetch(self, first: int, last: int) -> None:
@@ -119,7 +149,7 @@ class WorkingCopy(Blocks):
             wanted = [block for block in range(first, last) if not here[block]]
             if not wanted:
                 return
-            with open(self.origin, "rb") as origin, open(self.path, "r+b") as copy:
+            with _opened(self.origin) as origin, open(self.path, "r+b") as copy:
 
                 def get(blocks: range) -> None:
                     self._get(blocks, origin.fileno(), copy.fileno())
@@ -181,7 +211,7 @@ class WorkingCopy(Blocks):
             super()._check(block)
         except CorruptStateError as damage:
             _log.warning("a block of the working copy %s is fetched again: wanted %s; found %s", self.path, damage.wanted, damage.found)
-            with open(self.origin, "rb") as origin, open(self.path, "r+b") as copy:
+            with _opened(self.origin) as origin, open(self.path, "r+b") as copy:
                 self._get(range(block, block + 1), origin.fileno(), copy.fileno())
             super()._check(block)
 
@@ -194,15 +224,24 @@ def _read(handle: int, begin: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _hollow(path: Path, origin: Path, length: int) -> None:
-    """Create a working copy without blocks: a file of the right length that contains only the table of checksums."""
+def _opened(origin: Path) -> io.BufferedReader:
+    """The original of a working copy, for reading."""
     try:
-        with open(origin, "rb") as file:
-            table = _read(file.fileno(), data_bytes(length), length)
+        return open(origin, "rb")
     except FileNotFoundError:
-        raise CorruptStateError(
+        raise MissingRunError(
             where=str(origin), wanted="the state file that the manifest names", found="no such file", path=str(origin)
         ) from None
+
+
+def _table_of(origin: Path, length: int) -> bytes:
+    """The table of checksums at the end of an original."""
+    with _opened(origin) as file:
+        return _read(file.fileno(), data_bytes(length), length)
+
+
+def _hollow(path: Path, length: int, table: bytes) -> None:
+    """Create a working copy without blocks: a file of the right length that contains only the table of checksums."""
     with open(path, "wb") as copy:
         copy.truncate(length)
         os.pwrite(copy.fileno(), table, data_bytes(length))

@@ -246,7 +246,7 @@ class Running:
         return max((int(path.name) for path in commits.glob("[0-9]*")), default=-1) + 1
 
     def _latest(self) -> Manifest | None:
-        return Checkpoint(str(self.checkpoint)).latest() if self.checkpoint.exists() else None
+        return Checkpoint(str(self.checkpoint)).newest_facts() if self.checkpoint.exists() else None
 
     def _started(self, what: str) -> Setup:
         if self._setup is None:

@@ -1,0 +1,55 @@
+"""The chain of a checkpoint's versions: manifests and records of the journal, each with the checksum of the one that it builds on.
+
+    journal      record 41 <- record 42 <- record 43 <- record 44          a record builds on the version before
+    manifests    manifest 38 <----------- manifest 43                      a manifest builds on the durable version before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from headrace.errors import CheckpointMismatchError
+from headrace.ids import NO_VERSION, Version
+from headrace.state.journal import Journal
+from headrace.state.manifest import Manifest, ManifestStore, check_follows
+
+Link = tuple[Manifest, list[Manifest], str]
+"""A manifest or record, what it must build on (empty if that is not kept), and its path."""
+
+
+def links(manifests: ManifestStore, journal: Journal) -> Iterator[Link]:
+    """The links of all versions that are kept, oldest first. Raises an error for one that cannot be read."""
+    durable = {version: manifests.read(version) for version in manifests.versions()}
+    records = {version: each.facts for version in journal.versions() if (each := journal.read(version)) is not None}
+
+    def kept(version: Version) -> list[Manifest]:
+        return [each[version] for each in (durable, records) if version in each]
+
+    for version, manifest in durable.items():
+        before = kept(manifest.follows) if manifest.follows == version - 1 else [durable[v] for v in [manifest.follows] if v in durable]
+        yield manifest, before, str(manifests.path(version))
+    for version, facts in records.items():
+        # The record of a durable version is kept only for the one behind it. What it builds on may be gone.
+        if version > max(durable, default=NO_VERSION):
+            yield facts, kept(Version(version - 1)), str(journal.path(version))
+
+
+def check_chain(chain: Iterator[Link]) -> None:
+    """Raise an error unless every version was written on top of the one that it says, where both are kept."""
+    for link in chain:
+        check_follows(*link)
+
+
+def check_journal(location: Path, durable: Sequence[Version], journaled: Sequence[Version]) -> None:
+    """Raise an error unless the journal has every version since the last durable one, up to its newest."""
+    last = durable[-1] if durable else NO_VERSION
+    newest = journaled[-1] if journaled else last
+    lacking = sorted({Version(each) for each in range(last + 1, newest)} - set(journaled))
+    if lacking:
+        raise CheckpointMismatchError(
+            where=str(location / "headrace" / "journal"),
+            wanted=f"a record of every version from {last + 1} to {newest}, from which they are computed again",
+            found=f"none of version {lacking[0]}",
+            hint="restore the folder 'headrace' and Spark's logs from one backup, or start with a new checkpointLocation",
+        )

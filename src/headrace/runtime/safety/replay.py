@@ -1,0 +1,117 @@
+"""Computes versions again that were lost with their executors or with the driver: from the journal, and from the same rows of the sources.
+
+    the last durable version d  ->  read batch d+1 again, make version d+1 as its record says  ->  d+2  ->  ...
+
+Results are not delivered again. If Spark has not committed the last batch, Spark itself runs it again, and it is delivered then.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.compile.dataflow import Dataflow
+from headrace.errors import CheckpointMismatchError, MissingRunError
+from headrace.ids import NO_VERSION, Version
+from headrace.logs import logger
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.elastic import LiveRouting
+from headrace.runtime.failpoints import fail_point
+from headrace.runtime.jobs import Reports
+from headrace.runtime.safety.keeping import Keeping, remove_staged
+from headrace.runtime.spark_query import SparkQuery
+from headrace.runtime.version import VersionMaker
+from headrace.spark.reread import BatchReader
+from headrace.state.manifest import Manifest
+
+ATTEMPTS_MAX = 4
+"""How often a batch is tried after state was lost, before the loss ends the query."""
+_log = logger(__name__)
+
+
+@dataclass
+class Replay:
+    """Makes versions, and makes those before again whose state was lost."""
+
+    flow: Dataflow
+    checkpoint: Checkpoint
+    keeping: Keeping
+    versions: VersionMaker
+    routing: LiveRouting
+    spark: SparkQuery
+    rebuilt: int = 0
+    """How many versions were computed again since the last batch was reported."""
+
+    def make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> tuple[Manifest, Reports]:
+        """Make a version. If state that it builds on was lost, compute that again first."""
+        record = self.checkpoint.journal.read(version)
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            try:
+                if self._lacks(Version(version - 1)):
+                    self._rebuild(batch.sparkSession, Version(version - 1))
+                return self.versions.make(batch, version, phases, record)
+            except MissingRunError as missing:
+                if attempt == ATTEMPTS_MAX or not self._repairs(missing):
+                    raise
+                _log.warning("state was lost and is computed again: %s", missing, version=version)
+        raise AssertionError
+
+    def drain_rebuilt(self) -> int:
+        """How many versions were computed again since the last call."""
+        found, self.rebuilt = self.rebuilt, 0
+        return found
+
+    def _lacks(self, version: Version) -> bool:
+        """True if the version is only in the journal: its state is neither durable nor on living executors."""
+        if version == NO_VERSION or version <= self.keeping.durable:
+            return False
+        previous = self.versions.previous
+        return (previous is None or previous.version != version) and self.checkpoint.journal.read(version) is not None
+
+    def _repairs(self, missing: MissingRunError) -> bool:
+        """Note that an executor lacks a run. False if the run should be in the durable store: then it cannot be computed again."""
+        file = Path(missing.path).name
+        if file in self.keeping.copies.durable:
+            return False
+        self.keeping.copies.forget(file, missing.executor)
+        if self.routing.lacks_state():
+            self.versions.previous = self.checkpoint.current = None
+        return True
+
+    def _rebuild(self, session: SparkSession, upto: Version) -> None:
+        """Compute the versions since the last durable one again."""
+        first, began_s = Version(self.keeping.durable + 1), time.monotonic()
+        _log.warning("versions %d to %d are computed again from the source", first, upto)
+        self.versions.previous = self.checkpoint.current = None
+        reader = BatchReader(self.spark.execution(), session)
+        with self.routing.as_it_was():
+            for number in range(first, upto + 1):
+                self._again(reader, Version(number))
+                self.rebuilt += 1
+        _log.warning("%d versions were computed again in %.1f s", upto + 1 - first, time.monotonic() - began_s)
+
+    def _again(self, reader: BatchReader, version: Version) -> None:
+        record = self.checkpoint.journal.read(version)
+        if record is None:
+            raise CheckpointMismatchError(
+                where=str(self.checkpoint.journal.path(version)),
+                wanted=f"the record of version {version}, whose state was lost",
+                found="no such file",
+                hint="restore the folder 'headrace' and Spark's logs from one backup, or start with a new checkpointLocation",
+            )
+        self.checkpoint.spark_log.check(record.facts)
+        self.routing.routing.update(record.facts.routing)
+        fail_point("replay", version)
+        rows, kept = reader.rows(version), self.flow.source_readers > 1
+        if kept:
+            rows = rows.persist()
+        try:
+            manifest, _ = self.versions.make(rows, version, {}, record)
+        finally:
+            if kept:
+                rows.unpersist()
+        remove_staged(self.checkpoint, manifest)
+        self.versions.build_on(self.keeping.hold(replace(manifest, staged=())))

@@ -1,0 +1,171 @@
+"""The journal: one small durable record per version, for versions whose state is not durable yet.
+
+With ``headrace.checkpointSeconds``, state is made durable from time to time only. The versions since then are computed again after a
+loss, from the same rows of the sources. A record holds what such a replay must not decide anew: the clock, the watermark, the routing, and
+what Spark's log said about the batch. It is written before results leave.
+
+    checkpoint/headrace/journal/000000000043.json     a manifest without state and staged output, and the clock of the batch
+
+A record contains its own checksum and that of the record before, so damaged, exchanged or mixed records are detected. Its name is created
+exclusively: of two drivers that write the same version, only one succeeds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, InvariantError
+from headrace.ids import OperatorId, Version
+from headrace.state.disk import disk_errors, storage_error, sync_file
+from headrace.state.manifest import Manifest, from_json, to_json
+
+FORMAT = 1
+"""The format of the journal's files."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a replay of a version obeys."""
+
+    facts: Manifest
+    """The version's manifest without state and staged output. Its checksum is that of the record."""
+    now_ms: int
+    """The clock of the batch: processing time as the operators saw it."""
+    rows: Mapping[OperatorId, int] = field(default_factory=dict)
+    """By operator that reads sources: the rows that it read. A replay must read as many."""
+
+    @property
+    def version(self) -> Version:
+        return self.facts.version
+
+
+def record_of(manifest: Manifest, now_ms: int, rows: Mapping[OperatorId, int]) -> Record:
+    """The record of a version. It gets its checksum when it is written."""
+    return Record(replace(manifest, stores={}, staged=(), crc=None), now_ms, rows)
+
+
+def to_bytes(record: Record) -> bytes:
+    """The content of the record's file."""
+    return _framed(_body(record))
+
+
+def _body(record: Record) -> bytes:
+    body = {"now_ms": record.now_ms, "rows": dict(record.rows), "facts": to_json(record.facts)}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _framed(body: bytes) -> bytes:
+    return f'{{"format":{FORMAT},"crc":{_checksum(body)},"body":\n'.encode() + body + b"\n}"
+
+
+def from_bytes(data: bytes, path: str, version: Version) -> Record:
+    """Parse the content of a record's file. Raises an error if it is damaged, of another format or not of this version."""
+    try:
+        outer: dict[str, Any] = json.loads(data)
+        intact = _checksum(data.split(b"\n", 1)[1].rsplit(b"\n", 1)[0], outer["format"]) == outer["crc"]
+        body = outer["body"]
+    except (ValueError, KeyError, IndexError, TypeError) as broken:
+        raise _corrupt(path, "text that is no record") from broken
+    if not intact:
+        raise _corrupt(path, "another checksum than it carries")
+    if outer["format"] != FORMAT:
+        hint = "go on with the Headrace that wrote it, or start with a new checkpointLocation"
+        raise CheckpointError(where=path, wanted=f"a record of format {FORMAT}", found=f"format {outer['format']}", hint=hint)
+    try:
+        rows = {OperatorId(name): int(count) for name, count in body["rows"].items()}
+        record = Record(from_json(body["facts"], outer["crc"]), int(body["now_ms"]), rows)
+    except (ValueError, KeyError, TypeError, AttributeError, InvariantError) as broken:
+        raise _corrupt(path, f"something that Headrace never writes: {broken}") from broken
+    if record.version != version:
+        raise _corrupt(path, f"the record of version {record.version} under the number {version}")
+    return record
+
+
+def check_same(before: Record, again: Record, path: str) -> None:
+    """Raise an error unless a version that was made again has read as many rows as before."""
+    if dict(before.rows) != dict(again.rows):
+        raise CheckpointMismatchError(
+            where=path,
+            wanted=f"that version {before.version} reads the same rows again: {dict(before.rows)}, by operator",
+            found=f"{dict(again.rows)}",
+            hint="the source has changed or does not keep its history, or the query selects rows at random;"
+            " restore the source, or start with a new checkpointLocation",
+        )
+
+
+class Journal:
+    """The records of one checkpoint."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, version: Version) -> Path:
+        return self.directory / f"{version:012d}.json"
+
+    def versions(self) -> list[Version]:
+        """The versions that have a record, oldest first."""
+        try:
+            with disk_errors(self.directory, "to list the journal"):
+                names = os.listdir(self.directory)
+        except FileNotFoundError:
+            return []
+        return sorted(Version(int(name[:-5])) for name in names if name.endswith(".json") and name[:-5].isdigit())
+
+    def read(self, version: Version) -> Record | None:
+        """The record of a version; None if there is none."""
+        path = self.path(version)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as refused:
+            raise storage_error(refused, path, "to read the journal") from refused
+        return from_bytes(data, str(path), version)
+
+    def write(self, record: Record, *, sync: bool) -> Record:
+        """Write a version's record; returns it with its checksum. Raises an error if there is one already."""
+        path, body = self.path(record.version), _body(record)
+        temporary = self.directory / f".{record.version:012d}-{record.facts.writer}.tmp"
+        with disk_errors(path, "to write the journal"):
+            self.directory.mkdir(exist_ok=True)
+            try:
+                with open(temporary, "wb") as file:
+                    file.write(_framed(body))
+                    file.flush()
+                    if sync:
+                        os.fsync(file.fileno())
+                os.link(temporary, path)
+            except FileExistsError as exists:
+                raise CheckpointError(
+                    where=str(path),
+                    wanted="to be the only query on this checkpoint",
+                    found="that another one has just written the same version",
+                    hint="stop one of the two; this one has changed nothing",
+                ) from exists
+            finally:
+                temporary.unlink(missing_ok=True)
+            if sync:
+                sync_file(self.directory)
+        return replace(record, facts=replace(record.facts, crc=_checksum(body)))
+
+    def trim(self, before: Version) -> None:
+        """Remove the records of versions before this one, whose state is durable (SEEP's trim)."""
+        with disk_errors(self.directory, "to remove old records of the journal"):
+            for version in self.versions():
+                if version < before:
+                    self.path(version).unlink(missing_ok=True)
+
+
+def _checksum(body: bytes, form: int = FORMAT) -> int:
+    return zlib.crc32(body, form)
+
+
+def _corrupt(path: str, found: str) -> CorruptStateError:
+    hint = "restore the file, with the whole folder 'headrace' and Spark's logs, from one backup; nothing was guessed"
+    return CorruptStateError(path=path, wanted="an intact record of the journal", found=found, hint=hint)

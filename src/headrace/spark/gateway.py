@@ -149,6 +149,12 @@ def pickled(thing: Any) -> bytes:
     return bytes(CloudPickleSerializer().dumps(thing))
 
 
+def unpickled(session: SparkSession, function: Any) -> Any:
+    """The Python object in a ``PythonFunction`` of the JVM."""
+    one_byte = jvm_of(session).scala.reflect.ClassTag.Byte()
+    return CloudPickleSerializer().loads(bytes(function.command().toArray(one_byte)))
+
+
 def java_version(session: SparkSession) -> str:
     """The version of the Java that Spark runs on."""
     return str(jvm_of(session).System.getProperty("java.version"))

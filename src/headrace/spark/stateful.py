@@ -48,7 +48,12 @@ def stateful_step(frame: DataFrame) -> str | None:
 
     Static DataFrames that are joined with the stream may have any operators.
     """
-    for node in _streaming_nodes(analyzed(frame)):
+    return stateful_node(analyzed(frame))
+
+
+def stateful_node(plan: Any) -> str | None:
+    """The same for the plan of a streaming DataFrame."""
+    for node in _streaming_nodes(plan):
         kind = class_name(node)
         if kind in STATEFUL:
             return STATEFUL[kind]

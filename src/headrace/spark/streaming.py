@@ -100,6 +100,16 @@ def await_end(query: StreamingQuery) -> None:
     _java_query(query).awaitTermination()
 
 
+def await_initialised(query: StreamingQuery, seconds: float) -> None:
+    """Wait until Spark has made the sources and the plan of a query, or so many seconds. Not for the query's own thread, which has them."""
+    execution_of(query).awaitInitialization(int(seconds * 1000))
+
+
+def query_session(query: StreamingQuery, session: SparkSession) -> SparkSession:
+    """The clone of the session in which Spark runs a query. Inside ``foreachBatch`` it is ``batch.sparkSession``."""
+    return SparkSession(session.sparkContext, execution_of(query).sparkSessionForStream())
+
+
 def failure_of(query: StreamingQuery) -> JavaFailure | None:
     """The Java exception that ended a query, or None."""
     found = _java_query(query).exception()

@@ -13,7 +13,9 @@ from pyspark.sql import SparkSession
 
 from headrace.spark.gateway import items, jvm_of, seq
 
-MOMENTARY = ("CURRENT_LIKE", "PLAN_EXPRESSION")
+CURRENT, SUBQUERY = "CURRENT_LIKE", "PLAN_EXPRESSION"
+"""Patterns of expressions that read the clock or the session, and of expressions that contain a query of their own."""
+MOMENTARY = (CURRENT, SUBQUERY)
 """Patterns of expressions that Spark evaluates when it optimises a plan: the current time, and subqueries."""
 
 
@@ -47,3 +49,19 @@ def patterns(session: SparkSession, names: tuple[str, ...]) -> list[Any]:
 def contains_any(node: Any, wanted: list[Any]) -> bool:
     """True if the tree contains an expression of one of the patterns."""
     return any(node.containsPattern(each) for each in wanted)
+
+
+def expressions_with(session: SparkSession, plan: Any, pattern: str) -> Iterator[Any]:
+    """The expressions of a plan, and their parts, that are or contain an expression of a pattern. Plans of subqueries are left out."""
+    wanted = patterns(session, (pattern,))
+
+    def parts(node: Any) -> Iterator[Any]:
+        if contains_any(node, wanted):
+            yield node
+            for child in items(node.children()):
+                yield from parts(child)
+
+    for node in walk(plan):
+        if contains_any(node, wanted):
+            for each in items(node.expressions()):
+                yield from parts(each)

@@ -22,18 +22,41 @@ class Dialect:
     """How one version of Spark is called, where versions differ."""
 
     logical_rdd_flags: tuple[bool, ...]
-    """Last arguments of the constructor of ``LogicalRDD``, after the nine that all versions have."""
+    """Last arguments of the constructor of ``LogicalRDD``, after the nine that all versions have, and of ``LogicalRDD.fromDataset``."""
     arrow_in_utc: Mapping[str, Any]
     """Argument of PySpark's ``to_arrow_type`` that gives timestamps the time zone UTC."""
     rounding_checks_overflow: bool
     """True if ``floor`` and ``ceil`` of a double fail in ANSI mode if the result does not fit a long."""
+    offsets_by_source_id: bool
+    """True if an entry of Spark's log of offsets needs the ids of the sources to be read."""
+    incremental_execution_flags: tuple[bool, ...]
+    """Last arguments of the constructor of ``IncrementalExecution``, after the fifteen that all versions have."""
 
 
 DIALECTS: Mapping[str, Dialect] = {
-    "4.1": Dialect(logical_rdd_flags=(), arrow_in_utc={"timestamp_utc": True}, rounding_checks_overflow=False),
-    "4.2": Dialect(logical_rdd_flags=(), arrow_in_utc={"timezone": "UTC"}, rounding_checks_overflow=False),
-    # ``fromCheckpoint``, for rows that ``Dataset.checkpoint`` saved.
-    "4.3": Dialect(logical_rdd_flags=(False,), arrow_in_utc={"timezone": "UTC"}, rounding_checks_overflow=True),
+    "4.1": Dialect(
+        logical_rdd_flags=(),
+        arrow_in_utc={"timestamp_utc": True},
+        rounding_checks_overflow=False,
+        offsets_by_source_id=False,
+        incremental_execution_flags=(),
+    ),
+    "4.2": Dialect(
+        logical_rdd_flags=(),
+        arrow_in_utc={"timezone": "UTC"},
+        rounding_checks_overflow=False,
+        offsets_by_source_id=True,
+        incremental_execution_flags=(),
+    ),
+    "4.3": Dialect(
+        # ``fromCheckpoint``, for rows that ``Dataset.checkpoint`` saved.
+        logical_rdd_flags=(False,),
+        arrow_in_utc={"timezone": "UTC"},
+        rounding_checks_overflow=True,
+        offsets_by_source_id=True,
+        # ``isRealTimeMode``, in which a batch does not end when its rows do.
+        incremental_execution_flags=(False,),
+    ),
 }
 """By version. A version without an entry is refused."""
 SUPPORTED = tuple(DIALECTS)

@@ -37,6 +37,7 @@ from headrace.runtime.lending import Share
 from headrace.runtime.lifetime import QueryLifetime
 from headrace.runtime.loop import BatchLoop
 from headrace.runtime.placement import Placement, shares_of
+from headrace.runtime.pool import Pool, PoolClient
 from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
 from headrace.runtime.sinks import Sink
@@ -133,7 +134,7 @@ def assemble(
         QueryLifetime(gate, spark, closing.close),
         progress,
         Endpoint(checkpoint, live, progress.last, autoscaler),
-        None if placement is None else Caretaker(str(checkpoint.location), live, placement, config.readyExecutors),
+        None if placement is None else Caretaker(str(checkpoint.location), live, placement),
         autoscaler,
         closing,
     )
@@ -151,4 +152,5 @@ def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: 
     def shares(op: OperatorId, routing: Routing) -> list[tuple[Share, ...]]:
         return shares_of(checkpoint.latest(), flow.by_id[op], routing)
 
-    return Placement(executors, session, checkpoint.runs, shares, config.fetchFrom == "executors", working, config.logLevel)
+    pool = None if config.readyExecutors < 0 else PoolClient(Pool.of(executors), str(checkpoint.location), config.readyExecutors)
+    return Placement(executors, session, checkpoint.runs, shares, config.fetchFrom == "executors", working, config.logLevel, pool)

@@ -7,7 +7,7 @@ Spark runs the task elsewhere, and the next batch gives the instance a new home.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,10 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.dataflow import Op
 from headrace.compile.homes import anchor
-from headrace.control.homes import assigned
+from headrace.control.homes import assigned, executors_needed, without_ready_ones
 from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
 from headrace.runtime.lending import Fetched, Files, Loan, Share, have_ready, loans
+from headrace.runtime.pool import PoolClient
 from headrace.spark.executors import Executor, Executors
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
@@ -48,6 +49,8 @@ class Placement:
     """The folder of working copies, see ``working_folder``. None: instances read the runs of the checkpoint itself."""
     log_level: str = ""
     """The log level of tasks on executors; see ``Config.logLevel``."""
+    pool: PoolClient | None = None
+    """The pool of executors, which keeps those ready that instances do not need; None if instances use all that there are."""
     homes: dict[OperatorId, Homes] = field(default_factory=dict)
     """By operator. They change only under the batch lock."""
     anchors: dict[OperatorId, tuple[Homes, DataFrame]] = field(default_factory=dict)
@@ -57,7 +60,12 @@ class Placement:
     def trusted(self) -> tuple[Executor, ...]:
         """The executors that instances may live on."""
         live = self.executors.live()
-        return tuple(each for each in live if each.id not in self.avoided) or live
+        return tuple(each for each in live if each.id not in self.avoided | self.released) or live
+
+    @property
+    def released(self) -> frozenset[str]:
+        """Executors that were given back, and may still be alive for a while."""
+        return frozenset() if self.pool is None else self.pool.released
 
     def settle(self, routing: Mapping[OperatorId, Routing]) -> None:
         """Give every instance a home on a living executor. Called before a batch, and before a step runs again."""
@@ -75,8 +83,23 @@ class Placement:
             return dict.fromkeys(routing, ())
         by_id = {each.id: each for each in live}
         before = {op: [each.id for each in homes] for op, homes in self.homes.items()}
-        chosen = assigned(before, {op: each.instances for op, each in routing.items()}, list(by_id))
+        instances = {op: each.instances for op, each in routing.items()}
+        chosen = assigned(before, instances, self._used(instances, before, live))
         return {op: self._with_sides(op, each, [by_id[home] for home in chosen[op]]) for op, each in routing.items()}
+
+    def _used(self, instances: Mapping[OperatorId, int], before: Mapping[OperatorId, list[str]], live: tuple[Executor, ...]) -> list[str]:
+        """The executors among which homes are chosen: all of them, or with a pool those that are not to stay ready."""
+        names = [each.id for each in live]
+        if self.pool is None:
+            return names
+        staying = [len(set(homes).intersection(names)) for op, homes in before.items() if op not in instances]
+        needed = max(1, self.executors_for(instances.values(), live), *staying)
+        homes = [home for every in before.values() for home in every]
+        return without_ready_ones(names, needed, homes, self.pool.homes_of_others())
+
+    def executors_for(self, instances: Collection[int], live: tuple[Executor, ...]) -> int:
+        """How many executors operators with these numbers of instances need. They take turns on the cores, so the largest one counts."""
+        return executors_needed(max(instances, default=0), live[0].cores if live else 1)
 
     def _with_sides(self, op: OperatorId, routing: Routing, homes: list[Executor]) -> Homes:
         """The homes of instances, and of the sides of recreations. Sides live with their owners: the old one where its state is, the new

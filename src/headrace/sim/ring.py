@@ -50,7 +50,7 @@ ROWS_MIN = 1e-6
 
 
 @dataclass(frozen=True)
-class Change:
+class SlotTransfer:
     """Slots that went from one owner, the giver, to another, the taker."""
 
     asked_s: float
@@ -75,7 +75,7 @@ class Ring:
     def __init__(self, operator: OperatorId, config: RingConfig, tokens: Sequence[int] | None = None, latency_s: float = 0.001) -> None:
         self.operator, self.config, self.latency_s = operator, config, latency_s
         self.nodes: dict[NodeId, Node] = {}
-        self.changes: list[Change] = []
+        self.changes: list[SlotTransfer] = []
         self.requested = 0
         self.lost_slots = 0
         """The number of slots that were taken over without a copy of their state."""
@@ -267,7 +267,7 @@ class Ring:
             gone = not at.any() and (died is not None or self._left(giver))
             what = "scale in" if gone and died is None else kind
             asked_s = self._asked_s.get(giver, sim.clock.now_s) if died is None else died
-            self._note(sim, stage, Change(asked_s, sim.clock.now_s, 0.0, 0.0, what, giver, name, len(slots), replay))
+            self._note(sim, stage, SlotTransfer(asked_s, sim.clock.now_s, 0.0, 0.0, what, giver, name, len(slots), replay))
             if died is not None and not at.any():
                 self._drop(sim, giver)
 
@@ -301,7 +301,7 @@ class Ring:
         stage.reroute(sim.clock.now_s, owners, [self._machine[each] for each in self._members])
         sim.topology_changed()
 
-    def _note(self, sim: Simulator, stage: Stage, change: Change) -> None:
+    def _note(self, sim: Simulator, stage: Stage, change: SlotTransfer) -> None:
         """Record a change as soon as its rows have been replayed. A take-over also waits for the rows that had queued up."""
         until = stage.queues.now + 1
         ready_s: float | None = None

@@ -31,15 +31,15 @@ def with_idle(weights: Weights) -> Weights:
     return weights + total * IDLE_SHARE if total > 0 else np.ones(len(weights))
 
 
-def levelled(owners: Owners, weights: Weights, instances: int) -> Owners:
+def levelled_owners(owners: Owners, weights: Weights, instances: int) -> Owners:
     """Owners for this number of instances, all with about the same work. Few slots move, and neighbours stay together.
 
     No instance gets more than its even share by more than one slot.
 
-    >>> after = levelled(np.arange(12) // 4, np.ones(12), 4)
+    >>> after = levelled_owners(np.arange(12) // 4, np.ones(12), 4)
     >>> after.tolist()
     [0, 0, 0, 3, 1, 1, 1, 3, 2, 2, 2, 3]
-    >>> levelled(after, np.ones(12), 2).tolist()
+    >>> levelled_owners(after, np.ones(12), 2).tolist()
     [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]
     """
     weights = with_idle(weights)

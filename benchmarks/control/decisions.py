@@ -16,7 +16,7 @@ from headrace.control.network import Node, NodeId
 from headrace.control.observation import Observation, OperatorLoad
 from headrace.control.ring import protocol as ring
 from headrace.control.ring.messages import Announce, Known, Received, Report, RingConfig
-from headrace.control.ring.messages import Node as RingNode
+from headrace.control.ring.messages import RingNode as RingNode
 from headrace.control.ring.view import Peer, RingView, even_ring
 from headrace.control.shedding import plan
 from headrace.control.shedding.groups import plan_by_tables

@@ -30,7 +30,7 @@ from headrace.operators.product import WindowedProduct, blocks
 from headrace.state.compact import Compactor
 from headrace.state.layout import Layout, Policy
 from headrace.state.run import RunReader, write_run
-from headrace.state.sequence import Step, run_seq
+from headrace.state.sequence import VersionStep, run_seq
 from tests.examples import examples
 
 MS = 1000
@@ -60,14 +60,14 @@ class Instance:
     def batch(self, rows: list[Row], until_ms: int) -> list[dict[str, Any]]:
         moment = Moment(OutputMode.APPEND, self.watermark_ms)
         applied = self.operator.apply(self._arrow(rows), self.views, moment)
-        self._write(applied, Step.PROCESS)
+        self._write(applied, VersionStep.PROCESS)
         emitted = list(applied.results())
         if until_ms > self.watermark_ms:
             stores = self.operator.stores
             refs = [(stores[name], ref) for name, view in self.views.items() for ref in view.refs]
             if any(store.lifetime.is_due(ref, self.watermark_ms, until_ms) for store, ref in refs):
                 closed = self.operator.close(self.views, moment, until_ms)
-                self._write(closed, Step.FLUSH)
+                self._write(closed, VersionStep.FLUSH)
                 emitted += closed.results()
             self.watermark_ms = until_ms
         self._compact()
@@ -88,7 +88,7 @@ class Instance:
         schema = self.operator.input_schema
         return pa.RecordBatch.from_arrays([pa.array(made[f.name], f.type) for f in schema], schema=schema)
 
-    def _write(self, applied: Applied, step: Step) -> None:
+    def _write(self, applied: Applied, step: VersionStep) -> None:
         for name, rows in applied.changed.items():
             layout = self.operator.stores[name].layout
             seq = run_seq(self.version, step)

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import QueryError
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
-from headrace.graph.steps import Call
+from headrace.graph.steps import FunctionStep
 from headrace.spark.gateway import checked
 from headrace.spark.plans import empty_frame
 
@@ -59,7 +59,7 @@ def _aligned(rows: Rows, schema: StructType, both: Both, first: bool, where: str
         return both(part, none) if first else both(none, part)
 
     side = shared(rows, where)
-    return replace(side, steps=(*side.steps, Call("union", align, where)))
+    return replace(side, steps=(*side.steps, FunctionStep("union", align, where)))
 
 
 def _template(frame: DataFrame) -> DataFrame:

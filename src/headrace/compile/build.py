@@ -13,7 +13,7 @@ from headrace.compile.strategies import Strategy
 from headrace.config import Config
 from headrace.errors import QueryError
 from headrace.graph.nodes import Rows, SharedNode, StatefulNode, UnionNode
-from headrace.graph.steps import Call
+from headrace.graph.steps import FunctionStep
 from headrace.ids import InputId, OperatorId, SourceId
 from headrace.operators.kernel import OutputMode
 
@@ -50,7 +50,7 @@ def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
     tasks = session.sparkContext.defaultParallelism
 
     def apart(port: Port) -> Port:
-        again = Call("redistribute", lambda rows: rows.repartition(tasks), "operator-cloud")
+        again = FunctionStep("redistribute", lambda rows: rows.repartition(tasks), "operator-cloud")
         return tuple(replace(b, steps=tuple(s for step in b.steps for s in (again, step))) for b in port)
 
     ops = tuple(replace(op, ports=tuple(apart(port) for port in op.ports)) for op in flow.ops)

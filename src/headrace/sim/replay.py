@@ -34,7 +34,7 @@ IDLE_S_MIN = 0.1
 
 
 @dataclass(frozen=True)
-class Moment:
+class ReplayedMoment:
     """The observation at a moment, as it would have been, and the number of instances after the decisions."""
 
     at_s: float
@@ -47,7 +47,7 @@ class Replayed:
     """The outcome of a replay: the log of decisions, and what was observed at each moment."""
 
     log: tuple[Entry, ...] = ()
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[ReplayedMoment] = field(default_factory=list)
 
     @property
     def performed(self) -> list[Entry]:
@@ -122,7 +122,7 @@ def replay(batches: Sequence[Batch], settings: Elastic) -> Replayed:
                 governor = governor.changed(decision.operator, at_s)
                 owners[decision.operator] = dealt(now[decision.operator], decision)
         counts = {name: owners.get(name, (None, load.instances))[1] for name, load in now.items()}
-        found.moments.append(Moment(at_s, seen, counts))
+        found.moments.append(ReplayedMoment(at_s, seen, counts))
     return found
 
 

@@ -24,9 +24,9 @@ from headrace.ids import InputId, OperatorId, SourceId
 from headrace.sim import changes
 from headrace.sim.checkers import CHECKERS, Checker
 from headrace.sim.flow import NO_FLOW, Flow, born, joined
-from headrace.sim.model import Fault, Plan
+from headrace.sim.model import Fault, SimulationPlan
 from headrace.sim.policies import Policy, PoolPolicy
-from headrace.sim.stage import Stage
+from headrace.sim.stage import SimulatedStage
 from headrace.sim.trace import Trace
 from headrace.sim.world import World
 
@@ -42,7 +42,7 @@ class Simulator(World):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SimulationPlan,
         policies: Sequence[Policy] = (),
         pool: PoolPolicy | None = None,
         seed: int = 0,
@@ -143,7 +143,7 @@ class Simulator(World):
         }
         return Observation(self.clock.now_s, shown, inputs, rates)
 
-    def _settled(self, stage: Stage) -> bool:
+    def _settled(self, stage: SimulatedStage) -> bool:
         return not stage.changing and bool(self.machines.alive[stage.hosts].all())
 
     def perform(self, decision: Decision) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.control.network import Arc, Deployment, Node, Operator, Query
+from headrace.control.network import Arc, Deployment, NetworkOperator, NetworkQuery, Node
 from headrace.control.shedding import plan as P
 from headrace.control.shedding.program import Program
 from headrace.control.shedding.quadtree import SolverConfig, Workload, plan_ahead
@@ -71,11 +71,13 @@ def random_network(seed: int, sources: int = 2) -> Deployment:
     for at in range(int(rng.integers(sources, 7))):
         inputs = {str(rng.choice(streams)) for _ in range(int(rng.integers(1, 3)))} | ({f"s{at}"} if at < sources else set())
         cost, selectivity, weight = rng.uniform(0.2, 2), rng.uniform(0.3, 1.5), rng.uniform(0.5, 2)
-        operators.append(Operator(f"o{at}", tuple(sorted(inputs)), cost=float(cost), selectivity=float(selectivity), weight=float(weight)))
+        operators.append(
+            NetworkOperator(f"o{at}", tuple(sorted(inputs)), cost=float(cost), selectivity=float(selectivity), weight=float(weight))
+        )
         streams.append(f"o{at}")
     nodes = tuple(Node(f"n{at}", capacity=float(rng.uniform(0.5, 1.5))) for at in range(3))
     placement = {each.name: f"n{rng.integers(3)}" for each in operators}
-    return Deployment(Query(tuple(f"s{at}" for at in range(sources)), tuple(operators)), nodes, placement)
+    return Deployment(NetworkQuery(tuple(f"s{at}" for at in range(sources)), tuple(operators)), nodes, placement)
 
 
 def check(deployment: Deployment, rates: tuple[float, ...], keep: dict[Arc, float], quality: float) -> None:
@@ -131,8 +133,8 @@ def test_the_error_bound_holds_at_random_points(seed: int, epsilon: float) -> No
 
 def side_by_side(*weights: float) -> Deployment:
     """Query ends of these weights on one node, each with its own input."""
-    ends = tuple(Operator(f"o{at}", (f"s{at}",), weight=weight) for at, weight in enumerate(weights))
-    return Deployment(Query(tuple(f"s{at}" for at in range(len(weights))), ends), (Node("n"),), {end.name: "n" for end in ends})
+    ends = tuple(NetworkOperator(f"o{at}", (f"s{at}",), weight=weight) for at, weight in enumerate(weights))
+    return Deployment(NetworkQuery(tuple(f"s{at}" for at in range(len(weights))), ends), (Node("n"),), {end.name: "n" for end in ends})
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from headrace.operators.kernel import Applied, Moment, Operator, OutputMode, Vie
 from headrace.operators.last import LastJoin
 from headrace.operators.matching import Needles, candidates, expand
 from headrace.operators.pairing import Pairing
-from headrace.operators.product import WindowedProduct, blocks
+from headrace.operators.product import WindowedProduct, time_blocks
 from headrace.state.compact import Compactor
 from headrace.state.layout import Layout, Policy
 from headrace.state.run import RunReader, write_run
@@ -250,7 +250,7 @@ def test_a_hot_key_beside_many_others_is_bisected() -> None:
 
 def test_blocks_are_small_parts_of_the_bound() -> None:
     time = np.arange(0, 10_000, 2)
-    found = list(blocks(time, within_us=1000, others=10**6))
+    found = list(time_blocks(time, within_us=1000, others=10**6))
     assert found[0][0] == 0
     assert found[-1][1] == len(time)
     assert all(b - a >= 60 and time[b - 1] - time[a] <= 150 for a, b in found)

@@ -241,7 +241,7 @@ class Stream(missing.Helpful):
         """
         where = user_line("split")
         by_name = branching.branch_conditions(conditions, otherwise, where)
-        base = branching.shared(self.rows, where)
+        base = branching.shared_rows(self.rows, where)
         return Branches((name, _filtered(base, condition, where)) for name, condition in by_name.items())
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.dataflow import Branch, Dataflow, Op, Port, free_id
 from headrace.compile.nodes import compile_node
-from headrace.compile.sharing import shared
+from headrace.compile.sharing import shared_sources
 from headrace.compile.strategies import Strategy
 from headrace.config import Config
 from headrace.errors import QueryError
@@ -59,7 +59,7 @@ def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
 
 def _reading_once(flow: Dataflow) -> Dataflow:
     """The same dataflow, in which streams of one source share it. Where the streams differ, each reader applies its own steps."""
-    sources, parts = shared(dict(flow.sources.items()))
+    sources, parts = shared_sources(dict(flow.sources.items()))
 
     def port(old: Port) -> Port:
         return tuple(part(branch) if branch.reads_source else branch for branch in old)

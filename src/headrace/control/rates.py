@@ -86,7 +86,7 @@ def decide(observation: Observation, config: RatesConfig) -> tuple[Decision, ...
     wanted = rows_wanted(observation, able)
     exact = np.divide(wanted, able.rows_per_s * config.target, out=np.zeros(len(loads)), where=able.rows_per_s > 0)
     now = np.array([len(load.cpu) for load in loads])
-    needed = instances_needed(now, exact, config)
+    needed = whole_instances(now, exact, config)
     names = [load.operator for load in loads]
     columns = zip(names, now.tolist(), needed.tolist(), wanted.tolist(), able.rows_per_s.tolist(), exact.tolist(), strict=True)
     return tuple(_decided(config.target, *each) for each in columns)
@@ -142,10 +142,10 @@ def _from_the_sources_on(observation: Observation) -> Iterable[InputId]:
         raise QueryError(where="rates", wanted="operators without a cycle", found=" -> ".join(error.args[1])) from error
 
 
-def instances_needed(instances: Counts, exact: Floats, config: RatesConfig) -> Counts:
+def whole_instances(instances: Counts, exact: Floats, config: RatesConfig) -> Counts:
     """Whole numbers of instances: at least as many as needed, and fewer than now only if there is slack.
 
-    >>> instances_needed(np.full(5, 4), np.array([4.1, 3.9, 2.9, 2.0, 0.0]), RatesConfig()).tolist()
+    >>> whole_instances(np.full(5, 4), np.array([4.1, 3.9, 2.9, 2.0, 0.0]), RatesConfig()).tolist()
     [5, 4, 4, 3, 1]
     """
     # Rounded, because floating point may turn a whole number into slightly more.

@@ -63,8 +63,8 @@ class ResilientConfig:
 def place(query: NetworkQuery, nodes: Sequence[Node], config: ResilientConfig | None = None) -> Placement:
     """Place each operator, the heaviest first, on the node where it reduces the feasible set least.
 
-    >>> from headrace.control.network import Operator
-    >>> chains = [Operator(name, (name[0],)) for name in ("a1", "a2", "b1", "b2")]
+    >>> from headrace.control.network import NetworkOperator
+    >>> chains = [NetworkOperator(name, (name[0],)) for name in ("a1", "a2", "b1", "b2")]
     >>> place(NetworkQuery(("a", "b"), tuple(chains)), [Node("x"), Node("y")])
     {'a1': 'x', 'a2': 'y', 'b1': 'x', 'b2': 'y'}
     """
@@ -110,8 +110,8 @@ def _excess(weights: Matrix) -> Vector:
 def weights_of(deployment: Deployment) -> Matrix:
     """w_ik of a placement: a row per node, a column per source with any load. All 1 is ideal.
 
-    >>> from headrace.control.network import Operator
-    >>> two = NetworkQuery(("a", "b"), (Operator("f", ("a",)), Operator("g", ("b",))))
+    >>> from headrace.control.network import NetworkOperator
+    >>> two = NetworkQuery(("a", "b"), (NetworkOperator("f", ("a",)), NetworkOperator("g", ("b",))))
     >>> weights_of(Deployment(two, (Node("x"), Node("y")), {"f": "x", "g": "y"})).tolist()
     [[2.0, 0.0], [0.0, 2.0]]
     """
@@ -123,8 +123,8 @@ def weights_of(deployment: Deployment) -> Matrix:
 def feasible_share(deployment: Deployment, samples_log2: int = 12, seed: int = 0) -> float:
     """The size of the feasible set relative to the ideal, by quasi-Monte Carlo over the ideal simplex, which contains it.
 
-    >>> from headrace.control.network import Operator
-    >>> two = NetworkQuery(("a", "b"), (Operator("f", ("a",)), Operator("g", ("b",))))
+    >>> from headrace.control.network import NetworkOperator
+    >>> two = NetworkQuery(("a", "b"), (NetworkOperator("f", ("a",)), NetworkOperator("g", ("b",))))
     >>> round(feasible_share(Deployment(two, (Node("x"), Node("y")), {"f": "x", "g": "y"})), 2)
     0.5
     """

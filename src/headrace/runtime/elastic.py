@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose
+from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose_protocol
 from headrace.control.hot import levelled_routing
 from headrace.errors import QueryError
 from headrace.ids import SLOTS, InstanceId, KeyHash, OperatorId, RoutingEpoch, Slot, snapped
@@ -302,7 +302,7 @@ class LiveRouting:
         spread = bool(before.spread or after.spread)
         if spread and wanted == AUTO:
             facts = replace(facts, window=None)
-        choice = choose(wanted, name, facts, size, self.bytes_per_s)
+        choice = choose_protocol(wanted, name, facts, size, self.bytes_per_s)
         if spread and choice.protocol is Protocol.WINDOW_RECREATION:
             return Choice(Protocol.STATE_RECREATION, "all instances have rows of spread slots, so no old owner can close their windows")
         return choice

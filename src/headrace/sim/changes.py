@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.control import bottleneck
-from headrace.control.decisions import MoveSlots, Rescale, moved
+from headrace.control.decisions import MoveSlots, Rescale, owners_after
 from headrace.control.observation import Floats, OperatorLoad, Owners, loads_of
 from headrace.errors import require
 from headrace.ids import OperatorId
@@ -42,7 +42,7 @@ def perform(world: World, decision: Rescale | MoveSlots) -> None:
 def _owners_after(stage: SimulatedStage, decision: Rescale | MoveSlots) -> tuple[Owners, int]:
     instances = decision.instances if isinstance(decision, Rescale) else stage.instances
     if decision.moves:
-        return moved(stage.owners, decision.moves), instances
+        return owners_after(stage.owners, decision.moves), instances
     routing = Routing(tuple(ranges_of(np.flatnonzero(stage.owners == at)) for at in range(stage.instances)))
     return routing.rescaled(instances, stage.weights).table(), instances
 
@@ -184,7 +184,7 @@ def _split(stage: SimulatedStage, instance: int, parts: int) -> Owners:
     load = OperatorLoad(stage.operator.name, np.ones(stage.instances), stage.owners, stage.weights)
     each = np.ones(stage.instances, dtype=np.int64)
     each[instance] = parts
-    owners = bottleneck.split(load, each)
+    owners = bottleneck.split_owners(load, each)
     require(int(owners.max()) == stage.instances + parts - 2, "an instance has at least one slot per part")
     return owners
 

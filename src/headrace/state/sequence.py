@@ -31,7 +31,7 @@ BEFORE_ALL = RunSeq(-1)
 def run_seq(version: Version, step: VersionStep) -> RunSeq:
     """The sequence number of a run that this step of this version writes.
 
-    >>> run_seq(Version(42), Step.FLUSH)
+    >>> run_seq(Version(42), VersionStep.FLUSH)
     127
     """
     return RunSeq(len(VersionStep) * version + step)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.control.assignment import relieved
-from headrace.control.decisions import moved, moves_between
+from headrace.control.decisions import moves_between, owners_after
 from headrace.control.observation import loads_of
 from headrace.ids import SLOTS
 from headrace.state.levelling import levelled_owners, ranges_by_owner
@@ -69,5 +69,5 @@ def test_a_sweep_never_makes_the_deviation_larger(cost: np.ndarray, instances: i
 def test_moves_lead_from_one_table_to_the_other(seed: int, instances: int) -> None:
     before, after = np.random.default_rng(seed).integers(0, instances, (2, SLOTS))
     moves = moves_between(before, after)
-    assert (moved(before, moves) == after).all()
+    assert (owners_after(before, moves) == after).all()
     assert len({move.to for move in moves}) == len(moves), "one move per taker"

@@ -48,7 +48,7 @@ def test_table_1(row: str) -> None:
     served = fair_share(at_a, costs["node0"], 1.0)
     results = fair_share(served, costs["node1"], 1.0)
     assert exact(at_a) == list(reduced)
-    assert exact([P.loads_of(deployment, arriving)["node0"]]) == [a_load]
+    assert exact([P.node_loads(deployment, arriving)["node0"]]) == [a_load]
     assert exact(list(served)) == list(a_throughput)
     assert exact([float(np.dot(served, costs["node1"]))]) == [b_load]
     assert exact(list(results)) == list(b_throughput)
@@ -60,7 +60,7 @@ def test_table_1_the_solver_finds_the_optimum() -> None:
     delivered = P.flows(deployment.query, (1.0, 1.0), plan.keep)
     assert exact([delivered[Arc("node0.path0", "node1.path0")], delivered[Arc("node0.path1", "node1.path1")]]) == [F(1, 5), F(2, 5)]
     assert exact([plan.quality]) == [F(3, 5)]
-    assert exact(list(P.loads_of(deployment, delivered).values())) == [1, 1]
+    assert exact(list(P.node_loads(deployment, delivered).values())) == [1, 1]
 
 
 def random_network(seed: int, sources: int = 2) -> Deployment:
@@ -84,7 +84,7 @@ def check(deployment: Deployment, rates: tuple[float, ...], keep: dict[Arc, floa
     """A plan keeps no more than all, overloads nobody, and gives the quality it promises."""
     assert all(0 <= share <= 1 for share in keep.values())
     delivered = P.flows(deployment.query, rates, keep)
-    loads = P.loads_of(deployment, delivered)
+    loads = P.node_loads(deployment, delivered)
     assert all(loads[node.name] <= node.capacity * (1 + 1e-6) for node in deployment.nodes)
     assert P.quality_of(deployment.query, delivered) == pytest.approx(quality, rel=1e-6, abs=1e-9)
 
@@ -107,7 +107,7 @@ def test_no_plan_on_a_grid_of_drops_is_better(seed: int) -> None:
     best = 0.0
     for shares in itertools.product((0.0, 0.3, 0.6, 1.0), repeat=len(arcs)):
         delivered = P.flows(deployment.query, rates, dict(zip(arcs, shares, strict=True)))
-        loads = P.loads_of(deployment, delivered)
+        loads = P.node_loads(deployment, delivered)
         if all(loads[node.name] <= node.capacity for node in deployment.nodes):
             best = max(best, P.quality_of(deployment.query, delivered))
     assert Program(deployment).solve(rates).quality >= best - 1e-9

@@ -99,7 +99,7 @@ def missing(have: RingArc, want: RingArc) -> RingArc:
     """The slots to ship so that all of ``want`` is there.
 
     >>> missing(RingArc(10, 10), RingArc(5, 15)), missing(RingArc(10, 10), RingArc(10, 30)), missing(RingArc(90, 1), RingArc(10, 30))
-    (Arc(lo=5, size=5), Arc(lo=20, size=20), Arc(lo=10, size=30))
+    (RingArc(lo=5, size=5), RingArc(lo=20, size=20), RingArc(lo=10, size=30))
     """
     if have.size and want.covers(have):
         if have.hi == want.hi:

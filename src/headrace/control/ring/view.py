@@ -37,8 +37,8 @@ class RingArc:
     def between(cls, lo: int, hi: int) -> RingArc:
         """From slot ``lo`` up to, and without, slot ``hi``; empty if they are the same.
 
-        >>> Arc.between(4090, 10)
-        Arc(lo=4090, size=16)
+        >>> RingArc.between(4090, 10)
+        RingArc(lo=4090, size=16)
         """
         return cls(lo, (hi - lo) % SLOTS)
 
@@ -64,7 +64,7 @@ class RingArc:
         """The parts of this arc that lie in none of the others, clockwise.
 
         >>> RingArc(4090, 16).without([RingArc(4080, 12), RingArc(0, 4)])
-        (Arc(lo=4092, size=4), Arc(lo=4, size=6))
+        (RingArc(lo=4092, size=4), RingArc(lo=4, size=6))
         """
         rest = np.ones(SLOTS, dtype=bool)
         for other in others:
@@ -154,7 +154,7 @@ class RingView:
 
         >>> view = RingView.of(Peer(NodeId("a"), 10), Peer(NodeId("b"), 50))
         >>> view.arc(NodeId("a")), view.arc(NodeId("b")), RingView.of(Peer(NodeId("a"), 10)).arc(NodeId("a"))
-        (Arc(lo=10, size=40), Arc(lo=50, size=4056), Arc(lo=10, size=4096))
+        (RingArc(lo=10, size=40), RingArc(lo=50, size=4056), RingArc(lo=10, size=4096))
         """
         found = self._arcs.get(node)
         if found is None:

@@ -43,8 +43,8 @@ class Group:
 def groups_of(deployment: Deployment) -> tuple[Group, ...]:
     """Each after those that feed it.
 
-    >>> from headrace.control.network import Node, Query
-    >>> query = Query(("a",), (NetworkOperator("f", ("a",)), NetworkOperator("g", ("f",))))
+    >>> from headrace.control.network import Node, NetworkQuery
+    >>> query = NetworkQuery(("a",), (NetworkOperator("f", ("a",)), NetworkOperator("g", ("f",))))
     >>> [(group.name, group.depth) for group in groups_of(Deployment(query, (Node("m"), Node("n")), {"f": "m", "g": "n"}))]
     [('m', 0), ('n', 1)]
     """
@@ -82,8 +82,8 @@ def _depths(members: Mapping[int, Sequence[NetworkOperator]]) -> dict[int, int]:
 def plan_by_tables(deployment: Deployment, top: Sequence[float], config: FitConfig | None = None) -> FeasibleInputs:
     """All tables, built by a coordinator. `top` are the highest rates of the sources that are worth a row.
 
-    >>> from headrace.control.network import Node, Query
-    >>> query = Query(("a",), (NetworkOperator("f", ("a",), cost=2),))
+    >>> from headrace.control.network import Node, NetworkQuery
+    >>> query = NetworkQuery(("a",), (NetworkOperator("f", ("a",), cost=2),))
     >>> tables = plan_by_tables(Deployment(query, (Node("n"),), {"f": "n"}), (1.0,), FitConfig(epsilon=0.1))
     >>> [round(share, 12) for share in tables.choose((1.0,)).inputs.values()]
     [0.5]

@@ -65,8 +65,8 @@ def keep_of(shedding: Shedding, planner: Planner) -> dict[Arc, float]:
 def flows(query: NetworkQuery, rates: Sequence[float], keep: Mapping[Arc, float]) -> dict[Arc, float]:
     """Tuples per second that each arc delivers.
 
-    >>> from headrace.control.network import Operator
-    >>> chain = NetworkQuery(("a",), (Operator("f", ("a",), selectivity=0.5), Operator("g", ("f",))))
+    >>> from headrace.control.network import NetworkOperator
+    >>> chain = NetworkQuery(("a",), (NetworkOperator("f", ("a",), selectivity=0.5), NetworkOperator("g", ("f",))))
     >>> list(flows(chain, [8.0], {Arc("a", "f"): 0.5}).values())
     [4.0, 2.0]
     """
@@ -84,7 +84,7 @@ def quality_of(query: NetworkQuery, delivered: Mapping[Arc, float]) -> float:
     return sum(end.weight * end.selectivity * delivered[Arc(stream, end.name)] for end in query.ends for stream in end.inputs)
 
 
-def loads_of(deployment: Deployment, delivered: Mapping[Arc, float]) -> dict[NodeId, float]:
+def node_loads(deployment: Deployment, delivered: Mapping[Arc, float]) -> dict[NodeId, float]:
     """CPU seconds per second of each node."""
     loads = {node.name: 0.0 for node in deployment.nodes}
     for operator in deployment.query.operators:

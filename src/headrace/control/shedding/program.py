@@ -54,8 +54,8 @@ class Program:
     def solve(self, rates: Sequence[float], plan: PlanId = ANY) -> DropPlan:
         """The best plan for these rates of the sources.
 
-        >>> from headrace.control.network import Node, Operator, Query
-        >>> query = Query(("a",), (Operator("f", ("a",), cost=2),))
+        >>> from headrace.control.network import Node, NetworkOperator, NetworkQuery
+        >>> query = NetworkQuery(("a",), (NetworkOperator("f", ("a",), cost=2),))
         >>> plan = Program(Deployment(query, (Node("n"),), {"f": "n"})).solve((1.0,))
         >>> plan.keep, plan.quality
         ({Arc(stream='a', operator='f'): 0.5}, 0.5)

@@ -125,8 +125,8 @@ def plan_ahead(
 ) -> PlanTree:
     """Solver, or Solver-W where a workload is given.
 
-    >>> from headrace.control.network import Node, Operator, Query
-    >>> query = Query(("a",), (Operator("f", ("a",), cost=2),))
+    >>> from headrace.control.network import Node, NetworkOperator, NetworkQuery
+    >>> query = NetworkQuery(("a",), (NetworkOperator("f", ("a",), cost=2),))
     >>> tree = plan_ahead(Deployment(query, (Node("n"),), {"f": "n"}), top=(2.0,))
     >>> decision = tree.choose((1.5,))
     >>> tree.plan(decision.plans[0]).quality >= 0.5 * 0.9

@@ -91,7 +91,7 @@ def decide(observation: PoolObservation, config: PoolConfig, memory: PoolMemory)
     room = max(0, config.total_max - observation.working)
     wanted = min(min(config.for_failures + burst, config.ready_max) + observation.waiting, room)
     waiting = f" + {observation.waiting} missing now" if observation.waiting else ""
-    parts = f"{burst} taken within {config.start_s:g} s + {config.for_failures} for failures{waiting}"
+    parts = f"{burst} taken within {config.start_s:.3g} s + {config.for_failures} for failures{waiting}"
     why = f"Ready executors needed: {wanted} ({parts}); {observation.ready} ready, {observation.starting} starting"
     if observation.ready + observation.starting < wanted:
         return (RequestExecutors(total=observation.working + wanted, why=why),), memory

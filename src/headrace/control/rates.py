@@ -113,7 +113,7 @@ def _totals(per_instance: list[Floats]) -> Floats:
 def rows_wanted(observation: Observation, able: Capabilities) -> Floats:
     """Rows per second that would reach each operator if all operators had enough instances."""
     wanted: dict[OperatorId, float] = {}
-    puts_out: dict[InputId, float] = {**observation.source_rows_per_s}
+    puts_out: dict[InputId, float] = dict(observation.source_rows_per_s.items())
     selectivity = dict(zip((load.operator for load in observation.operators), able.selectivity.tolist(), strict=True))
     inputs = observation.inputs
     for name in _from_the_sources_on(observation):
@@ -129,7 +129,8 @@ def rows_wanted(observation: Observation, able: Capabilities) -> Floats:
 def _from_the_sources_on(observation: Observation) -> Iterable[InputId]:
     """All names, each after its inputs. Most queries list their operators in this order already, and checking is faster than sorting."""
     graph = {load.operator: observation.inputs.get(load.operator, ()) for load in observation.operators}
-    before: set[InputId] = {*observation.source_rows_per_s} - graph.keys()
+    before: set[InputId] = set(observation.source_rows_per_s)
+    before.difference_update(graph)
     for name, inputs in graph.items():
         if not before.issuperset(inputs):
             break

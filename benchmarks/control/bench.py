@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.control import decisions
 from headrace.bench.direct import median_s
-from headrace.bench.model import Benchmark, Figure, Measured, Options
+from headrace.bench.model import Benchmark, DirectResult, Figure, Options
 from headrace.control import correlation, resilient
 from headrace.control.network import Deployment, Node
 from headrace.control.shedding import plan
@@ -91,14 +91,14 @@ def decides(instances: int, repeats: int) -> tuple[list[Figure], bool]:
     return figures, good
 
 
-def measure(options: Options) -> Measured:
+def measure(options: Options) -> DirectResult:
     operators, nodes, instances, repeats = (int(options[name]) for name in ("operators", "nodes", "instances", "repeats"))
     epsilon = float(options["epsilon"])
     networks = growing_imbalance()
     figures = [*placements(operators, nodes, max(repeats // 3, 1)), *lookups(networks[3], epsilon, repeats)]
     planned, fit_s, solver_s, as_good = plans_ahead(networks, epsilon, repeats)
     decided, expensive = decides(instances, repeats)
-    return Measured((*figures, *planned, *decided), 1 / fit_s, {"solver": 1 / solver_s}, as_good and expensive)
+    return DirectResult((*figures, *planned, *decided), 1 / fit_s, {"solver": 1 / solver_s}, as_good and expensive)
 
 
 BENCHMARK = Benchmark(

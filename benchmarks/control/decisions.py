@@ -16,11 +16,11 @@ from headrace.control.network import Node, NodeId
 from headrace.control.observation import Observation, OperatorLoad
 from headrace.control.ring import protocol as ring
 from headrace.control.ring.messages import Announce, Known, Received, Report, RingConfig
-from headrace.control.ring.messages import Node as RingNode
+from headrace.control.ring.messages import RingNode as RingNode
 from headrace.control.ring.view import Peer, RingView, even_ring
 from headrace.control.shedding import plan
 from headrace.control.shedding.groups import plan_by_tables
-from headrace.ids import SLOTS, OperatorId
+from headrace.ids import SLOTS, OperatorId, SourceId
 from headrace.sim import networks
 
 SUM = OperatorId("sum")
@@ -59,12 +59,12 @@ class World:
 
     def chain(self, each: int) -> Observation:
         """Operators with this many instances each."""
-        count = max(self.instances // each, 1)
+        count, source = max(self.instances // each, 1), SourceId("source")
         return Observation(
             0.0,
             tuple(load(np.full(each, 0.5), f"o{i}") for i in range(count)),
-            {OperatorId(f"o{i}"): (OperatorId(f"o{i - 1}" if i else "source"),) for i in range(count)},
-            {OperatorId("source"): 1000.0},
+            {OperatorId(f"o{i}"): (OperatorId(f"o{i - 1}") if i else source,) for i in range(count)},
+            {source: 1000.0},
         )
 
     @cached_property

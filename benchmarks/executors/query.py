@@ -24,8 +24,8 @@ def change(runner: Runner) -> None:
         runner.notes.append(grow(runner.query, ready))
         runner.query.rescale(1)
         if placement is not None:
-            # Wait until unneeded executors were released, or the pool is full again.
-            wait_until(lambda: len(placement.executors.live()) == 1 + ready)
+            # Wait until unneeded executors were released, or the pool is full again. It may be larger, because the query has just grown.
+            wait_until(lambda: len(placement.executors.live()) >= 1 + ready if ready else len(placement.executors.live()) == 1)
             time.sleep(2)
 
 

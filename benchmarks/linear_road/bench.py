@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.bench.machine import heap_gb_default
-from headrace.bench.model import Benchmark, Figure, Measured, Options
+from headrace.bench.model import Benchmark, DirectResult, Figure, Options
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ CLOSE = 0.1
 """A search ends when the largest number that works and the smallest that fails differ by at most this."""
 
 
-def measure(options: Options) -> Measured:
+def measure(options: Options) -> DirectResult:
     """One run; or, with --search, runs until the largest number of expressways is known."""
     for name, least in (("xways", 1), ("minutes", 1), ("from", 0), ("ramp", 1), ("instances", 1)):
         if int(options[name]) < least:
@@ -44,7 +44,7 @@ def measure(options: Options) -> Measured:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _made(options: Options, folder: Path) -> Measured:
+def _made(options: Options, folder: Path) -> DirectResult:
     from benchmarks.linear_road.check import expected
     from benchmarks.linear_road.paced import prepare
     from benchmarks.linear_road.road import Traffic
@@ -57,21 +57,21 @@ def _made(options: Options, folder: Path) -> Measured:
     day = prepare(folder / "day", traffic, begins_s, ends_s)
     wanted = expected(day)
 
-    def trial(xways: int) -> Measured:
+    def trial(xways: int) -> DirectResult:
         return _run(options, day, wanted, xways, folder / f"L{xways}")
 
     return search(trial, int(options["xways"])) if options["search"] else trial(int(options["xways"]))
 
 
-def search(trial: Callable[[int], Measured], first: int) -> Measured:
+def search(trial: Callable[[int], DirectResult], first: int) -> DirectResult:
     """The largest number of expressways that works: increase it until it fails, then bisect.
 
     >>> def trial(xways):
-    ...     return Measured((Figure("toll", xways / 10, 5, "s"),), float(xways), {}, True)
+    ...     return DirectResult((Figure("toll", xways / 10, 5, "s"),), float(xways), {}, True)
     >>> search(trial, 20).ours, search(trial, 400).ours
     (47.0, 46.0)
     """
-    good: Measured | None = None
+    good: DirectResult | None = None
     bad: int | None = None
     xways = first
     while True:
@@ -92,7 +92,7 @@ def search(trial: Callable[[int], Measured], first: int) -> Measured:
             xways = int(good.ours + bad) // 2
 
 
-def _run(options: Options, day: Prepared, wanted: Answers, xways: int, folder: Path) -> Measured:
+def _run(options: Options, day: Prepared, wanted: Answers, xways: int, folder: Path) -> DirectResult:
     from benchmarks.linear_road.check import verdict
     from benchmarks.linear_road.plot import draw
     from benchmarks.linear_road.run import LIMITS_S, Outcome, Run, response_times, session
@@ -111,7 +111,7 @@ def _run(options: Options, day: Prepared, wanted: Answers, xways: int, folder: P
     print(f"{checked.checked:,} answers checked: " + ("all right" if checked.equal else checked.why), flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     figures = [Figure(f"{kind}, 99th percentile", each[2], LIMITS_S[kind], "s") for kind, each in times.items()]
-    return Measured(tuple(figures), float(xways), {}, checked.equal)
+    return DirectResult(tuple(figures), float(xways), {}, checked.equal)
 
 
 def _tell_where_the_time_goes(outcome: Outcome) -> None:
@@ -122,7 +122,7 @@ def _tell_where_the_time_goes(outcome: Outcome) -> None:
     print(f"files were late by at most {outcome.late_s:.2f} s", flush=True)
 
 
-def _given(options: Options, folder: Path) -> Measured:
+def _given(options: Options, folder: Path) -> DirectResult:
     """Run a day from the user's files, and write the answers to files."""
     from benchmarks.linear_road.check import expected, verdict
     from benchmarks.linear_road.given import given
@@ -138,11 +138,11 @@ def _given(options: Options, folder: Path) -> Measured:
     checked = verdict(outcome.table(), expected(day), 1, day)
     print(f"{checked.checked:,} answers checked: " + ("all right" if checked.equal else checked.why), flush=True)
     if not paced:
-        return Measured((), outcome.past_rows / outcome.past_s, {}, checked.equal)
+        return DirectResult((), outcome.past_rows / outcome.past_s, {}, checked.equal)
     _tell_where_the_time_goes(outcome)
     times = response_times(outcome, day)
     figures = [Figure(f"{kind}, 99th percentile", each[2], LIMITS_S[kind], "s") for kind, each in times.items()]
-    return Measured(tuple(figures), 1.0, {}, checked.equal)
+    return DirectResult(tuple(figures), 1.0, {}, checked.equal)
 
 
 BENCHMARK = Benchmark(

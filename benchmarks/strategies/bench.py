@@ -9,11 +9,11 @@ from rich.table import Table
 
 from headrace.bench import stats
 from headrace.bench.model import OURS, Benchmark, Lane, Options, Results
-from headrace.compile.strategies import Strategy, chain, split
+from headrace.compile.strategies import Strategy, example_chain, subqueries_of
 
 STRATEGIES = (Strategy.OPERATOR_SET_CLOUD, Strategy.OPERATOR_CLOUD)
 OPERATORS = ("aggregate", "aggregate-2", "aggregate-3")
-GRAPH = chain("filter", "map", "aggregate*", "filter 2", "aggregate-2*", "map 2", "aggregate-3*")
+GRAPH = example_chain("filter", "map", "aggregate*", "filter 2", "aggregate-2*", "map 2", "aggregate-3*")
 
 
 def lane_name(strategy: Strategy) -> str:
@@ -22,7 +22,7 @@ def lane_name(strategy: Strategy) -> str:
 
 def instances(strategy: Strategy, nodes: int) -> int:
     """The number of nodes of each stateful operator: all, or its share."""
-    return max(1, nodes // len(split(GRAPH, strategy)))
+    return max(1, nodes // len(subqueries_of(GRAPH, strategy)))
 
 
 def lanes(options: Options) -> list[Lane]:

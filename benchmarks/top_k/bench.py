@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from headrace.bench.model import Benchmark, Figure, Measured, Option, Options
+from headrace.bench.model import Benchmark, DirectResult, Figure, Option, Options
 from headrace.control.elastic import POLICIES
 from headrace.errors import HeadraceError
 
@@ -48,7 +48,7 @@ def check_options(options: Options) -> None:
         raise HeadraceError(where=f"{where} --baselines", wanted="spark or none", found=str(options["baselines"]))
 
 
-def measure(options: Options) -> Measured:
+def measure(options: Options) -> DirectResult:
     check_options(options)
     from benchmarks.top_k.lane import apart
     from benchmarks.top_k.outcome import NAMES, SPARK
@@ -142,7 +142,7 @@ def _percentile(values: object, percent: int) -> float:
     return float(np.percentile(np.asarray(values), percent))
 
 
-def summary(found: list[Outcome]) -> Measured:
+def summary(found: list[Outcome]) -> DirectResult:
     """Lines consumed per second, and whether the elastic lane caught up."""
     from benchmarks.top_k.outcome import ELASTIC, ONE
 
@@ -161,7 +161,7 @@ def summary(found: list[Outcome]) -> Measured:
         ),
     )
     rates = {name: outcome.consumed() / outcome.seconds for name, outcome in of.items()}
-    return Measured(figures, elastic.consumed() / elastic.seconds, rates, equal=not any(outcome.wrong for outcome in found))
+    return DirectResult(figures, elastic.consumed() / elastic.seconds, rates, equal=not any(outcome.wrong for outcome in found))
 
 
 BENCHMARK = Benchmark(

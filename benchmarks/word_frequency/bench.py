@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.bench.model import OURS, Benchmark, Figure, Measured, Options
+from headrace.bench.model import OURS, Benchmark, DirectResult, Figure, Options
 
 if TYPE_CHECKING:
     from benchmarks.word_frequency.cell import Cell
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SECONDS = 5.0
 
 
-def measure(options: Options) -> Measured:
+def measure(options: Options) -> DirectResult:
     """Run all parts, each engine in a separate process."""
     from benchmarks.word_frequency.engines import processes
     from benchmarks.word_frequency.plan import Cells, pools, read
@@ -31,7 +31,7 @@ def measure(options: Options) -> Measured:
         return measured(engines, cells)
 
 
-def measured(engines: Engines, cells: Cells) -> Measured:
+def measured(engines: Engines, cells: Cells) -> DirectResult:
     """Run the parts one after the other."""
     from benchmarks.word_frequency import tables
 
@@ -41,7 +41,7 @@ def measured(engines: Engines, cells: Cells) -> Measured:
     throughput = _all(engines, cells.throughput()) if "throughput" in asked else []
     every = [*latency, *interval, *throughput]
     rates = {seen.cell.engine: seen.words_s for seen in throughput if seen.cell.window == throughput[0].cell.window}
-    return Measured(
+    return DirectResult(
         tuple(_figures(latency)),
         rates.pop(OURS, 0.0),
         rates,

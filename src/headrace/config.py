@@ -53,8 +53,9 @@ class Config:
     """Rows and columns of the grid over which crossJoin divides its work. A row of one input goes to all cells of one grid row, and a row
     of the other input to all cells of one grid column. A checkpoint keeps the grid that it began with."""
     readyExecutors: int = -1
-    """On a cluster: spare executors to keep ready beyond those that instances need. Headrace then requests and releases executors. With -1
-    it does not, and uses those that the user has."""
+    """On a cluster: the least number of executors to keep ready beyond those that instances need. Headrace then requests and releases
+    executors, and keeps more ready while the query scales out fast. With 0 it requests them when instances need them, and keeps none
+    ready. With -1 it requests none, and uses those that the user has."""
     handover: str = "auto"
     """The protocol by which state goes to new owners: state recreation, window recreation, merge, buffering, or auto. Auto is state
     recreation, unless that would take longer than filling a window."""

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from headrace.bench import discover
 from headrace.bench.inline import InlineLane
 from headrace.bench.model import Benchmark, Lane
-from headrace.bench.run import Settings, print_result, run_benchmark
+from headrace.bench.run import BenchSettings, print_result, run_benchmark
 
 pytestmark = pytest.mark.spark
 
@@ -63,7 +63,7 @@ def tiny(spark: SparkSession, name: str, folder: Path) -> dict[str, Any]:
         return InlineLane(spark, benchmark.name, lane, place)
 
     # A second turn starts every query anew; one benchmark is enough to see that it goes on where it was.
-    settings = Settings(seconds=0.2, turns=2 if name == "latency" else 1, warmup=1, directory=str(folder))
+    settings = BenchSettings(seconds=0.2, turns=2 if name == "latency" else 1, warmup=1, directory=str(folder))
     return run_benchmark(name, TINY[name].split(), settings, inline)
 
 

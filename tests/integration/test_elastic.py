@@ -23,7 +23,7 @@ import headrace as hr
 from headrace.cli import app, run
 from headrace.control.governor import Outcome
 from headrace.errors import QueryError
-from headrace.sim.replay import read, replay
+from headrace.sim.replay import read_batches, replay
 
 # Workers need not be able to import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -140,7 +140,7 @@ def test_instances_follow_the_load_unless_somebody_knows_better(
     decided = [each for batch in progress for each in batch["headrace"]["decisions"]]
     assert next(each for each in decided if each["outcome"] == "performed")["why"] == grown.why
     # The record can be replayed, and says much the same up to the first change: a running query may look at two batches at once.
-    recorded = read(each.json for each in progress)
+    recorded = read_batches(each.json for each in progress)
     again = replay(recorded, hr.Elastic(policy="elastic-manager", min=1, max=4, **QUICK)).performed[0]
     assert (again.what, again.instances_before) == (grown.what, 1)
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.compile.sharing import shared
+from headrace.compile.sharing import shared_sources
 
 pytestmark = pytest.mark.spark
 
@@ -74,7 +74,7 @@ def folder(spark: SparkSession, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("what", ALIKE)
 def test_streams_that_only_read_alike_are_kept_apart(spark: SparkSession, folder: Path, static: DataFrame, what: str) -> None:
     rows = spark.readStream.schema(SCHEMA).parquet(str(folder))
-    sources, parts = shared({str(at): build(rows, static) for at, build in enumerate(ALIKE[what])})
+    sources, parts = shared_sources({str(at): build(rows, static) for at, build in enumerate(ALIKE[what])})
     assert len(sources) == 2 or any(rest is not None for _, rest in parts.values())
 
 
@@ -105,8 +105,8 @@ def test_the_same_steps_are_shared_though_each_watermark_has_an_id(spark: SparkS
     def build(delay: str) -> DataFrame:
         return rows.filter("v > 0").withWatermark("ts", delay)
 
-    sources, parts = shared({"a": build("1 minute"), "b": build("1 minute").select("k"), "c": build("1 minute").select("v")})
+    sources, parts = shared_sources({"a": build("1 minute"), "b": build("1 minute").select("k"), "c": build("1 minute").select("v")})
     assert len(sources) == 1
     assert parts["a"][1] is None
-    sources, _ = shared({"a": build("1 minute"), "b": build("2 minutes")})
+    sources, _ = shared_sources({"a": build("1 minute"), "b": build("2 minutes")})
     assert len(sources) == 2

@@ -28,7 +28,7 @@ from headrace.state.layout import DELETED, HASH, SUB, Layout, Policy
 from headrace.state.merge import merge_rows
 from headrace.state.run import RunReader, RunRef, write_run
 from headrace.state.segments import sort_into_segments
-from headrace.state.sequence import Step, run_seq
+from headrace.state.sequence import VersionStep, run_seq
 from headrace.state.slots import SlotRanges, clip, join
 
 POINT = pa.struct([("x", pa.int64()), ("y", pa.string())])
@@ -92,7 +92,7 @@ class Store:
             for lo, hi in ranges:
                 part = ordered.filter(pa.array([lo <= int(x) >> 52 < hi for x in ordered.column(HASH).to_pylist()], pa.bool_()))
                 if part.num_rows:
-                    seq = run_seq(Version(self.version), Step.PROCESS)
+                    seq = run_seq(Version(self.version), VersionStep.PROCESS)
                     self.refs.append(write_run(self.directory, self._file(), part, self.layout, seq=seq, lo=lo, hi=hi, sync=False))
 
     def compact(self, depth_max: int, budget: int, expired_below: int | None = None) -> None:

@@ -21,7 +21,7 @@ from headrace.control.replicas.model import Host, Hosts, KeyRange, ReplicaConfig
 from headrace.control.replicas.together import place_together
 from headrace.control.ring import messages
 from headrace.control.ring.view import even_ring
-from headrace.ids import SLOTS, OperatorId
+from headrace.ids import SLOTS, InputId, OperatorId, SourceId
 from tests.examples import examples
 from tests.unit.control.model import Loop, Model, slot_costs
 from tests.unit.control.ring_model import Ring, assert_settled
@@ -175,8 +175,9 @@ def test_rates(chain: list[tuple[float, float, int]], source: float, target: flo
                 OperatorLoad(_name(at), each / rate, np.arange(SLOTS) % sizes[at], rows_in_per_s=each, rows_out_per_s=each * selectivity)
             )
             wanted = done * selectivity
-        inputs = {_name(at): (_name(at - 1),) for at in range(len(chain))}
-        made = rates.decide(Observation(0.0, tuple(loads), inputs, {_name(-1): source}), config)
+        before: list[InputId] = [SourceId("source"), *map(_name, range(len(chain)))]
+        inputs = {_name(at): (before[at],) for at in range(len(chain))}
+        made = rates.decide(Observation(0.0, tuple(loads), inputs, {SourceId("source"): source}), config)
         # The rate of one who got no row yet is not known, and it gets some only when all before it have enough.
         after = [each.instances if isinstance(each, Rescale) else size for each, size in zip(made, sizes, strict=True)]
         assert turn < 2 or after == sizes

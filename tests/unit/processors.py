@@ -22,7 +22,7 @@ from headrace.operators.shape import MapShape, ProcessorShape
 from headrace.state.compact import Compactor
 from headrace.state.layout import HASH
 from headrace.state.run import RunReader, RunRef, write_run
-from headrace.state.sequence import Step, run_seq
+from headrace.state.sequence import VersionStep, run_seq
 
 KEYS = pa.schema([("k", pa.string())])
 ROWS = pa.schema([("op", pa.string()), ("v", pa.int64())])
@@ -47,13 +47,13 @@ class Instance:
         """Rows are (key, op, v), with the event time in seconds in front of ``v`` where there is one; gives the rows emitted."""
         self.version += 1
         moment = Moment(OutputMode.APPEND, self.watermark_ms, now_ms)
-        applied = self._write(self.operator.apply(self._rows(rows), self.views(), moment), Step.PROCESS)
+        applied = self._write(self.operator.apply(self._rows(rows), self.views(), moment), VersionStep.PROCESS)
         emitted = applied.emitted
         self.late = applied.rows_late
         if watermark_ms is not None and watermark_ms > self.watermark_ms:
             pairs = [(store.lifetime, ref) for name, store in self.operator.stores.items() for ref in self.refs[name]]
             if any(lifetime.is_due(ref, self.watermark_ms, watermark_ms) for lifetime, ref in pairs):
-                emitted = emitted + self._write(self.operator.close(self.views(), moment, watermark_ms), Step.CLOSE).emitted
+                emitted = emitted + self._write(self.operator.close(self.views(), moment, watermark_ms), VersionStep.CLOSE).emitted
             self.watermark_ms = watermark_ms
         return [tuple(row.values()) for part in emitted for row in part.to_pylist()]
 
@@ -81,7 +81,7 @@ class Instance:
             )
             self.refs[name], _ = compactor.compact(self.refs[name], WHOLE, 10**6, store.lifetime.live_from(self.watermark_ms))
 
-    def _write(self, applied: Applied, step: Step) -> Applied:
+    def _write(self, applied: Applied, step: VersionStep) -> Applied:
         for name, rows in applied.changed.items():
             layout = self.operator.stores[name].layout
             seq = run_seq(self.version, step)

@@ -16,16 +16,16 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.bench import direct, discover, report, stats, turns
-from headrace.bench.live import View
+from headrace.bench.live import LiveView
 from headrace.bench.model import (
     MEMORY,
     OURS,
     ROCKSDB,
     Benchmark,
+    DirectResult,
     Figure,
     Lane,
     LaneResult,
-    Measured,
     MeasuredBatch,
     Verdict,
     engines_of,
@@ -33,7 +33,7 @@ from headrace.bench.model import (
     preload,
 )
 from headrace.bench.process import CpuMeter, LaneFailed, descendants
-from headrace.bench.run import Settings, run_benchmark
+from headrace.bench.run import BenchSettings, run_benchmark
 from headrace.errors import HeadraceError
 
 
@@ -76,7 +76,7 @@ class FakeLane:
 
 
 def run(fakes: list[FakeLane], seconds: float = 0.3, times: int = 3) -> dict[str, LaneResult]:
-    view = View("test", [fake.lane.name for fake in fakes], Console(stderr=True, quiet=True))
+    view = LiveView("test", [fake.lane.name for fake in fakes], Console(stderr=True, quiet=True))
     opened = {fake.lane.name: fake for fake in fakes}
     return turns.run([fake.lane for fake in fakes], lambda lane: opened[lane.name], seconds, times, view)
 
@@ -262,7 +262,7 @@ def test_descendants_are_found_through_generations() -> None:
 
 def test_figures_that_fall_short_are_shown_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
     figures = (Figure("quick", 1.0, 2.0, "ms"), Figure("slow", 3.0, 2.0, "ms", "under the other's 2 ms"))
-    benchmark = replace(nothing([]), measure=lambda options: Measured(figures, 4.0, {"other": 2.0}, True))
+    benchmark = replace(nothing([]), measure=lambda options: DirectResult(figures, 4.0, {"other": 2.0}, True))
     line = direct.run(benchmark, benchmark.measure, {}, Console(width=100))
     assert list(line)[:5] == ["bench", "ours", "baselines", "ratio", "equal"]
     assert line["ratio"] == {"other": 2.0}
@@ -275,7 +275,7 @@ def test_figures_that_fall_short_are_shown_and_counted(capsys: pytest.CaptureFix
 
 def test_what_is_measured_may_say_more_than_figures(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table("how late, ms")
-    benchmark = replace(nothing([]), measure=lambda options: Measured((), 4.0, {}, True, {"late": 3}, (table,)))
+    benchmark = replace(nothing([]), measure=lambda options: DirectResult((), 4.0, {}, True, {"late": 3}, (table,)))
     line = direct.run(benchmark, benchmark.measure, {}, Console(width=100))
     assert line["late"] == 3
     assert "how late" in capsys.readouterr().out
@@ -285,12 +285,12 @@ def test_what_is_measured_may_say_more_than_figures(capsys: pytest.CaptureFixtur
 def test_a_benchmark_has_a_measured_time_of_its_own(monkeypatch: pytest.MonkeyPatch, asked_s: float | None, used_s: float) -> None:
     seen: list[Any] = []
 
-    def measure(options: Any) -> Measured:
+    def measure(options: Any) -> DirectResult:
         seen.append(options["seconds"])
-        return Measured((), 1.0, {}, True)
+        return DirectResult((), 1.0, {}, True)
 
     monkeypatch.setattr(discover, "load", lambda name: replace(nothing([]), measure=measure, seconds=7.0))
-    run_benchmark("nothing", (), Settings(seconds=asked_s))
+    run_benchmark("nothing", (), BenchSettings(seconds=asked_s))
     assert seen == [used_s]
 
 
@@ -301,6 +301,6 @@ def test_the_median_of_repeats_is_not_moved_by_one_slow_call() -> None:
 
 def test_policies_are_measured_without_spark() -> None:
     small = ("--operators=40", "--nodes=5", "--instances=20", "--epsilon=0.3", "--repeats=1")
-    line = run_benchmark("control", small, Settings())
+    line = run_benchmark("control", small, BenchSettings())
     assert line["equal"] is True
     assert line["figures"]["decide: shedding"]["seen"] > 0

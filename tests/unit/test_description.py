@@ -19,7 +19,7 @@ from headrace.operators.dedup import DropDuplicates
 from headrace.operators.kernel import Operator
 from headrace.operators.lifetime import FOREVER, Lifetime, TimeToLive, UntilWatermark, UntilWindowsClose
 from headrace.operators.session import SessionAggregate
-from headrace.operators.shape import Clock
+from headrace.operators.shape import TimerClock
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
 from headrace.state.layout import Layout, Policy
@@ -110,7 +110,7 @@ LIFETIMES = [
     UntilWindowsClose(TimeWindow(600, 60, 5)),
     UntilWatermark(keep_us=10, due_us=5),
     UntilWatermark(),
-    TimeToLive(7, Clock.EVENT),
+    TimeToLive(7, TimerClock.EVENT),
 ]
 
 
@@ -165,7 +165,7 @@ OLD: list[tuple[dict[str, Any], str, bool, Lifetime]] = [
     ({"kind": "rows", "keep_us": 10, "due_us": 5}, "keep", True, UntilWatermark(10, 5)),
     ({"kind": "rows", "keep_us": 10, "due_us": None}, "keep", True, UntilWatermark(10)),
     ({"kind": "ring"}, "replace", True, FOREVER),
-    ({"kind": "process", "falls_due": False, "ttl_us": 9, "ttl_by": "event"}, "replace", False, TimeToLive(9, Clock.EVENT)),
+    ({"kind": "process", "falls_due": False, "ttl_us": 9, "ttl_by": "event"}, "replace", False, TimeToLive(9, TimerClock.EVENT)),
     ({"kind": "process", "falls_due": False, "ttl_us": None, "ttl_by": "processing"}, "replace", False, FOREVER),
     ({"kind": "process", "falls_due": True, "ttl_us": None, "ttl_by": "processing"}, "replace", True, UntilWatermark(due_us=0)),
 ]

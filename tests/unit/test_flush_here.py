@@ -15,7 +15,7 @@ from headrace.operators.kernel import MAIN, Moment, OutputMode
 from headrace.operators.partials import Count
 from headrace.operators.process import Process
 from headrace.operators.session import SessionAggregate
-from headrace.operators.shape import Clock, ProcessorShape
+from headrace.operators.shape import ProcessorShape, TimerClock
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
 from headrace.runtime.flush_here import closes_here
@@ -70,7 +70,7 @@ def test_what_a_flush_gives_decides(what: Any, here: bool) -> None:
 
 def test_users_code_never_runs_in_the_driver() -> None:
     none = pa.schema([])
-    shape = ProcessorShape(pa.schema([("k", pa.int64())]), none, none, none, (), Clock.EVENT, None, Clock.EVENT, (), "P", "here")
+    shape = ProcessorShape(pa.schema([("k", pa.int64())]), none, none, none, (), TimerClock.EVENT, None, TimerClock.EVENT, (), "P", "here")
     assert closes_here(spec(Process(hr.KeyProcessor(), shape, True), 1, "timers")) is False
 
 

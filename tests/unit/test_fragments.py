@@ -15,7 +15,7 @@ from headrace.state.fragments import compact_delta, fragments, same_fragment
 from headrace.state.layout import Indices, Layout, Policy
 from headrace.state.merge import merge_rows
 from headrace.state.run import RunReader, RunRef, write_run
-from headrace.state.sequence import Step, run_seq, run_version
+from headrace.state.sequence import VersionStep, run_seq, run_version
 
 LAYOUT = Layout(keys=(("k0", pa.int64()),), values=(("p0", pa.int64()),), policy=Policy.COMBINE)
 
@@ -29,7 +29,7 @@ def rows(keys: list[int], values: list[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([h, pa.array(keys, pa.int64()), pa.array(values, pa.int64())], schema=LAYOUT.schema)
 
 
-def written(folder: Path, version: int, batch: pa.RecordBatch, step: Step = Step.PROCESS) -> RunRef:
+def written(folder: Path, version: int, batch: pa.RecordBatch, step: VersionStep = VersionStep.PROCESS) -> RunRef:
     seq = run_seq(Version(version), step)
     return write_run(folder, f"v{version}-{step}.arrow", batch, LAYOUT, seq=seq, lo=0, hi=SLOTS, sync=False)
 
@@ -54,7 +54,7 @@ def test_with_a_checkpoint_at_every_batch_all_is_master(tmp_path: Path) -> None:
 
 def test_all_runs_of_a_version_that_is_backed_up_are_master(tmp_path: Path) -> None:
     """Also those that its flush wrote: their sequence numbers are about three times the version."""
-    of_seven = [written(tmp_path, 7, rows([1], [1]), step) for step in Step]
+    of_seven = [written(tmp_path, 7, rows([1], [1]), step) for step in VersionStep]
     of_eight = written(tmp_path, 8, rows([1], [1]))
     sorted_ = fragments([of_eight, *of_seven], backed_up=Version(7))
     assert sorted_.master == tuple(of_seven)

@@ -26,11 +26,11 @@ from headrace.operators.kernel import Applied, Moment, Operator, OutputMode, Vie
 from headrace.operators.last import LastJoin
 from headrace.operators.matching import Needles, candidates, expand
 from headrace.operators.pairing import Pairing
-from headrace.operators.product import WindowedProduct, blocks
+from headrace.operators.product import WindowedProduct, time_blocks
 from headrace.state.compact import Compactor
 from headrace.state.layout import Layout, Policy
 from headrace.state.run import RunReader, write_run
-from headrace.state.sequence import Step, run_seq
+from headrace.state.sequence import VersionStep, run_seq
 from tests.examples import examples
 
 MS = 1000
@@ -60,14 +60,14 @@ class Instance:
     def batch(self, rows: list[Row], until_ms: int) -> list[dict[str, Any]]:
         moment = Moment(OutputMode.APPEND, self.watermark_ms)
         applied = self.operator.apply(self._arrow(rows), self.views, moment)
-        self._write(applied, Step.PROCESS)
+        self._write(applied, VersionStep.PROCESS)
         emitted = list(applied.results())
         if until_ms > self.watermark_ms:
             stores = self.operator.stores
             refs = [(stores[name], ref) for name, view in self.views.items() for ref in view.refs]
             if any(store.lifetime.is_due(ref, self.watermark_ms, until_ms) for store, ref in refs):
                 closed = self.operator.close(self.views, moment, until_ms)
-                self._write(closed, Step.FLUSH)
+                self._write(closed, VersionStep.FLUSH)
                 emitted += closed.results()
             self.watermark_ms = until_ms
         self._compact()
@@ -88,7 +88,7 @@ class Instance:
         schema = self.operator.input_schema
         return pa.RecordBatch.from_arrays([pa.array(made[f.name], f.type) for f in schema], schema=schema)
 
-    def _write(self, applied: Applied, step: Step) -> None:
+    def _write(self, applied: Applied, step: VersionStep) -> None:
         for name, rows in applied.changed.items():
             layout = self.operator.stores[name].layout
             seq = run_seq(self.version, step)
@@ -250,7 +250,7 @@ def test_a_hot_key_beside_many_others_is_bisected() -> None:
 
 def test_blocks_are_small_parts_of_the_bound() -> None:
     time = np.arange(0, 10_000, 2)
-    found = list(blocks(time, within_us=1000, others=10**6))
+    found = list(time_blocks(time, within_us=1000, others=10**6))
     assert found[0][0] == 0
     assert found[-1][1] == len(time)
     assert all(b - a >= 60 and time[b - 1] - time[a] <= 150 for a, b in found)

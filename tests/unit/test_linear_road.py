@@ -22,7 +22,7 @@ from headrace.operators.kernel import Moment, OutputMode
 from headrace.operators.process import ORDER, Process
 from headrace.operators.shape import MapShape, ProcessorShape
 from headrace.state.layout import HASH
-from headrace.state.sequence import Step
+from headrace.state.sequence import VersionStep
 from tests.unit.processors import Instance
 
 TYPES = {
@@ -62,7 +62,7 @@ class Operator:
         data |= {internal: rows[name].combine_chunks() for internal, name in zip(schema.names[1:-1], names, strict=True)}
         given = pa.RecordBatch.from_arrays([pa.array(data[f.name]).cast(f.type) for f in schema], schema=schema)
         self.instance.version += 1
-        applied = self.instance._write(operator.apply(given, self.instance.views(), Moment(OutputMode.APPEND, 0, 0)), Step.PROCESS)
+        applied = self.instance._write(operator.apply(given, self.instance.views(), Moment(OutputMode.APPEND, 0, 0)), VersionStep.PROCESS)
         found = [pa.Table.from_batches([part]) for part in applied.emitted]
         whole = pa.concat_tables(found) if found else operator.output_schema.empty_table()
         return whole.rename_columns(self.shape.output.names)

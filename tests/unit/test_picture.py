@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.compile.layout import Rect, Spot, along, label_spots, spread
+from headrace.compile.layout import Rect, Spot, along, label_spots, spread_apart
 from headrace.compile.picture import Arrow, Picture, Shape, layout, text_width, to_dot, to_svg
 from headrace.errors import QueryError
 from tests.examples import examples
@@ -241,8 +241,8 @@ def test_an_empty_picture_is_a_page() -> None:
 
 
 def test_heavy_boxes_stay_where_they_want() -> None:
-    assert spread([0, 5], [10, 10], [3, 1], gap=2) == [-1.75, 10.25]
-    assert spread([], [], [], gap=2) == []
+    assert spread_apart([0, 5], [10, 10], [3, 1], gap=2) == [-1.75, 10.25]
+    assert spread_apart([], [], [], gap=2) == []
 
 
 def test_a_label_yields_to_what_is_there() -> None:
@@ -270,6 +270,6 @@ def test_a_mistake_is_named(shapes: str, arrows: list[tuple[str, str]], message:
 
 
 def test_the_examples_in_docstrings_hold() -> None:
-    result = doctest.testmod(sys.modules[spread.__module__])
+    result = doctest.testmod(sys.modules[spread_apart.__module__])
     assert result.attempted > 0
     assert result.failed == 0

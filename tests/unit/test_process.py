@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headrace.operators.description import ColumnNames, describe_store, store_from
 from headrace.operators.process import Process
 from headrace.operators.processor import KeyProcessor, Processor
-from headrace.operators.shape import Clock
+from headrace.operators.shape import TimerClock
 from tests.examples import examples
 from tests.unit.processors import (
     SEEN,
@@ -116,7 +116,7 @@ def test_state_expires_by_the_clock_and_compaction_removes_it(tmp_path: Path, pr
 
 
 def test_state_expires_by_event_time_from_when_its_key_was_seen(tmp_path: Path) -> None:
-    mine = instance(PerKey(), tmp_path, timed=True, ttl_us=10_000_000, ttl_by=Clock.EVENT, maps=())
+    mine = instance(PerKey(), tmp_path, timed=True, ttl_us=10_000_000, ttl_by=TimerClock.EVENT, maps=())
     mine.batch([("a", "put", 1_000, 1), ("b", "put", 1_005, 2)], watermark_ms=1_005_000)
     assert dict(mine.batch([("a", "get", 1_006, 0), ("b", "get", 1_006, 0)], watermark_ms=1_014_000)) == {"a": 1, "b": 2}
     assert dict(mine.batch([("b", "get", 1_015, 0)], watermark_ms=1_024_999)) == {"b": 2}
@@ -138,9 +138,9 @@ def test_a_merge_method_of_earlier_versions_does_no_harm(tmp_path: Path, process
     assert mine.batch([("a", "get", 0)], now_ms=2) == [("a", 1)]
 
 
-@pytest.mark.parametrize("timers", [Clock.EVENT, Clock.PROCESSING])
-def test_stores_can_be_described_and_made_again(timers: Clock) -> None:
-    stores = Process(TimersPerKey(), shape(maps=(SEEN,), timers=timers, ttl_us=5, ttl_by=Clock.EVENT), True).stores
+@pytest.mark.parametrize("timers", [TimerClock.EVENT, TimerClock.PROCESSING])
+def test_stores_can_be_described_and_made_again(timers: TimerClock) -> None:
+    stores = Process(TimersPerKey(), shape(maps=(SEEN,), timers=timers, ttl_us=5, ttl_by=TimerClock.EVENT), True).stores
     assert list(stores) == ["", "seen", "timers"]
     for store in stores.values():
         assert store_from(json.loads(json.dumps(describe_store(store, ColumnNames(("k",)))))) == store

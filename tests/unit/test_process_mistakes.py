@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import ProcessorError
 from headrace.operators.process import Process
 from headrace.operators.processor import KeyProcessor, Processor
-from headrace.operators.shape import Clock
+from headrace.operators.shape import TimerClock
 from tests.unit.processors import (
     SEEN,
     TimersVectorised,
@@ -91,4 +91,4 @@ def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
 def test_a_trial_on_no_rows_finds_wrong_columns() -> None:
     with pytest.raises(ProcessorError, match="wanted the columns k string, n int64"):
         Process(vectorised(lambda rows, state: rows), shape(), False).trial()
-    Process(TimersVectorised(), shape(timers=Clock.EVENT), True).trial()
+    Process(TimersVectorised(), shape(timers=TimerClock.EVENT), True).trial()

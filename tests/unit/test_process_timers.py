@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import ProcessorError
 from headrace.operators.processor import KeyProcessor, Processor
-from headrace.operators.shape import Clock
+from headrace.operators.shape import TimerClock
 from tests.unit.processors import (
     PerKey,
     TimersPerKey,
@@ -23,7 +23,7 @@ from tests.unit.processors import (
 
 @pytest.mark.parametrize("processor", [TimersPerKey(), TimersVectorised()])
 def test_event_timers_fire_once_when_the_watermark_has_passed_them(tmp_path: Path, processor: Any) -> None:
-    mine = instance(processor, tmp_path, timed=True, timers=Clock.EVENT)
+    mine = instance(processor, tmp_path, timed=True, timers=TimerClock.EVENT)
     assert mine.batch([("a", "set", 1, 10), ("b", "set", 2, 20), ("c", "every", 3, 4)], watermark_ms=3_999) == []
     assert {(row["k0"], row["sub"] // 1_000_000) for row in mine.state("timers")} == {("a", 10), ("b", 20), ("c", 4)}
     assert sorted(mine.batch([("b", "set", 5, 12)], watermark_ms=10_000)) == [("a", 10), ("c", 4), ("c", 8)]
@@ -37,7 +37,7 @@ def test_event_timers_fire_once_when_the_watermark_has_passed_them(tmp_path: Pat
 
 @pytest.mark.parametrize("processor", [TimersPerKey(), TimersVectorised()])
 def test_processing_timers_fire_with_the_first_batch_after_them(tmp_path: Path, processor: Any) -> None:
-    mine = instance(processor, tmp_path, timers=Clock.PROCESSING)
+    mine = instance(processor, tmp_path, timers=TimerClock.PROCESSING)
     assert mine.batch([("a", "set", 10), ("b", "set", 20), ("c", "set", 40)], now_ms=1_000) == []
     assert mine.batch([("d", "set", 30)], now_ms=9_999) == []
     assert mine.batch([("d", "set", 50), ("b", "unset", 20)], now_ms=20_000) == [("a", 10)]
@@ -57,7 +57,7 @@ def test_a_timer_that_would_fire_for_ever_is_refused(tmp_path: Path) -> None:
             state.set_timer(at)
 
     with pytest.raises(ProcessorError, match="not later than the one that has just fired"):
-        instance(Again(), tmp_path, timed=True, timers=Clock.EVENT).batch([("a", "", 1, 1)], watermark_ms=6_000)
+        instance(Again(), tmp_path, timed=True, timers=TimerClock.EVENT).batch([("a", "", 1, 1)], watermark_ms=6_000)
 
 
 def test_a_key_knows_its_timers(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_key_knows_its_timers(tmp_path: Path) -> None:
             super().process(key, rows, state)
             return [(key, int(each.timestamp())) for each in state.timers()]
 
-    mine = instance(Shows(), tmp_path, timed=True, timers=Clock.EVENT)
+    mine = instance(Shows(), tmp_path, timed=True, timers=TimerClock.EVENT)
     assert mine.batch([("a", "set", 1, 10), ("a", "set", 1, 5)], watermark_ms=5_000) == [("a", 5), ("a", 10), ("a", 5)]
     assert mine.batch([("a", "set", 6, 7)], watermark_ms=6_000) == [("a", 7), ("a", 10)]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.control.hot import levelled, unit_work
+from headrace.control.hot import levelled_routing, unit_work
 from headrace.errors import InvariantError, QueryError
 from headrace.ids import SLOTS, hash_at, position_of
 from headrace.runtime.elastic import _ranges
@@ -94,26 +94,26 @@ def test_a_slot_of_two_heavy_keys_is_cut_between_them() -> None:
     work[7] = 8 * SLOTS
     keys = {hash_at(7.3): 4.0 * SLOTS, hash_at(7.6): 3.9 * SLOTS}
     before = Routing.even(4)
-    after = levelled(before, 4, work, spreads=False, keys=keys)
+    after = levelled_routing(before, 4, work, spreads=False, keys=keys)
     first, second = (int(after.owners[after.units.of_hashes(np.array([h], dtype=np.uint64))][0]) for h in keys)
     assert first != second
     loads = np.bincount(after.owners, weights=unit_work(after.units, work, keys))
     assert loads.max() < 4.5 * SLOTS, "the slot's two keys lie on two instances"
     assert after.moved_from(before) < SLOTS
-    healed = levelled(after, 4, np.ones(SLOTS), spreads=False, keys=keys)
+    healed = levelled_routing(after, 4, np.ones(SLOTS), spreads=False, keys=keys)
     assert not healed.units.cuts, "a slot that is hot no longer is whole again"
 
 
 def test_a_slot_of_one_key_is_not_cut() -> None:
     work = np.ones(SLOTS)
     work[7] = 8 * SLOTS
-    assert not levelled(Routing.even(4), 4, work, spreads=False, keys={hash_at(7.3): 8.0 * SLOTS}).units.cuts
+    assert not levelled_routing(Routing.even(4), 4, work, spreads=False, keys={hash_at(7.3): 8.0 * SLOTS}).units.cuts
 
 
 def test_a_slot_of_many_keys_is_cut_evenly() -> None:
     work = np.zeros(SLOTS)
     work[7] = 1000.0
-    after = levelled(Routing.even(4), 4, work, spreads=False)
+    after = levelled_routing(Routing.even(4), 4, work, spreads=False)
     assert after.units.cuts == (7.25, 7.5, 7.75), "neighbouring pieces of one owner are one"
     assert max(after.loads(work)) == pytest.approx(250)
 

@@ -15,7 +15,7 @@ from headrace.operators.store import Store
 from headrace.state.compact import SPLINTERS_MAX, Compactor, mend
 from headrace.state.layout import HASH, Layout, Policy
 from headrace.state.run import RunReader, RunRef, write_run
-from headrace.state.sequence import Step, run_seq
+from headrace.state.sequence import VersionStep, run_seq
 from headrace.state.slots import Stack, clip, join
 
 LAYOUT = Layout((("k", pa.int64()),), (("v", pa.int64()),), policy=Policy.REPLACE)
@@ -55,7 +55,7 @@ def test_owners_that_change_every_other_batch_leave_few_files(tmp_path: Path, in
             batch = rows_of(changed)
             slots = (HASHES[np.asarray(batch.column("k"))] >> np.uint64(52)).astype(np.int64)
             mine = batch.filter(pa.array((slots >= range_[0]) & (slots < range_[1])))
-            seq = run_seq(version, Step.PROCESS)
+            seq = run_seq(version, VersionStep.PROCESS)
             new = write_run(tmp_path, f"r{next(names)}.arrow", mine, LAYOUT, seq=seq, lo=range_[0], hi=range_[1], sync=False)
             compactor = Compactor(tmp_path, LAYOUT, newest, reader, DEPTH, False, lambda: f"r{next(names)}.arrow", version)
             after += compactor.compact([new, *clip(refs, (range_,), reader)], (range_,), 20_000, None)[0]

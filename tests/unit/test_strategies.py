@@ -15,21 +15,21 @@ from headrace.compile.strategies import (
     QueryGraph,
     Strategy,
     Weights,
-    chain,
     cost,
+    example_chain,
     instantiate,
     render_costs,
-    split,
+    subqueries_of,
 )
 from headrace.errors import QueryError
 
 QC, OC, OS = Strategy.QUERY_CLOUD, Strategy.OPERATOR_CLOUD, Strategy.OPERATOR_SET_CLOUD
 
-PAPER = chain("M", "F", "J*", "M2", "Ag*", "F2")
+PAPER = example_chain("M", "F", "J*", "M2", "Ag*", "F2")
 
 
 def cut(graph: QueryGraph, strategy: Strategy = OS) -> dict[str, tuple[str, ...]]:
-    return {subquery.name: subquery.boxes for subquery in split(graph, strategy)}
+    return {subquery.name: subquery.boxes for subquery in subqueries_of(graph, strategy)}
 
 
 def graph_of(**inputs: str) -> QueryGraph:
@@ -62,28 +62,28 @@ def test_the_example_is_cut_as_in_the_paper() -> None:
     assert cut(PAPER, OS) == {"prefix": ("M", "F"), "J": ("J", "M2"), "Ag": ("Ag", "F2")}
     assert cut(PAPER, OC) == {name: (name,) for name in ("M", "F", "J", "M2", "Ag", "F2")}
     assert cut(PAPER, QC) == {"query": ("M", "F", "J", "M2", "Ag", "F2")}
-    assert [subquery.keyed for subquery in split(PAPER, OS)] == [False, True, True]
-    assert [subquery.keyed for subquery in split(PAPER, OC)] == [False, False, True, False, True, False]
-    assert [subquery.keyed for subquery in split(PAPER, QC)] == [True]
+    assert [subquery.keyed for subquery in subqueries_of(PAPER, OS)] == [False, True, True]
+    assert [subquery.keyed for subquery in subqueries_of(PAPER, OC)] == [False, False, True, False, True, False]
+    assert [subquery.keyed for subquery in subqueries_of(PAPER, QC)] == [True]
 
 
 # Other graphs.
 
 
 def test_the_heavy_customers_of_the_paper_are_two_subqueries() -> None:
-    assert cut(chain("map", "agg*", "filter")) == {"prefix": ("map",), "agg": ("agg", "filter")}
+    assert cut(example_chain("map", "agg*", "filter")) == {"prefix": ("map",), "agg": ("agg", "filter")}
 
 
 def test_a_query_that_starts_stateful_has_no_prefix_and_one_hop_less() -> None:
-    graph = chain("A*", "f", "B*")
+    graph = example_chain("A*", "f", "B*")
     assert cut(graph) == {"A": ("A", "f"), "B": ("B",)}
     assert [cost(graph, strategy, 6, 1).hops for strategy in (QC, OC, OS)] == [2, 2, 1]
 
 
 def test_a_stateless_query_needs_no_distribution_but_by_operator() -> None:
-    graph = chain("a", "b", "c")
+    graph = example_chain("a", "b", "c")
     assert cut(graph) == {"prefix": ("a", "b", "c")}
-    assert not split(graph)[0].keyed
+    assert not subqueries_of(graph)[0].keyed
     for strategy in (OS, QC):
         found = cost(graph, strategy, 9, 1000)
         assert (found.hops, found.fan_out, found.channels, found.distribution_cores) == (0, 0, 0, 0)
@@ -131,7 +131,7 @@ def test_a_self_join_is_sent_its_rows_once() -> None:
 
 def test_a_box_may_be_called_prefix() -> None:
     assert cut(graph_of(s="", Prefix="s")) == {"prefix": ("s",), "Prefix": ("Prefix",)}
-    assert cut(chain("s", "prefix*")) == {"prefix_": ("s",), "prefix": ("prefix",)}
+    assert cut(example_chain("s", "prefix*")) == {"prefix_": ("s",), "prefix": ("prefix",)}
 
 
 def test_boxes_may_come_in_any_order() -> None:
@@ -181,7 +181,7 @@ def graphs(draw: st.DrawFn) -> QueryGraph:
 @settings(deadline=None)
 @given(graphs(), st.sampled_from(Strategy))
 def test_a_cut_leaves_nothing_out_and_keeps_state_in_one_place(graph: QueryGraph, strategy: Strategy) -> None:
-    subqueries = split(graph, strategy)
+    subqueries = subqueries_of(graph, strategy)
     assert len({subquery.name for subquery in subqueries}) == len(subqueries)
     for box in graph.boxes:
         homes = [subquery for subquery in subqueries if box.name in subquery.boxes]
@@ -204,7 +204,7 @@ def test_operator_set_cloud_never_sends_more_than_the_others(graph: QueryGraph, 
 @settings(deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.integers(1, 20))
 def test_a_chain_costs_what_the_formulas_say(stateful: list[bool], per_subcluster: int) -> None:
-    graph = chain("source", *(f"o{i}{'*' if s else ''}" for i, s in enumerate(stateful)))
+    graph = example_chain("source", *(f"o{i}{'*' if s else ''}" for i, s in enumerate(stateful)))
     operators, state = len(graph.boxes), sum(stateful)
     by_operator = cost(graph, OC, operators * per_subcluster, 1)
     assert (by_operator.hops, by_operator.channels) == (operators - 1, (operators - 1) * per_subcluster**2)
@@ -218,7 +218,7 @@ def test_a_chain_costs_what_the_formulas_say(stateful: list[bool], per_subcluste
 def test_with_a_prefix_operator_set_cloud_costs_no_more_than_query_cloud(
     state: int, extra: int, per_subcluster: int, alpha: float, beta: float
 ) -> None:
-    graph = chain("source", *(f"s{i}*" for i in range(state)), *(f"f{i}" for i in range(extra)))
+    graph = example_chain("source", *(f"s{i}*" for i in range(state)), *(f"f{i}" for i in range(extra)))
     costs = [cost(graph, strategy, (state + 1) * per_subcluster, 1e5, Weights(alpha, beta)) for strategy in (OS, QC)]
     assert costs[0].total_cores <= costs[1].total_cores
 
@@ -235,35 +235,35 @@ def test_instances_follow_the_load_at_the_target_utilisation() -> None:
         )
     )
     # parse: 0.3 cores; agg: 50,000/s at 30 us are 1.5 cores, alarm 500/s at 1 ms half a core more.
-    assert instantiate(graph, split(graph), 100_000) == {"prefix": 1, "agg": 4}
-    assert instantiate(graph, split(graph), 100_000, utilisation_target=1) == {"prefix": 1, "agg": 2}
-    assert instantiate(graph, split(graph, OC), 100_000) == {"parse": 1, "agg": 3, "alarm": 1}
-    assert instantiate(graph, split(graph, QC), 100_000) == {"query": 4}
+    assert instantiate(graph, subqueries_of(graph), 100_000) == {"prefix": 1, "agg": 4}
+    assert instantiate(graph, subqueries_of(graph), 100_000, utilisation_target=1) == {"prefix": 1, "agg": 2}
+    assert instantiate(graph, subqueries_of(graph, OC), 100_000) == {"parse": 1, "agg": 3, "alarm": 1}
+    assert instantiate(graph, subqueries_of(graph, QC), 100_000) == {"query": 4}
 
 
 def test_a_load_of_exactly_the_target_takes_one_instance() -> None:
-    graph = chain("a")
+    graph = example_chain("a")
     graph = QueryGraph((replace(graph.boxes[0], cost_us=6),))
-    assert instantiate(graph, split(graph), 100_000) == {"prefix": 1}
-    assert instantiate(graph, split(graph), 300_000) == {"prefix": 3}
-    assert instantiate(graph, split(graph), 300_001) == {"prefix": 4}
+    assert instantiate(graph, subqueries_of(graph), 100_000) == {"prefix": 1}
+    assert instantiate(graph, subqueries_of(graph), 300_000) == {"prefix": 3}
+    assert instantiate(graph, subqueries_of(graph), 300_001) == {"prefix": 4}
 
 
 def test_without_rows_or_costs_there_is_one_instance_each() -> None:
-    assert instantiate(PAPER, split(PAPER), 0) == instantiate(PAPER, split(PAPER), 1e9) == {"prefix": 1, "J": 1, "Ag": 1}
+    assert instantiate(PAPER, subqueries_of(PAPER), 0) == instantiate(PAPER, subqueries_of(PAPER), 1e9) == {"prefix": 1, "J": 1, "Ag": 1}
 
 
 def test_a_union_costs_each_subquery_only_its_own_rows() -> None:
     boxes = graph_of(s="", A="s", B="s", both="A B").boxes
     graph = QueryGraph(tuple(replace(box, cost_us=6) if box.name == "both" else box for box in boxes))
-    assert instantiate(graph, split(graph), 200_000) == {"prefix": 1, "A": 2, "B": 2}
+    assert instantiate(graph, subqueries_of(graph), 200_000) == {"prefix": 1, "A": 2, "B": 2}
 
 
 def test_scarce_instances_are_shared_by_load() -> None:
     graph = QueryGraph((Box("a", False, cost_us=10), Box("B", True, cost_us=40, inputs=("a",))))
-    assert instantiate(graph, split(graph), 1_000_000) == {"prefix": 17, "B": 67}
-    assert instantiate(graph, split(graph), 1_000_000, available=10) == {"prefix": 2, "B": 8}
-    assert instantiate(graph, split(graph), 1_000_000, available=1) == {"prefix": 1, "B": 1}
+    assert instantiate(graph, subqueries_of(graph), 1_000_000) == {"prefix": 17, "B": 67}
+    assert instantiate(graph, subqueries_of(graph), 1_000_000, available=10) == {"prefix": 2, "B": 8}
+    assert instantiate(graph, subqueries_of(graph), 1_000_000, available=1) == {"prefix": 1, "B": 1}
 
 
 # In words.
@@ -296,7 +296,7 @@ def test_the_table_of_one_node() -> None:
         (lambda: Box("", False), "Box: wanted a name"),
         (lambda: Box("a", False, cost_us=-1), "operator 'a': wanted a cost_us of 0 or more; found -1"),
         (lambda: Box("a", False, selectivity=float("nan")), "operator 'a': wanted a selectivity of 0 or more; found nan"),
-        (lambda: chain("a", "b", "a"), "query graph: wanted distinct names; found 'a' twice"),
+        (lambda: example_chain("a", "b", "a"), "query graph: wanted distinct names; found 'a' twice"),
         (lambda: graph_of(a="", b="a c"), "operator 'b': wanted inputs that the graph has; found 'c'; use some of a, b"),
         (lambda: graph_of(a="c", b="a", c="b"), "query graph: wanted no cycles; found"),
         (lambda: graph_of(a="a"), "found a -> a"),
@@ -305,8 +305,11 @@ def test_the_table_of_one_node() -> None:
         (lambda: cost(PAPER, QC, {"query": 0}, 1), "nodes: wanted at least one instance of 'query'; found 0"),
         (lambda: cost(PAPER, OS, 3, -1), "rate: wanted 0 or more from 'M'; found -1"),
         (lambda: cost(PAPER, OS, 3, {"F": 1}), "rate: wanted a rate for each of M; found F"),
-        (lambda: instantiate(PAPER, split(PAPER), 1, utilisation_target=0), "instantiate: wanted a utilisation above 0, up to 1; found 0"),
-        (lambda: instantiate(PAPER, split(PAPER), 1, available=0), "instantiate: wanted at least one instance; found 0"),
+        (
+            lambda: instantiate(PAPER, subqueries_of(PAPER), 1, utilisation_target=0),
+            "instantiate: wanted a utilisation above 0, up to 1; found 0",
+        ),
+        (lambda: instantiate(PAPER, subqueries_of(PAPER), 1, available=0), "instantiate: wanted at least one instance; found 0"),
     ],
 )
 def test_a_mistake_is_named(build: object, message: str) -> None:

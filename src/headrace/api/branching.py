@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import QueryError
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
-from headrace.graph.steps import Call
+from headrace.graph.steps import FunctionStep
 from headrace.spark.gateway import checked
 from headrace.spark.plans import empty_frame
 
@@ -46,7 +46,7 @@ def union_rows(mine: Rows, theirs: Rows, both: Both, where: str) -> Rows:
     return Rows(_template(frame), UnionNode(sides, where), append_only=mine.append_only and theirs.append_only)
 
 
-def shared(rows: Rows, where: str) -> Rows:
+def shared_rows(rows: Rows, where: str) -> Rows:
     """The same rows, as a node that several streams can read without reading the source again."""
     return rows if rows.origin is not None else Rows(_template(rows.frame), SharedNode(rows, where))
 
@@ -58,8 +58,8 @@ def _aligned(rows: Rows, schema: StructType, both: Both, first: bool, where: str
         none = empty_frame(part.sparkSession, schema)
         return both(part, none) if first else both(none, part)
 
-    side = shared(rows, where)
-    return replace(side, steps=(*side.steps, Call("union", align, where)))
+    side = shared_rows(rows, where)
+    return replace(side, steps=(*side.steps, FunctionStep("union", align, where)))
 
 
 def _template(frame: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from headrace.compile.sides import the_event_time
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import JoinNode, ProductNode, Rows
-from headrace.graph.steps import Call
+from headrace.graph.steps import FunctionStep
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import checked
 
@@ -86,7 +86,7 @@ def with_static(rows: Rows, other: DataFrame, on: Any, how: str, unwanted: dict[
     def step(part: DataFrame) -> DataFrame:
         return part.join(other, on, kind)
 
-    return rows.after(Call("join with a DataFrame", step, where), checked(where, lambda: step(rows.frame)))
+    return rows.after(FunctionStep("join with a DataFrame", step, where), checked(where, lambda: step(rows.frame)))
 
 
 def _bound(rows: Rows, within: str | timedelta | None, last: int | None, name: str, where: str) -> int | None:

@@ -15,7 +15,7 @@ from headrace.api.origin import user_line
 from headrace.api.stream import Stream
 from headrace.compile.dataflow import Dataflow
 from headrace.compile.render import query_graph
-from headrace.compile.strategies import UTILISATION_TARGET, QueryGraph, instantiate, split
+from headrace.compile.strategies import UTILISATION_TARGET, QueryGraph, instantiate, subqueries_of
 from headrace.errors import QueryError
 
 _POLL_S = 0.1
@@ -35,7 +35,7 @@ class Measured:
 
     def instances(self, rate: float, utilisation: float = UTILISATION_TARGET) -> dict[str, int]:
         """The number of instances that each operator needs for ``rate`` rows a second, at the ``utilisation`` that each should have."""
-        wanted = instantiate(self.graph, split(self.graph), rate, utilisation)
+        wanted = instantiate(self.graph, subqueries_of(self.graph), rate, utilisation)
         return {name: number for name, number in wanted.items() if name in self.cost_us and name in self.selectivity}
 
     def option(self, rate: float, utilisation: float = UTILISATION_TARGET) -> str:

@@ -16,7 +16,7 @@ from headrace.errors import QueryError
 from headrace.graph.nodes import ProcessNode, Rows, StateSpec
 from headrace.operators.per_key import RESERVED
 from headrace.operators.processor import AnyProcessor, Processor, defines
-from headrace.operators.shape import TIMERS, Clock
+from headrace.operators.shape import TIMERS, TimerClock
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import checked, pickled
 from headrace.spark.plans import watermark_delay_ms
@@ -158,7 +158,7 @@ def _state_spec(rows: Rows, state: State, where: str) -> StateSpec:
             raise QueryError(where=f"{where}, ttl", wanted="a time above 0", found=text)
     timers = None if state.timers is None else _clock(state.timers, f"{where}, timers")
     ttl_by = _clock(state.ttl_by, f"{where}, ttl_by")
-    if ttl_us is not None and ttl_by is Clock.EVENT and not has_event_time(rows):
+    if ttl_us is not None and ttl_by is TimerClock.EVENT and not has_event_time(rows):
         raise _no_watermark(f"{where}, ttl_by='event'")
     return StateSpec(values, tuple(maps), timers, ttl_us, ttl_by)
 
@@ -171,7 +171,7 @@ def _check_timers(rows: Rows, processor: AnyProcessor, spec: StateSpec, where: s
             f"hr.State(..., timers='event') or 'processing', for {name}.{method}" if spec.timers is None else f"a method {name}.{method}"
         )
         raise QueryError(where=where, wanted=wanted, found="none")
-    if spec.timers is Clock.EVENT and not has_event_time(rows):
+    if spec.timers is TimerClock.EVENT and not has_event_time(rows):
         raise _no_watermark(f"{where}, timers='event'")
 
 
@@ -184,9 +184,9 @@ def has_event_time(rows: Rows) -> bool:
     return any(watermark_delay_ms(rows.frame, name) is not None for name in rows.columns)
 
 
-def _clock(name: Any, where: str) -> Clock:
+def _clock(name: Any, where: str) -> TimerClock:
     try:
-        return Clock(name)
+        return TimerClock(name)
     except ValueError:
         raise QueryError(where=where, wanted="'event' or 'processing'", found=repr(name)) from None
 

@@ -25,7 +25,7 @@ from headrace.compile.nodes import compile_node
 from headrace.config import Config
 from headrace.errors import MissingError, QueryError, UnsupportedError
 from headrace.graph.nodes import DedupNode, Rows, StatefulNode
-from headrace.graph.steps import Method
+from headrace.graph.steps import MethodStep
 from headrace.logs import logger, suppressed
 from headrace.operators.kernel import OutputMode
 from headrace.spark.gateway import checked
@@ -241,7 +241,7 @@ class Stream(missing.Helpful):
         """
         where = user_line("split")
         by_name = branching.branch_conditions(conditions, otherwise, where)
-        base = branching.shared(self.rows, where)
+        base = branching.shared_rows(self.rows, where)
         return Branches((name, _filtered(base, condition, where)) for name, condition in by_name.items())
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
@@ -328,7 +328,7 @@ class Stream(missing.Helpful):
         return StreamWriter(self.rows)
 
     def _step(self, method: str, *args: Any) -> Stream:
-        step = Method(method, args, (), user_line(method))
+        step = MethodStep(method, args, (), user_line(method))
         before = self.rows.frame
         frame = checked(step.where, lambda: step.apply(before))
         check_step(before, frame, method, step.where)
@@ -375,7 +375,7 @@ def _check_other(other: Any, where: str) -> None:
 
 
 def _filtered(rows: Rows, condition: Column, where: str) -> Stream:
-    step = Method("filter", (condition,), (), where)
+    step = MethodStep("filter", (condition,), (), where)
     return Stream(rows.after(step, checked(where, lambda: step.apply(rows.frame))))
 
 

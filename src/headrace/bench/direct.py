@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.bench import machine, stats
-from headrace.bench.model import Benchmark, Figure, Measured, Options
+from headrace.bench.model import Benchmark, DirectResult, Figure, Options
 
 
 def median_s(call: Callable[[], object], repeats: int, calls: int = 1) -> float:
@@ -42,7 +42,7 @@ def median_s(call: Callable[[], object], repeats: int, calls: int = 1) -> float:
     return median(took)
 
 
-def run(benchmark: Benchmark, measure: Callable[[Options], Measured], options: Options, console: Console) -> dict[str, Any]:
+def run(benchmark: Benchmark, measure: Callable[[Options], DirectResult], options: Options, console: Console) -> dict[str, Any]:
     """Measure, print the table, and return the content of the RESULT line."""
     about = {"machine": machine.describe(), "versions": machine.versions()}
     measured = measure(options)
@@ -54,7 +54,7 @@ def run(benchmark: Benchmark, measure: Callable[[Options], Measured], options: O
     return {**result_line(benchmark, measured, options), **measured.extra, **about}
 
 
-def result_line(benchmark: Benchmark, measured: Measured, options: Options) -> dict[str, Any]:
+def result_line(benchmark: Benchmark, measured: DirectResult, options: Options) -> dict[str, Any]:
     """The content of the RESULT line. The keys that every benchmark has come first, in the same order."""
     return {
         "bench": benchmark.name,

@@ -33,12 +33,12 @@ def names() -> list[str]:
 def load(name: str) -> Benchmark:
     if name not in names():
         raise HeadraceError(where="bench", wanted=f"one of {', '.join(names())}", found=repr(name))
-    benchmark = part(name, "bench").BENCHMARK
+    benchmark = part_module(name, "bench").BENCHMARK
     assert isinstance(benchmark, Benchmark)
     return benchmark
 
 
-def part(name: str, module: str) -> ModuleType:
+def part_module(name: str, module: str) -> ModuleType:
     """Import a module of a benchmark's folder. Such modules import each other as ``benchmarks.NAME.MODULE``."""
     root = str(source_root())
     if root not in sys.path:

@@ -15,7 +15,7 @@ from headrace.bench.model import MeasuredBatch
 REFRESH_S = 0.2
 
 
-class View:
+class LiveView:
     """Shows the progress. Use it as a context manager, and report stages and batches to it."""
 
     def __init__(self, title: str, names: Sequence[str], console: Console | None = None) -> None:
@@ -29,7 +29,7 @@ class View:
         self._shown_s = 0.0
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> LiveView:
         if self._live:
             self._live.start()
         return self

@@ -128,7 +128,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Measured:
+class DirectResult:
     """The outcome of a benchmark without lanes."""
 
     figures: tuple[Figure, ...]
@@ -158,7 +158,7 @@ class Benchmark:
     """Additional keys of the RESULT line; they may replace the usual ones."""
     tables: Callable[[Results, Options], list[Table]] = lambda results, options: []
     """Additional tables."""
-    measure: Callable[[Options], Measured] | None = None
+    measure: Callable[[Options], DirectResult] | None = None
     """Used instead of lanes: plain functions, measured in this process without Spark. Their options include ``seconds``."""
     seconds: float = 30.0
     """The measured time if ``--seconds`` is not given."""

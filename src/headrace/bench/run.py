@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headrace.bench import direct, discover, machine, report, turns
-from headrace.bench.live import View
+from headrace.bench.live import LiveView
 from headrace.bench.model import Benchmark, Lane, parse_options
 from headrace.bench.process import LaneProcess
 
@@ -23,7 +23,7 @@ WIDTH_OF_FILES = 120
 
 
 @dataclass(frozen=True)
-class Settings:
+class BenchSettings:
     """The options that every benchmark has."""
 
     seconds: float | None = None
@@ -41,7 +41,7 @@ class Settings:
 OpenLane = Callable[[Benchmark, Lane, Path], turns.Handle]
 
 
-def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane: OpenLane | None = None) -> dict[str, Any]:
+def run_benchmark(name: str, args: Sequence[str], settings: BenchSettings, open_lane: OpenLane | None = None) -> dict[str, Any]:
     """Run a benchmark, print the tables, and return the content of the RESULT line."""
     benchmark = discover.load(name)
     options = parse_options(benchmark, args)
@@ -59,7 +59,7 @@ def run_benchmark(name: str, args: Sequence[str], settings: Settings, open_lane:
     opener = open_lane or process
     rounds = settings.turns if benchmark.alternates else 1
     try:
-        with View(f"bench {name}", [lane.name for lane in lanes]) as view:
+        with LiveView(f"bench {name}", [lane.name for lane in lanes]) as view:
             opened = partial(_open, opener, benchmark, folder)
             results = turns.run(lanes, opened, seconds, rounds, view, settings.warmup)
     finally:

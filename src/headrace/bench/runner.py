@@ -76,8 +76,8 @@ class Runner:
         self.spark = spark
         self.lane = lane
         self.folder = folder
-        self._queries = discover.part(bench, "query")
-        self._check = discover.part(bench, "check")
+        self._queries = discover.part_module(bench, "query")
+        self._check = discover.part_module(bench, "check")
         self._query: Any = None
         self._progress: ProgressTexts | None = None
         self._seen = -1
@@ -183,7 +183,7 @@ class Runner:
             raise LaneDied(str(error) if error else "the query stopped by itself")
 
 
-def digest(frame: DataFrame) -> str:
+def rows_digest(frame: DataFrame) -> str:
     """The number of rows and a hash that does not depend on their order. Equal digests mean equal results."""
     hashed = frame.select(F.xxhash64(*frame.columns).alias("h"))
     wide = F.col("h").cast("decimal(20,0)")
@@ -196,7 +196,7 @@ def verdict(found: DataFrame, expected: DataFrame, rows: int, detail: str = "") 
     """Compare two DataFrames. A ``detail`` is a reason why they count as different, whatever their rows."""
     if found.columns != expected.columns:
         raise HeadraceError(where="check", wanted=f"the columns {expected.columns}", found=str(found.columns))
-    have, want = digest(found), digest(expected)
+    have, want = rows_digest(found), rows_digest(expected)
     return Verdict(have == want and not detail, have, want, rows, detail)
 
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from statistics import median
 from typing import Any, Protocol
 
-from headrace.bench.live import View
+from headrace.bench.live import LiveView
 from headrace.bench.model import Lane, LaneResult, MeasuredBatch, Verdict
 from headrace.bench.process import LaneFailed
 
@@ -40,7 +40,7 @@ class Handle(Protocol):
 
 
 def run(
-    lanes: Sequence[Lane], open_lane: Callable[[Lane], Handle], seconds: float, turns: int, view: View, warmup: int | None = None
+    lanes: Sequence[Lane], open_lane: Callable[[Lane], Handle], seconds: float, turns: int, view: LiveView, warmup: int | None = None
 ) -> dict[str, LaneResult]:
     """Measure each lane for about ``seconds``, in ``turns`` turns, once it is warm or after a given number of batches.
 
@@ -72,7 +72,7 @@ def run(
     return results
 
 
-def _warm_up(handle: Handle, seconds: float, view: View, batches: int | None) -> None:
+def _warm_up(handle: Handle, seconds: float, view: LiveView, batches: int | None) -> None:
     lane = handle.lane
     view.stage(lane.name, "filling state and warming up" if lane.preload_batches else "warming up")
     for _ in range(lane.preload_batches):
@@ -118,7 +118,7 @@ class WarmUp:
         return min(full[-2:]) > SETTLED * min(full[:-2])
 
 
-def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, seconds: float, view: View) -> None:
+def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, seconds: float, view: LiveView) -> None:
     """The turn of one lane in a round."""
     until_ms = seconds * 1000 * turn / turns
     # A lane with long batches may have used up the time of several turns; it skips those.
@@ -162,7 +162,7 @@ def _has_changed(result: LaneResult, taken: list[MeasuredBatch]) -> bool:
     return result.changed_ms is not None and sum(batch.start_ms > result.changed_ms for batch in taken) >= BATCHES_AFTER
 
 
-def _finish(handle: Handle, result: LaneResult, view: View) -> None:
+def _finish(handle: Handle, result: LaneResult, view: LiveView) -> None:
     try:
         result.verdict, result.headrace = handle.finish(view.refresh)
         view.stage(handle.lane.name, "equal" if result.verdict.equal else "NOT equal")

@@ -38,12 +38,12 @@ def bench(
         _list()
         return
     from headrace.bench import machine
-    from headrace.bench.run import Settings, print_result, run_benchmark
+    from headrace.bench.run import BenchSettings, print_result, run_benchmark
 
     # On SIGTERM, clean up as after Ctrl-C: lanes are processes and folders.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     heap_gb, place = heap or machine.heap_gb_default(), str(directory) if directory else None
-    settings = Settings(seconds, turns, None, heap_gb, _settings(conf or []), place)
+    settings = BenchSettings(seconds, turns, None, heap_gb, _settings(conf or []), place)
     line = run_benchmark(name, context.args, settings)
     if json_file is not None:
         json_file.write_text(json.dumps(line, indent=2) + "\n", encoding="utf-8")

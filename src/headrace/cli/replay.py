@@ -15,7 +15,7 @@ from headrace.control.elastic import Elastic
 from headrace.control.governor import Outcome
 from headrace.control.observing import Batch
 from headrace.errors import QueryError
-from headrace.sim.replay import Replayed, read, replay
+from headrace.sim.replay import Replayed, read_batches, replay
 
 if TYPE_CHECKING:
     from headrace.report.plots import Plot
@@ -39,7 +39,7 @@ def replay_trace(console: Console, trace: Path | None, given: Mapping[str, str])
         lines = trace.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise QueryError(where=f"{WHERE} {trace}", wanted="a file that can be read", found=str(error)) from None
-    batches = read(lines)
+    batches = read_batches(lines)
     if not batches:
         raise QueryError(where=f"{WHERE} {trace}", wanted="at least one batch", found="none")
     settings = Elastic(**elastic_settings(given))

@@ -8,12 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.dataflow import Branch, Dataflow, Op, Port, free_id
 from headrace.compile.nodes import compile_node
-from headrace.compile.sharing import shared
+from headrace.compile.sharing import shared_sources
 from headrace.compile.strategies import Strategy
 from headrace.config import Config
 from headrace.errors import QueryError
 from headrace.graph.nodes import Rows, SharedNode, StatefulNode, UnionNode
-from headrace.graph.steps import Call
+from headrace.graph.steps import FunctionStep
 from headrace.ids import InputId, OperatorId, SourceId
 from headrace.operators.kernel import OutputMode
 
@@ -50,7 +50,7 @@ def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
     tasks = session.sparkContext.defaultParallelism
 
     def apart(port: Port) -> Port:
-        again = Call("redistribute", lambda rows: rows.repartition(tasks), "operator-cloud")
+        again = FunctionStep("redistribute", lambda rows: rows.repartition(tasks), "operator-cloud")
         return tuple(replace(b, steps=tuple(s for step in b.steps for s in (again, step))) for b in port)
 
     ops = tuple(replace(op, ports=tuple(apart(port) for port in op.ports)) for op in flow.ops)
@@ -59,7 +59,7 @@ def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
 
 def _reading_once(flow: Dataflow) -> Dataflow:
     """The same dataflow, in which streams of one source share it. Where the streams differ, each reader applies its own steps."""
-    sources, parts = shared(dict(flow.sources.items()))
+    sources, parts = shared_sources(dict(flow.sources.items()))
 
     def port(old: Port) -> Port:
         return tuple(part(branch) if branch.reads_source else branch for branch in old)

@@ -11,7 +11,17 @@ from pyspark.sql.types import DataType
 from headrace.compile.buffers import readers
 from headrace.compile.plan import Description, Finish, Input, Results, StatefulPlan, Timing, hash_of
 from headrace.compile.registry import compiles
-from headrace.compile.sides import Joined, SideColumns, between, joined, own_templates, share_places, side_columns, text_of, travelling
+from headrace.compile.sides import (
+    Joined,
+    SideColumns,
+    bound_in_words,
+    own_templates,
+    pair_columns,
+    share_places,
+    side_columns,
+    text_of,
+    travelling,
+)
 from headrace.compile.types import check_key
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
@@ -35,14 +45,14 @@ def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
     sides = side_columns(frames[0], node.on[LEFT], node.where), side_columns(frames[-1], node.on[RIGHT], node.where)
     _check_keys(sides, node.where)
     outer = OUTER[node.how]
-    columns = joined(sides, outer, node.suffixes, node.where)
+    columns = pair_columns(sides, outer, node.suffixes, node.where)
     condition, leaves_to_spark = _condition(node, columns)
     places, kinds = share_places(sides)
     pairing = Pairing((sides[LEFT].layout(), sides[RIGHT].layout()), places, one_input, condition, node.where)
     operator: WindowedJoin | LastJoin
     if node.within_us is not None:
         operator = WindowedJoin(pairing, node.within_us, outer)
-        window, hold_ms, schema = between(node.within_us, sides), -(-node.within_us // 1000), columns.schema
+        window, hold_ms, schema = bound_in_words(node.within_us, sides), -(-node.within_us // 1000), columns.schema
     else:
         size = node.last or 0
         operator, hold_ms, schema = LastJoin(pairing, size), 0, columns.schema_without_event_time

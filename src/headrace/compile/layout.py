@@ -105,7 +105,7 @@ def longest_path(keys: Iterable[Key], edges: Iterable[Edge]) -> dict[Key, int]:
     return {key: ranks[key] for key in before}
 
 
-def place(sizes: Mapping[Key, Point], edges: Sequence[Edge], ranks: Mapping[Key, int], gaps: Sequence[float]) -> Placed:
+def place_boxes(sizes: Mapping[Key, Point], edges: Sequence[Edge], ranks: Mapping[Key, int], gaps: Sequence[float]) -> Placed:
     """Place every box and route every edge of one level. `gaps` are the minimum gaps between ranks."""
     layers: list[list[Key]] = [[key for key in sizes if ranks[key] == rank] for rank in range(len(gaps) + 1)]
     heights = {key: height for key, (_, height) in sizes.items()}
@@ -225,7 +225,7 @@ def _heights(layers: Sequence[Sequence[Key]], links: Sequence[Link], heights: Ma
     """The y coordinate of the top of every box. The highest box is at 0."""
     tops: dict[Key, float] = {}
     for layer in layers:
-        tops |= zip(layer, spread([0.0] * len(layer), [heights[key] for key in layer], [1.0] * len(layer), GAP_Y), strict=True)
+        tops |= zip(layer, spread_apart([0.0] * len(layer), [heights[key] for key in layer], [1.0] * len(layer), GAP_Y), strict=True)
     for sweep in range(2 * SWEEPS + 1):
         forth = sweep % 2 == 0  # The last sweep goes forth too, so that edges leave their boxes straight.
         for layer in layers if forth else layers[::-1]:
@@ -237,15 +237,15 @@ def _heights(layers: Sequence[Sequence[Key]], links: Sequence[Link], heights: Ma
                     near[u].append(tops[v] + in_y - out_y)
             wanted = [sum(near[key]) / len(near[key]) if near[key] else tops[key] for key in layer]
             weights = [LANE_WEIGHT if key[0] == "lane" else 1.0 for key in layer]
-            tops |= zip(layer, spread(wanted, [heights[key] for key in layer], weights, GAP_Y), strict=True)
+            tops |= zip(layer, spread_apart(wanted, [heights[key] for key in layer], weights, GAP_Y), strict=True)
     least = min(tops.values(), default=0.0)
     return {key: top - least for key, top in tops.items()}
 
 
-def spread(wanted: Sequence[float], sizes: Sequence[float], weights: Sequence[float], gap: float) -> list[float]:
+def spread_apart(wanted: Sequence[float], sizes: Sequence[float], weights: Sequence[float], gap: float) -> list[float]:
     """Tops in the given order, at least `gap` apart, as near to the wanted ones as possible (least squares, by pooling neighbours).
 
-    >>> spread([0.0, 5.0, 40.0], [10.0, 10.0, 10.0], [1.0, 1.0, 1.0], gap=2.0)
+    >>> spread_apart([0.0, 5.0, 40.0], [10.0, 10.0, 10.0], [1.0, 1.0, 1.0], gap=2.0)
     [-3.5, 8.5, 40.0]
     """
     offsets = [sum(sizes[:index]) + gap * index for index in range(len(sizes))]

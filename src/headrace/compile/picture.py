@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from headrace.compile.layout import Edge, Key, Point, Rect, Spot, cycle_in, label_spots, longest_path, place
+from headrace.compile.layout import Edge, Key, Point, Rect, Spot, cycle_in, label_spots, longest_path, place_boxes
 from headrace.errors import QueryError
 
 Kind = Literal["source", "stateless", "stateful", "sink"]
@@ -162,7 +162,9 @@ def layout(picture: Picture) -> Positions:
     between = [arrow for arrow in arrows if home[arrow.source] != home[arrow.target]]
     edges = [_edge(arrow, home, inner) for arrow in between]
     ranks = longest_path(inner, edges)
-    outer = place({key: (each.width, each.height) for key, each in inner.items()}, edges, ranks, [GAP_X] * max(ranks.values(), default=0))
+    outer = place_boxes(
+        {key: (each.width, each.height) for key, each in inner.items()}, edges, ranks, [GAP_X] * max(ranks.values(), default=0)
+    )
 
     corner = {key: (x + MARGIN, y + MARGIN) for key, (x, y) in outer.at.items()}
     shapes = {each: _moved(inner[key].shapes[each], corner[key]) for each, key in home.items()}
@@ -213,7 +215,7 @@ def _inside(key: Key, members: list[str], sizes: Mapping[str, Point], arrows: li
     ranks.update({("in", each): 0 for each in enter})
     ranks.update({("out", each): last for each in leave})
     boxes = {each: sizes[each[1]] if each[0] == "shape" else (0.0, 0.0) for each in ranks}
-    placed = place(boxes, edges, ranks, [PAD, *[GAP_X] * (last - 2), PAD])
+    placed = place_boxes(boxes, edges, ranks, [PAD, *[GAP_X] * (last - 2), PAD])
     shift = (0.0, PAD + HEAD)
     width = max(placed.width, text_width(key[1], GROUP_PX, bold=True) + 2 * PAD)
     ways = [[_sum(point, shift) for point in route] for route in placed.routes]

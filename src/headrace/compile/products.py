@@ -14,10 +14,10 @@ from headrace.compile.registry import compiles
 from headrace.compile.sides import (
     Joined,
     SideColumns,
-    between,
+    bound_in_words,
     hash_of_row,
-    joined,
     own_templates,
+    pair_columns,
     share_places,
     side_columns,
     text_of,
@@ -43,7 +43,7 @@ def compile_product(node: ProductNode, config: Config) -> StatefulPlan:
     """The plan of a product: rows go to the cells of a grid, and the kernel compares all pairs of each cell."""
     frames = own_templates(tuple(stream.frame for stream in node.inputs))
     sides = side_columns(frames[0], (), node.where), side_columns(frames[-1], (), node.where)
-    columns = joined(sides, (False, False), node.suffixes, node.where)
+    columns = pair_columns(sides, (False, False), node.suffixes, node.where)
     places, kinds = share_places(sides)
     pairing = Pairing(
         (sides[LEFT].layout(), sides[RIGHT].layout()), places, one_input=False, condition=_condition(node, columns), where=node.where
@@ -52,7 +52,7 @@ def compile_product(node: ProductNode, config: Config) -> StatefulPlan:
     operator: WindowedProduct | LastJoin
     if node.within_us is not None:
         operator = WindowedProduct(pairing, node.within_us, grid, of_one=len(frames) == 1)
-        window, hold_ms, schema = between(node.within_us, sides), -(-node.within_us // 1000), columns.schema
+        window, hold_ms, schema = bound_in_words(node.within_us, sides), -(-node.within_us // 1000), columns.schema
     else:
         size = node.last_per_cell or 0
         operator, hold_ms, schema = LastJoin(pairing, size), 0, columns.schema_without_event_time

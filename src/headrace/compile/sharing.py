@@ -35,12 +35,12 @@ class Rest:
         return "; ".join(reversed(lines(self.frame, known=(self.base, []))))
 
 
-def anchor(frame: DataFrame) -> Plan:
+def streaming_part(frame: DataFrame) -> Plan:
     """The part of a streaming DataFrame's plan that must stay in the streaming plan."""
     return chain(frame)[-1]
 
 
-def shared(frames: dict[str, DataFrame]) -> tuple[dict[str, DataFrame], dict[str, tuple[str, Rest | None]]]:
+def shared_sources(frames: dict[str, DataFrame]) -> tuple[dict[str, DataFrame], dict[str, tuple[str, Rest | None]]]:
     """The sources to read; and for each stream that shares one, the source to read and the steps that remain."""
     chains = {name: chain(frame) for name, frame in frames.items()} if len(frames) > 1 else {name: [] for name in frames}
     groups: list[list[str]] = []

@@ -52,8 +52,8 @@ class SideColumns:
 
     def fixed(self) -> list[Column]:
         """The columns of key and event time in the shuffle."""
-        keys = [encode(normalize(column(f.name), f.dataType), f.dataType).alias(f"k{i}") for i, f in enumerate(self.keys)]
-        micros = event_time.micros(column(self.time.name), self.time.dataType)
+        keys = [encode(normalize(column_named(f.name), f.dataType), f.dataType).alias(f"k{i}") for i, f in enumerate(self.keys)]
+        micros = event_time.micros(column_named(self.time.name), self.time.dataType)
         return [*keys, F.coalesce(micros, F.lit(NEVER)).cast("long").alias(SUB)]
 
     def internal(self, name: str) -> str:
@@ -112,7 +112,7 @@ def field_of(frame: DataFrame, name: str) -> T.StructField:
     return next(f for f in frame.schema.fields if f.name == name)
 
 
-def column(name: str) -> Column:
+def column_named(name: str) -> Column:
     """The column with this name, whatever characters the name has."""
     return F.col(expressions.quoted(name))
 
@@ -138,7 +138,7 @@ def share_places(sides: tuple[SideColumns, SideColumns]) -> tuple[tuple[tuple[st
 
 def travelling(side: SideColumns, which: int | None, places: tuple[str, ...], kinds: list[T.DataType], tie: bool = False) -> list[Column]:
     """The shuffled columns of a side's rows. `which` adds a column with the side, `tie` one with a hash of the row."""
-    own = {place: encode(column(f.name), f.dataType) for place, f in zip(places, side.rest, strict=True)}
+    own = {place: encode(column_named(f.name), f.dataType) for place, f in zip(places, side.rest, strict=True)}
     values = [own.get(f"v{i}", F.lit(None)).cast(kind).alias(f"v{i}") for i, kind in enumerate(kinds)]
     return [
         *side.fixed(),
@@ -150,7 +150,7 @@ def travelling(side: SideColumns, which: int | None, places: tuple[str, ...], ki
 
 def hash_of_row(frame: DataFrame) -> Column:
     """A hash of the row, over all columns that can be hashed."""
-    return F.xxhash64(*[column(f.name) for f in frame.schema.fields if not _has_map(f.dataType)])
+    return F.xxhash64(*[column_named(f.name) for f in frame.schema.fields if not _has_map(f.dataType)])
 
 
 def _has_map(kind: T.DataType) -> bool:
@@ -241,7 +241,7 @@ class Joined:
         return {"keys": keys, "condition": texts(pair, [condition])[0]}
 
 
-def joined(sides: tuple[SideColumns, SideColumns], outer: tuple[bool, bool], suffixes: tuple[str, str], where: str) -> Joined:
+def pair_columns(sides: tuple[SideColumns, SideColumns], outer: tuple[bool, bool], suffixes: tuple[str, str], where: str) -> Joined:
     """The columns of a pair: keys once, then the other columns of the left and of the right side. Names of both sides get a suffix."""
     keys = {name.lower() for name in sides[0].on}
     names = [{name.lower() for name in side.frame.columns} for side in sides]
@@ -273,7 +273,7 @@ def _has_floats(kind: T.DataType) -> bool:
     return isinstance(kind, T.FloatType | T.DoubleType)
 
 
-def between(within_us: int, sides: tuple[SideColumns, SideColumns]) -> str:
+def bound_in_words(within_us: int, sides: tuple[SideColumns, SideColumns]) -> str:
     """The bound on the time between both rows, in words."""
     return f"{within_us} microseconds between {sides[0].time.name} and {sides[1].time.name}"
 

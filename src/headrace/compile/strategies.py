@@ -104,14 +104,14 @@ class Subquery:
     keyed: bool
 
 
-def split(graph: QueryGraph, strategy: Strategy = Strategy.OPERATOR_SET_CLOUD) -> tuple[Subquery, ...]:
+def subqueries_of(graph: QueryGraph, strategy: Strategy = Strategy.OPERATOR_SET_CLOUD) -> tuple[Subquery, ...]:
     """The subqueries of a query, sources first. A subquery is named after its stateful operator.
 
     A stateless operator after several subqueries, such as a union, belongs to each of them: each runs it on its own rows. Only a
     stateful operator needs the rows of all of them together.
 
     >>> graph = QueryGraph((Box("map", False), Box("agg", True, inputs=("map",)), Box("filter", False, inputs=("agg",))))
-    >>> [(s.name, s.boxes) for s in split(graph)]
+    >>> [(s.name, s.boxes) for s in subqueries_of(graph)]
     [('prefix', ('map',)), ('agg', ('agg', 'filter'))]
     """
     ordered = graph.ordered()
@@ -173,14 +173,14 @@ def cost(
 
     The paper's example: two stateful operators of six, on 90 nodes.
 
-    >>> graph = chain("M", "F", "J*", "M2", "Ag*", "F2")
+    >>> graph = example_chain("M", "F", "J*", "M2", "Ag*", "F2")
     >>> [(c.hops, c.fan_out) for c in (cost(graph, s, 90, 100_000) for s in Strategy)]
     [(2, 30), (5, 15), (2, 89)]
     """
     weights = weights or Weights()
-    subqueries = split(graph, strategy)
+    subqueries = subqueries_of(graph, strategy)
     instances = _sizes(subqueries, nodes)
-    received = _flows(graph, split(graph, Strategy.QUERY_CLOUD), rate)
+    received = _flows(graph, subqueries_of(graph, Strategy.QUERY_CLOUD), rate)
     crossed = [box for box in graph.ordered() if _crosses(box, strategy)]
     hops = _hops(graph, {box.name for box in crossed})
     messages_per_s = sum(received["query", box.name] for box in crossed)
@@ -219,7 +219,7 @@ def instantiate(
     available, they are shared in proportion to the load. Every subquery gets at least one.
 
     >>> graph = QueryGraph((Box("map", False, cost_us=1), Box("agg", True, cost_us=20, inputs=("map",))))
-    >>> instantiate(graph, split(graph), rate=100_000)
+    >>> instantiate(graph, subqueries_of(graph), rate=100_000)
     {'prefix': 1, 'agg': 4}
     """
     _wanted(0 < utilisation_target <= 1, "instantiate", "a utilisation above 0, up to 1", utilisation_target, "0.6 leaves room")
@@ -278,8 +278,8 @@ def render_costs(
     return "\n".join(lines)
 
 
-def chain(*names: str) -> QueryGraph:
-    """A chain of operators, for examples and tests. A star marks a stateful operator: `chain("map", "agg*")`."""
+def example_chain(*names: str) -> QueryGraph:
+    """A chain of operators, for examples and tests. A star marks a stateful operator: `example_chain("map", "agg*")`."""
     plain = [name.removesuffix("*") for name in names]
     return QueryGraph(
         tuple(Box(p, n.endswith("*"), inputs=tuple(plain[i - 1 : i])) for i, (p, n) in enumerate(zip(plain, names, strict=True)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.control.observation import Floats, Owners
-from headrace.state.levelling import running
+from headrace.state.levelling import running_totals
 
 
 def relieved(owners: Owners, weights: Floats, loads: Floats) -> Owners:
@@ -55,4 +55,4 @@ def _pairs(loads: Floats) -> tuple[Owners, Floats]:
 def _heaviest_first(owners: Owners, weights: Floats) -> tuple[Owners, Floats]:
     """Slots by owner, the heaviest first; and for each slot the total weight of its owner's slots before it."""
     order = np.lexsort((-weights, owners))
-    return order, running(owners[order], weights[order])
+    return order, running_totals(owners[order], weights[order])

@@ -24,7 +24,7 @@ from headrace.control.decisions import Decision, Nothing, ScaleOut, moves_betwee
 from headrace.control.observation import Flags, Observation, OperatorLoad, Owners
 from headrace.control.wording import counted, limit, percent
 from headrace.ids import SLOTS, OperatorId
-from headrace.state.levelling import running, with_idle
+from headrace.state.levelling import running_totals, with_idle
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _decide_one(load: OperatorLoad, config: BottleneckConfig, over: Flags) -> De
         most = f"{counted(config.instances_max, 'instance')} {'is' if config.instances_max == 1 else 'are'} the most allowed"
         return Nothing(operator=load.operator, why=f"{_named(over)} above {limit(config.threshold)}, but {most}")
     parts = _parts(load, config, splittable, room)
-    owners = split(load, parts)
+    owners = split_owners(load, parts)
     named = ", ".join(f"instance {i} ({percent(load.cpu[i])}) into {parts[i]}" for i in np.flatnonzero(parts > 1)[:5])
     more = int((parts > 1).sum()) - 5
     why = f"Utilisation > {limit(config.threshold)} {_in_a_row(config.reports)}: split {named}" + (f" and {more} more" if more > 0 else "")
@@ -138,17 +138,17 @@ def _parts(load: OperatorLoad, config: BottleneckConfig, splittable: Flags, room
     return parts
 
 
-def split(load: OperatorLoad, parts: Owners) -> Owners:
+def split_owners(load: OperatorLoad, parts: Owners) -> Owners:
     """Owners of slots after each instance is split into this many contiguous parts of equal load. New instances come after the last.
 
     >>> load = OperatorLoad(OperatorId("map"), np.array([0.8, 0.4]), np.arange(SLOTS) * 2 // SLOTS)
-    >>> np.bincount(split(load, np.array([3, 1]))).tolist()
+    >>> np.bincount(split_owners(load, np.array([3, 1]))).tolist()
     [683, 2048, 682, 683]
     """
     order = np.argsort(load.owners, kind="stable")
     owners = load.owners[order]
     weights = with_idle(load.slot_cpu())
-    middle = running(owners, weights[order]) + weights[order] / 2
+    middle = running_totals(owners, weights[order]) + weights[order] / 2
     part = np.floor(middle / load.per_instance(weights)[owners] * parts[owners]).astype(np.int64).clip(0, parts[owners] - 1)
     # If one slot is as heavy as several parts, some parts get no slot; they get no number either.
     keys, index = np.unique(owners * (parts.max() + 1) + part, return_inverse=True)

@@ -154,7 +154,7 @@ def _moves(operators: Sequence[OperatorId], nodes: Sequence[Node], at: Indices, 
     return tuple(found)
 
 
-def moved(placement: Placement, moves: Iterable[OperatorMove]) -> Placement:
+def placement_after(placement: Placement, moves: Iterable[OperatorMove]) -> Placement:
     """The placement after these moves."""
     return {**placement, **{move.operator: move.target for move in moves}}
 

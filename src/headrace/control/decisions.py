@@ -116,10 +116,10 @@ def moves_between(before: Owners, after: Owners) -> tuple[Move, ...]:
     return tuple(Move(ranges, InstanceId(taker)) for taker, ranges in enumerate(taken) if ranges)
 
 
-def moved(owners: Owners, moves: Iterable[Move]) -> Owners:
+def owners_after(owners: Owners, moves: Iterable[Move]) -> Owners:
     """The owners after these moves.
 
-    >>> int(moved(np.zeros(SLOTS, dtype=np.int64), [Move(((0, 10),), InstanceId(1))]).sum())
+    >>> int(owners_after(np.zeros(SLOTS, dtype=np.int64), [Move(((0, 10),), InstanceId(1))]).sum())
     10
     """
     after = owners.copy()
@@ -139,6 +139,6 @@ def routed(routing: Routing, decision: Rescale | MoveSlots) -> Routing:
     instances = decision.instances if isinstance(decision, Rescale) else routing.instances
     if not decision.moves:
         return routing.rescaled(instances)
-    owners = moved(routing.table(), decision.moves)
+    owners = owners_after(routing.table(), decision.moves)
     require(int(owners.max()) < instances, f"after the moves all slots belong to instances 0 to {instances - 1}")
     return Routing(ranges_by_owner(owners, instances), routing.next_epoch)

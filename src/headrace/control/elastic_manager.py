@@ -34,7 +34,7 @@ from headrace.control.observation import Observation, OperatorLoad
 from headrace.control.wording import counted, limit, percent, size_change
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
-from headrace.state.levelling import levelled
+from headrace.state.levelling import levelled_owners
 
 PROVISIONING = ("load-aware", "individual")
 
@@ -116,7 +116,7 @@ def instances_needed(instances: int, average: float, config: ElasticManagerConfi
 
 
 def _rescaled(load: OperatorLoad, needed: int, why: str) -> Rescale:
-    moves = moves_between(load.owners, levelled(load.owners, load.slot_cpu(), needed))
+    moves = moves_between(load.owners, levelled_owners(load.owners, load.slot_cpu(), needed))
     kind = ScaleOut if needed > load.instances else ScaleIn
     return kind(operator=load.operator, instances=needed, moves=moves, why=why)
 

@@ -65,17 +65,17 @@ class Choice:
     why: str
 
 
-def choose(wanted: str, operator: OperatorId, facts: Facts, moving_bytes: int, bytes_per_s: float) -> Choice:
+def choose_protocol(wanted: str, operator: OperatorId, facts: Facts, moving_bytes: int, bytes_per_s: float) -> Choice:
     """Choose the protocol for an operator's slots.
 
     ``wanted`` is a protocol or ``auto``. ``moving_bytes`` is the state that new owners would have to fetch.
 
     >>> hour = Facts(window=(3_600_000_000, 60_000_000, 0))
-    >>> choose("auto", "aggregate", hour, 10_000_000, 50e6).why
+    >>> choose_protocol("auto", "aggregate", hour, 10_000_000, 50e6).why
     'fetching 10.0 MB takes about 0.2 s, less than a window of 3600 s'
-    >>> choose("auto", "aggregate", Facts(window=(1_000_000, 1_000_000, 0)), 500_000_000, 50e6).protocol.value
+    >>> choose_protocol("auto", "aggregate", Facts(window=(1_000_000, 1_000_000, 0)), 500_000_000, 50e6).protocol.value
     'window recreation'
-    >>> choose("merge", "aggregate", Facts(), 0, 50e6)
+    >>> choose_protocol("merge", "aggregate", Facts(), 0, 50e6)
     Traceback (most recent call last):
     ...
     headrace.errors.QueryError: protocol 'merge': wanted one that aggregate allows: state recreation, buffering, auto; found merge

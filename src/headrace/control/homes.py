@@ -10,8 +10,9 @@ Floe and SEEP have the same rule: nothing moves that need not move.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from headrace.ids import OperatorId
 
@@ -49,6 +50,31 @@ def assigned(
     most = -(-(everything.total() + sum(instances.values())) // len(live))
     kept = {operator: _kept(before.get(operator, ()), count, live, most, everything) for operator, count in instances.items()}
     return {operator: _filled(homes, live, everything) for operator, homes in kept.items()}
+
+
+def executors_needed(instances: int, cores: int) -> int:
+    """The number of executors with this many cores on which this many instances run at the same time.
+
+    >>> executors_needed(5, cores=2)
+    3
+    """
+    return math.ceil(instances / max(1, cores))
+
+
+def without_ready_ones(live: Sequence[Executor], needed: int, homes: Collection[Executor], others: Collection[Executor]) -> list[Executor]:
+    """As many executors as instances need. All others stay ready.
+
+    ``homes`` are the present homes, once for each instance, and ``others`` the executors that other queries use. Executors with the most
+    instances come first, then those that no other query uses, then the oldest.
+
+    >>> without_ready_ones(["1", "2", "3", "4"], 2, ["3"], others=[])
+    ['1', '3']
+    >>> without_ready_ones(["1", "2", "3", "4"], 2, ["3"], others=["1"])
+    ['2', '3']
+    """
+    here = Counter(homes)
+    chosen = sorted(live, key=lambda each: (-here[each], each in others))[:needed]
+    return [each for each in live if each in chosen]
 
 
 def _kept(

@@ -29,17 +29,17 @@ KeyRows = Mapping[KeyHash, float]
 """Work by key hash, for the heaviest keys of busy slots."""
 
 
-def levelled(
+def levelled_routing(
     before: Routing, instances: int, work: Weights | None, *, spreads: bool, keys: KeyRows | None = None, moves_freely: bool = False
 ) -> Routing:
     """A routing for this many instances with even work. Hot slots are spread if ``spreads``, and cut otherwise.
 
     >>> work = np.ones(4096)
     >>> work[77] = 9000.0
-    >>> after = levelled(Routing.even(2), 4, work, spreads=True)
+    >>> after = levelled_routing(Routing.even(2), 4, work, spreads=True)
     >>> after.spread, max(after.loads(np.where(work > 1, 0, work)))
     (((77, 78),), 1024.0)
-    >>> levelled(after, 4, np.ones(4096), spreads=True).spread
+    >>> levelled_routing(after, 4, np.ones(4096), spreads=True).spread
     ()
 
     ``moves_freely`` says that moving a slot costs nothing, so that each instance can get neighbouring slots.

@@ -69,7 +69,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Operator:
+class NetworkOperator:
     """An operator of the load model."""
 
     name: OperatorId
@@ -100,11 +100,11 @@ class Arc(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Query:
+class NetworkQuery:
     """A graph of operators without cycles. Several queries that run together are one graph with several ends."""
 
     sources: tuple[StreamId, ...]
-    operators: tuple[Operator, ...]
+    operators: tuple[NetworkOperator, ...]
 
     def __post_init__(self) -> None:
         names = [*self.sources, *(each.name for each in self.operators)]
@@ -119,7 +119,7 @@ class Query:
             raise QueryError(where="Query", wanted="operators without a cycle", found=" -> ".join(error.args[1])) from None
 
     @cached_property
-    def downstream(self) -> tuple[Operator, ...]:
+    def downstream(self) -> tuple[NetworkOperator, ...]:
         """The operators, each after those that it reads."""
         by_name = {each.name: each for each in self.operators}
         graph = {each.name: [name for name in each.inputs if name not in self.sources] for each in self.operators}
@@ -139,7 +139,7 @@ class Query:
         return found
 
     @cached_property
-    def ends(self) -> tuple[Operator, ...]:
+    def ends(self) -> tuple[NetworkOperator, ...]:
         """The operators whose output is a result."""
         return tuple(each for each in self.downstream if not self.consumers[each.output])
 
@@ -147,7 +147,7 @@ class Query:
     def arrivals(self) -> Matrix:
         """Tuples that arrive at each operator (row, in the given order) per tuple of each source (column), if none are dropped.
 
-        >>> chain = Query(("a",), (Operator("f", ("a",), selectivity=0.5), Operator("g", ("f",), cost=4)))
+        >>> chain = NetworkQuery(("a",), (NetworkOperator("f", ("a",), selectivity=0.5), NetworkOperator("g", ("f",), cost=4)))
         >>> chain.arrivals.tolist(), chain.loads.tolist()
         ([[1.0], [0.5]], [[1.0], [2.0]])
         """
@@ -169,7 +169,7 @@ class Query:
 class Deployment:
     """A query whose operators are placed on nodes."""
 
-    query: Query
+    query: NetworkQuery
     nodes: tuple[Node, ...]
     placement: Placement
 
@@ -189,7 +189,7 @@ class Deployment:
     def feasible(self, rates: Sequence[float] | Vector) -> bool:
         """True if no node is overloaded at these rates of the sources.
 
-        >>> one = Deployment(Query(("a",), (Operator("f", ("a",), cost=2),)), (Node("n"),), {"f": "n"})
+        >>> one = Deployment(NetworkQuery(("a",), (NetworkOperator("f", ("a",), cost=2),)), (Node("n"),), {"f": "n"})
         >>> one.feasible([0.5]), one.feasible([0.6])
         (True, False)
         """

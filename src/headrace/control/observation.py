@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import require
-from headrace.ids import SLOTS, OperatorId
+from headrace.ids import SLOTS, InputId, OperatorId, SourceId
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -102,9 +102,9 @@ class Observation:
 
     at_s: float
     operators: tuple[OperatorLoad, ...]
-    inputs: Mapping[OperatorId, tuple[OperatorId, ...]] = field(default_factory=dict)
-    """Per operator: the operators and sources that it reads. A name that is no operator here is a source."""
-    source_rows_per_s: Mapping[OperatorId, float] = field(default_factory=dict)
+    inputs: Mapping[OperatorId, tuple[InputId, ...]] = field(default_factory=dict)
+    """Per operator: the operators and sources that it reads."""
+    source_rows_per_s: Mapping[SourceId, float] = field(default_factory=dict)
     """Per source: rows that it offers per second, even if the query cannot keep up."""
 
     def __post_init__(self) -> None:

@@ -183,17 +183,17 @@ def _rows_from_outside(window: Sequence[Batch]) -> float:
 
 def _sources(
     loads: tuple[OperatorLoad, ...], inputs: Mapping[OperatorId, tuple[InputId, ...]], wanted: float
-) -> tuple[dict[OperatorId, tuple[OperatorId, ...]], dict[OperatorId, float]]:
+) -> tuple[dict[OperatorId, tuple[InputId, ...]], dict[SourceId, float]]:
     """The inputs of each operator, and the rows per second of each source: the rows taken, times ``wanted``.
 
-    Policies treat sources as operators that nothing can change, so their names have the type of operators' names from here on.
+    An operator without a load counts as a source, because policies cannot change it.
     """
     of = {load.operator: load for load in loads}
-    found = {name: tuple(map(OperatorId, inputs.get(name, (sources_of(name),)))) for name in of}
-    rates: dict[OperatorId, float] = {}
+    found = {name: tuple(each if each in of else SourceId(each) for each in inputs.get(name, (sources_of(name),))) for name in of}
+    rates: dict[SourceId, float] = {}
     for name, each in found.items():
-        inner = sum(float(of[source].rows_out_per_s.sum()) for source in each if source in of)
+        inner = sum(float(of[source].rows_out_per_s.sum()) for source in each if not isinstance(source, SourceId))
         for source in each:
-            if source not in of:
+            if isinstance(source, SourceId):
                 rates[source] = max(0.0, float(of[name].rows_in_per_s.sum()) - inner) * wanted
     return found, rates

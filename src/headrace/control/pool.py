@@ -8,7 +8,7 @@ large while the query scales out fast, and shrinks to what failures need when th
 Differences from the paper: it says that one or two machines suffice for failures, and that the pool should be larger while the query
 scales out. Its experiments use a constant p. The formula is ours. If nothing is taken, p does not change, so a steady load comes to rest.
 
-No running query uses it; scenarios of the simulator run it. The pool of a running query (`runtime/pool.py`) has a fixed size today.
+The pool of running queries (`runtime/pool.py`) and scenarios of the simulator use it.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class PoolConfig:
     """How long a burst of requests is remembered: twelve start times, so a load that grows once a minute keeps its pool."""
     total_max: int = 1_000_000
     """The most executors in all, working and ready."""
+    withdraws: bool = False
+    """True if a request for a lower total cancels executors that have not started yet, as it does in Spark. Booting machines go on."""
 
     def __post_init__(self) -> None:
         between("pool", "for_failures", self.for_failures, 0)
@@ -74,7 +76,7 @@ class PoolMemory:
 
 
 def decide(observation: PoolObservation, config: PoolConfig, memory: PoolMemory) -> tuple[tuple[Decision, ...], PoolMemory]:
-    """Request executors if the pool is too small, release some if it is too large.
+    """Request executors if the pool is too small; release some, or request fewer, if it is too large.
 
     >>> growing = PoolObservation(at_s=10.0, working=6, ready=0, taken=4)
     >>> (decision,), memory = decide(growing, PoolConfig(), PoolMemory())
@@ -89,12 +91,14 @@ def decide(observation: PoolObservation, config: PoolConfig, memory: PoolMemory)
     room = max(0, config.total_max - observation.working)
     wanted = min(min(config.for_failures + burst, config.ready_max) + observation.waiting, room)
     waiting = f" + {observation.waiting} missing now" if observation.waiting else ""
-    parts = f"{burst} taken within {config.start_s:g} s + {config.for_failures} for failures{waiting}"
+    parts = f"{burst} taken within {config.start_s:.3g} s + {config.for_failures} for failures{waiting}"
     why = f"Ready executors needed: {wanted} ({parts}); {observation.ready} ready, {observation.starting} starting"
     if observation.ready + observation.starting < wanted:
         return (RequestExecutors(total=observation.working + wanted, why=why),), memory
     if observation.ready > wanted:
         return (ReleaseExecutors(count=observation.ready - wanted, why=why),), memory
+    if config.withdraws and observation.ready + observation.starting > wanted:
+        return (RequestExecutors(total=observation.working + wanted, why=why),), memory
     return (Nothing(why=why),), memory
 
 

@@ -30,7 +30,7 @@ from headrace.control.decisions import Decision, Nothing, Rescale, ScaleIn, Scal
 from headrace.control.observation import Floats, Observation, OperatorLoad
 from headrace.control.wording import limit, size_change
 from headrace.errors import QueryError, require
-from headrace.ids import SLOTS, OperatorId
+from headrace.ids import SLOTS, InputId, OperatorId, SourceId
 
 Counts = npt.NDArray[np.int64]
 
@@ -74,8 +74,9 @@ def decide(observation: Observation, config: RatesConfig) -> tuple[Decision, ...
     >>> slots = np.zeros(SLOTS, dtype=np.int64)
     >>> split = OperatorLoad(OperatorId("split"), of(0.5), slots, rows_in_per_s=of(500.0), rows_out_per_s=of(10_000.0))
     >>> count = OperatorLoad(OperatorId("count"), of(1.0), slots, rows_in_per_s=of(10_000.0))
-    >>> graph = {"split": ("lines",), "count": ("split",)}
-    >>> for decision in decide(Observation(0.0, (split, count), graph, {"lines": 1000.0}), RatesConfig()):
+    >>> lines = SourceId("lines")
+    >>> graph = {split.operator: (lines,), count.operator: (split.operator,)}
+    >>> for decision in decide(Observation(0.0, (split, count), graph, {lines: 1000.0}), RatesConfig()):
     ...     print(decision.operator, decision.instances, decision.why, sep=": ")
     split: 2: Input 1,000 rows/s, capacity 1,000 rows/s per instance: 1.25 instances needed at 80% utilisation; scale out 1 → 2
     count: 3: Input 20,000 rows/s, capacity 10,000 rows/s per instance: 2.50 instances needed at 80% utilisation; scale out 1 → 3
@@ -85,7 +86,7 @@ def decide(observation: Observation, config: RatesConfig) -> tuple[Decision, ...
     wanted = rows_wanted(observation, able)
     exact = np.divide(wanted, able.rows_per_s * config.target, out=np.zeros(len(loads)), where=able.rows_per_s > 0)
     now = np.array([len(load.cpu) for load in loads])
-    needed = instances_needed(now, exact, config)
+    needed = whole_instances(now, exact, config)
     names = [load.operator for load in loads]
     columns = zip(names, now.tolist(), needed.tolist(), wanted.tolist(), able.rows_per_s.tolist(), exact.tolist(), strict=True)
     return tuple(_decided(config.target, *each) for each in columns)
@@ -112,11 +113,11 @@ def _totals(per_instance: list[Floats]) -> Floats:
 def rows_wanted(observation: Observation, able: Capabilities) -> Floats:
     """Rows per second that would reach each operator if all operators had enough instances."""
     wanted: dict[OperatorId, float] = {}
-    puts_out = dict(observation.source_rows_per_s)
+    puts_out: dict[InputId, float] = dict(observation.source_rows_per_s.items())
     selectivity = dict(zip((load.operator for load in observation.operators), able.selectivity.tolist(), strict=True))
     inputs = observation.inputs
     for name in _from_the_sources_on(observation):
-        if name not in selectivity:
+        if isinstance(name, SourceId) or name not in selectivity:
             require(name in puts_out, f"{name} is an operator or a source with a known rate")
             continue
         require(bool(inputs.get(name)), f"operator {name} has an input")
@@ -125,10 +126,11 @@ def rows_wanted(observation: Observation, able: Capabilities) -> Floats:
     return np.array([wanted[load.operator] for load in observation.operators])
 
 
-def _from_the_sources_on(observation: Observation) -> Iterable[OperatorId]:
+def _from_the_sources_on(observation: Observation) -> Iterable[InputId]:
     """All names, each after its inputs. Most queries list their operators in this order already, and checking is faster than sorting."""
     graph = {load.operator: observation.inputs.get(load.operator, ()) for load in observation.operators}
-    before = set(observation.source_rows_per_s) - set(graph)
+    before: set[InputId] = set(observation.source_rows_per_s)
+    before.difference_update(graph)
     for name, inputs in graph.items():
         if not before.issuperset(inputs):
             break
@@ -141,10 +143,10 @@ def _from_the_sources_on(observation: Observation) -> Iterable[OperatorId]:
         raise QueryError(where="rates", wanted="operators without a cycle", found=" -> ".join(error.args[1])) from error
 
 
-def instances_needed(instances: Counts, exact: Floats, config: RatesConfig) -> Counts:
+def whole_instances(instances: Counts, exact: Floats, config: RatesConfig) -> Counts:
     """Whole numbers of instances: at least as many as needed, and fewer than now only if there is slack.
 
-    >>> instances_needed(np.full(5, 4), np.array([4.1, 3.9, 2.9, 2.0, 0.0]), RatesConfig()).tolist()
+    >>> whole_instances(np.full(5, 4), np.array([4.1, 3.9, 2.9, 2.0, 0.0]), RatesConfig()).tolist()
     [5, 4, 4, 3, 1]
     """
     # Rounded, because floating point may turn a whole number into slightly more.

@@ -33,7 +33,7 @@ from typing import Literal
 import numpy as np
 from scipy.stats import qmc
 
-from headrace.control.network import Deployment, Matrix, Node, Placement, Query, Vector, check_nodes, expect
+from headrace.control.network import Deployment, Matrix, NetworkQuery, Node, Placement, Vector, check_nodes, expect
 
 # Sums of many shares count as "not above 1" up to this rounding error.
 ROUNDING = 1e-9
@@ -60,12 +60,12 @@ class ResilientConfig:
         expect(self.class_two in ("excess", "plane"), where, "class_two excess or plane", self.class_two)
 
 
-def place(query: Query, nodes: Sequence[Node], config: ResilientConfig | None = None) -> Placement:
+def place(query: NetworkQuery, nodes: Sequence[Node], config: ResilientConfig | None = None) -> Placement:
     """Place each operator, the heaviest first, on the node where it reduces the feasible set least.
 
-    >>> from headrace.control.network import Operator
-    >>> chains = [Operator(name, (name[0],)) for name in ("a1", "a2", "b1", "b2")]
-    >>> place(Query(("a", "b"), tuple(chains)), [Node("x"), Node("y")])
+    >>> from headrace.control.network import NetworkOperator
+    >>> chains = [NetworkOperator(name, (name[0],)) for name in ("a1", "a2", "b1", "b2")]
+    >>> place(NetworkQuery(("a", "b"), tuple(chains)), [Node("x"), Node("y")])
     {'a1': 'x', 'a2': 'y', 'b1': 'x', 'b2': 'y'}
     """
     check_nodes(nodes)
@@ -110,8 +110,8 @@ def _excess(weights: Matrix) -> Vector:
 def weights_of(deployment: Deployment) -> Matrix:
     """w_ik of a placement: a row per node, a column per source with any load. All 1 is ideal.
 
-    >>> from headrace.control.network import Operator
-    >>> two = Query(("a", "b"), (Operator("f", ("a",)), Operator("g", ("b",))))
+    >>> from headrace.control.network import NetworkOperator
+    >>> two = NetworkQuery(("a", "b"), (NetworkOperator("f", ("a",)), NetworkOperator("g", ("b",))))
     >>> weights_of(Deployment(two, (Node("x"), Node("y")), {"f": "x", "g": "y"})).tolist()
     [[2.0, 0.0], [0.0, 2.0]]
     """
@@ -123,8 +123,8 @@ def weights_of(deployment: Deployment) -> Matrix:
 def feasible_share(deployment: Deployment, samples_log2: int = 12, seed: int = 0) -> float:
     """The size of the feasible set relative to the ideal, by quasi-Monte Carlo over the ideal simplex, which contains it.
 
-    >>> from headrace.control.network import Operator
-    >>> two = Query(("a", "b"), (Operator("f", ("a",)), Operator("g", ("b",))))
+    >>> from headrace.control.network import NetworkOperator
+    >>> two = NetworkQuery(("a", "b"), (NetworkOperator("f", ("a",)), NetworkOperator("g", ("b",))))
     >>> round(feasible_share(Deployment(two, (Node("x"), Node("y")), {"f": "x", "g": "y"})), 2)
     0.5
     """
@@ -150,7 +150,7 @@ def _shares(loads: Matrix) -> Matrix:
     return shares
 
 
-def _neighbours(query: Query) -> list[set[int]]:
+def _neighbours(query: NetworkQuery) -> list[set[int]]:
     index = {each.output: at for at, each in enumerate(query.operators)}
     found: list[set[int]] = [set() for _ in query.operators]
     for at, each in enumerate(query.operators):

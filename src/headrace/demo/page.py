@@ -14,7 +14,7 @@ from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Outcome
 from headrace.demo.calls import SPEED, Arrival, event_time_ms
 from headrace.demo.measure import PHASES, BatchSample, Latencies
-from headrace.report.page import Figure
+from headrace.report.page import Headline
 from headrace.report.plots import Plot, Series
 
 BIN_S = 1.0
@@ -219,19 +219,19 @@ def _instances(samples: list[BatchSample], times: list[float]) -> list[Plot]:
     return [Plot("Rows per instance", "rows per batch", rows), Plot("CPU per instance", "ms per batch", cpu)]
 
 
-def figures(samples: list[BatchSample], every: Latencies, seconds: float) -> list[Figure]:
+def figures(samples: list[BatchSample], every: Latencies, seconds: float) -> list[Headline]:
     """The headline figures."""
     rows, out = sum(s.rows for s in samples), sum(s.rows_out for s in samples)
     batch = [s.batch_ms for s in samples]
     return [
-        Figure(f"{rows:,}", "calls"),
-        Figure(f"{rows / max(seconds, 1e-3):,.0f}/s", "calls processed, on average"),
-        Figure(f"{out:,}", "windows of customers closed"),
-        Figure(f"{len(samples):,}", "batches"),
-        Figure(milliseconds(float(np.median(batch)) if batch else None), "batch time, median"),
-        Figure(milliseconds(every.percentile(0.5)), "latency, median"),
-        Figure(milliseconds(every.percentile(0.99)), "latency, 99 %"),
-        Figure(size(max((s.state_bytes for s in samples), default=0)), "state, at most"),
+        Headline(f"{rows:,}", "calls"),
+        Headline(f"{rows / max(seconds, 1e-3):,.0f}/s", "calls processed, on average"),
+        Headline(f"{out:,}", "windows of customers closed"),
+        Headline(f"{len(samples):,}", "batches"),
+        Headline(milliseconds(float(np.median(batch)) if batch else None), "batch time, median"),
+        Headline(milliseconds(every.percentile(0.5)), "latency, median"),
+        Headline(milliseconds(every.percentile(0.99)), "latency, 99 %"),
+        Headline(size(max((s.state_bytes for s in samples), default=0)), "state, at most"),
     ]
 
 

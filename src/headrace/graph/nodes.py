@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from headrace.graph.steps import Step
 from headrace.graph.windows import Windows
 from headrace.operators.processor import AnyProcessor
-from headrace.operators.shape import Clock
+from headrace.operators.shape import TimerClock
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,9 +147,9 @@ class StateSpec:
     values: StructType
     maps: tuple[tuple[str, StructType, StructType], ...]
     """For each map its name, key columns and value columns."""
-    timers: Clock | None
+    timers: TimerClock | None
     ttl_us: int | None
-    ttl_by: Clock
+    ttl_by: TimerClock
 
 
 @dataclass(frozen=True, eq=False)

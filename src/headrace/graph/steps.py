@@ -22,7 +22,7 @@ class Step(Protocol):
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodStep:
     """A step that is a method of Spark's DataFrame, with its arguments."""
 
     method: str
@@ -40,7 +40,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionStep:
     """A step that is any function of a DataFrame."""
 
     method: str

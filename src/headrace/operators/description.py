@@ -23,7 +23,7 @@ from headrace.errors import CheckpointError
 from headrace.operators import partials as P
 from headrace.operators.lifetime import FOREVER, Forever, Lifetime, TimeToLive, UntilWatermark, UntilWindowsClose
 from headrace.operators.partials import Partial
-from headrace.operators.shape import Clock
+from headrace.operators.shape import TimerClock
 from headrace.operators.store import Store
 from headrace.operators.windows import TimeWindow
 from headrace.state.layout import Layout, Policy
@@ -99,7 +99,7 @@ def lifetime_from(about: Json) -> Lifetime:
     if "window" in values:
         values["window"] = TimeWindow(**values["window"])
     if "clock" in values:
-        values["clock"] = Clock(values["clock"])
+        values["clock"] = TimerClock(values["clock"])
     lifetime: Lifetime = kind(**values)
     return lifetime
 
@@ -107,7 +107,7 @@ def lifetime_from(about: Json) -> Lifetime:
 def _of_process(about: Json) -> Lifetime:
     if about["falls_due"]:
         return UntilWatermark(due_us=0)
-    return FOREVER if about["ttl_us"] is None else TimeToLive(about["ttl_us"], Clock(about["ttl_by"]))
+    return FOREVER if about["ttl_us"] is None else TimeToLive(about["ttl_us"], TimerClock(about["ttl_by"]))
 
 
 _LIFETIME_OF_KIND: dict[str, Callable[[Json], Lifetime]] = {

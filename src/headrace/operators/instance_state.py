@@ -15,7 +15,7 @@ import pyarrow as pa
 from headrace.operators.kernel import MAIN, View, Views
 from headrace.operators.key_index import KeyIndex
 from headrace.operators.lifetime import WRITTEN
-from headrace.operators.shape import TIMERS, Clock, ProcessorShape
+from headrace.operators.shape import TIMERS, ProcessorShape, TimerClock
 from headrace.operators.store import Store
 from headrace.operators.timers import Pairs, Timers
 from headrace.state import lookup
@@ -211,7 +211,7 @@ class InstanceState:
 
     def _changed_timers(self) -> pa.RecordBatch | None:
         owners, at_us, alive = self.timers.changed()
-        if self.shape.timers is Clock.EVENT:
+        if self.shape.timers is TimerClock.EVENT:
             # Timers that have fired expire by themselves.
             open_ = at_us > self._clocks.until_us
             owners, at_us, alive = owners[open_], at_us[open_], alive[open_]
@@ -228,7 +228,7 @@ class InstanceState:
         rows = self._rows_of_keys(self._views[TIMERS], self._stores[TIMERS].layout)
         owners, at_us = self._owners(rows), subs(rows)
         mine = owners >= 0
-        if self.shape.timers is Clock.EVENT:
+        if self.shape.timers is TimerClock.EVENT:
             mine &= at_us > self._clocks.after_us
         return owners[mine], at_us[mine]
 
@@ -243,7 +243,7 @@ class InstanceState:
 
     @property
     def _clock_us(self) -> int:
-        return self.now_us if self.shape.ttl_by is Clock.PROCESSING else self.watermark_us
+        return self.now_us if self.shape.ttl_by is TimerClock.PROCESSING else self.watermark_us
 
     @property
     def _expired_us(self) -> int:
@@ -252,7 +252,7 @@ class InstanceState:
     def _stamp(self, owners: Indices) -> Indices:
         """The time of writing for each row: now, or in event time, when its key was last seen."""
         stamps = np.full(len(owners), self._clock_us, dtype=np.int64)
-        if self.shape.ttl_by is Clock.EVENT and self.seen_us is not None:
+        if self.shape.ttl_by is TimerClock.EVENT and self.seen_us is not None:
             stamps = np.maximum(stamps, self.seen_us[owners])
         return stamps
 

@@ -103,7 +103,7 @@ class KeyedState:
 
     def _moments(self, at: Any, rows: int) -> Indices:
         if isinstance(at, datetime):
-            return np.full(rows, micros(at), dtype=np.int64)
+            return np.full(rows, datetime_micros(at), dtype=np.int64)
         if isinstance(at, pa.Array | pa.ChunkedArray) and pa.types.is_timestamp(at.type) and len(at) == rows and not at.null_count:
             column = at.combine_chunks() if isinstance(at, pa.ChunkedArray) else at
             return np.asarray(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_numpy(), dtype=np.int64)
@@ -208,10 +208,10 @@ def moment(us: int) -> datetime:
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
 
 
-def micros(at: datetime) -> int:
+def datetime_micros(at: datetime) -> int:
     """A datetime as microseconds since the epoch. Without a time zone it is read as UTC, as in Arrow.
 
-    >>> micros(datetime(1970, 1, 1, 0, 0, 1, 5))
+    >>> datetime_micros(datetime(1970, 1, 1, 0, 0, 1, 5))
     1000005
     """
     aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.operators.shape import Clock
+from headrace.operators.shape import TimerClock
 from headrace.operators.windows import TimeWindow
 from headrace.state.run import RunRef
 
@@ -78,12 +78,12 @@ class TimeToLive(Lifetime):
     """A row expires this long after it was written, which its column `WRITTEN` says."""
 
     ttl_us: int
-    clock: Clock
+    clock: TimerClock
 
     def unexpired(self, rows: pa.RecordBatch, watermark_ms: int, now_ms: int) -> pa.RecordBatch:
         if not rows.num_rows:
             return rows
-        clock_us = (now_ms if self.clock is Clock.PROCESSING else watermark_ms) * 1000
+        clock_us = (now_ms if self.clock is TimerClock.PROCESSING else watermark_ms) * 1000
         alive = rows.column(WRITTEN).to_numpy() > clock_us - self.ttl_us
         return rows if bool(alive.all()) else rows.filter(pa.array(alive))
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace.errors import ProcessorError
 from headrace.operators.arrow_fit import python_column
 from headrace.operators.instance_state import Cells, InstanceState
-from headrace.operators.keyed_state import check_timers, micros, moment
+from headrace.operators.keyed_state import check_timers, datetime_micros, moment
 from headrace.operators.processor import KeyProcessor
 from headrace.operators.shape import MapShape, ProcessorShape, user_code
 from headrace.state.layout import Indices
@@ -150,7 +150,7 @@ class KeyCalls:
         check_timers(self.shape)
         if not isinstance(at, datetime):
             raise ProcessorError(f"{self.shape.name}: a timer", where=self.shape.where, wanted="a datetime", found=repr(at))
-        self.state.timers.change_one(owner, micros(at), alive)
+        self.state.timers.change_one(owner, datetime_micros(at), alive)
 
     def map_of(self, name: str, owner: int) -> MapOfKey:
         """The map of one key."""

@@ -22,7 +22,7 @@ from headrace.operators.keyed_state import KeyedState
 from headrace.operators.lifetime import FOREVER, NEVER, WRITTEN, TimeToLive, UntilWatermark
 from headrace.operators.per_key import KeyCalls, as_list, collector_paused, emitted, row_class
 from headrace.operators.processor import AnyProcessor, KeyProcessor, Processor
-from headrace.operators.shape import TIMERS, Clock, ProcessorShape, user_code
+from headrace.operators.shape import TIMERS, ProcessorShape, TimerClock, user_code
 from headrace.operators.store import Store
 from headrace.state.keys import as_ranks
 from headrace.state.layout import HASH, Indices, Layout
@@ -69,13 +69,13 @@ class Process(Operator):
 
     def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
         kept = self._in_time(rows, moment)
-        now_us, by_clock = moment.now_ms * 1000, self.shape.timers is Clock.PROCESSING
+        now_us, by_clock = moment.now_ms * 1000, self.shape.timers is TimerClock.PROCESSING
         due = due_rows(views[TIMERS], self.stores[TIMERS].layout, None, now_us) if by_clock else None
         clocks = Clocks(moment.watermark_us, now_us, moment.watermark_us, now_us if by_clock else moment.watermark_us)
         return replace(self._run(kept, due, views, clocks), rows=rows.num_rows, rows_late=rows.num_rows - kept.num_rows)
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
-        if self.shape.timers is not Clock.EVENT:
+        if self.shape.timers is not TimerClock.EVENT:
             return Applied()
         clocks = Clocks(until_ms * 1000, moment.now_ms * 1000, moment.watermark_us, until_ms * 1000)
         due = due_rows(views[TIMERS], self.stores[TIMERS].layout, clocks.after_us, clocks.until_us)
@@ -212,7 +212,7 @@ def stores_of(shape: ProcessorShape) -> dict[str, Store]:
         layout = Layout((*keys, *_named("m", each.keys)), (*_named("p", each.values), *written))
         stores[each.name] = Store(layout, lifetime=lifetime)
     if shape.timers is not None:
-        fires = UntilWatermark(due_us=0) if shape.timers is Clock.EVENT else FOREVER
+        fires = UntilWatermark(due_us=0) if shape.timers is TimerClock.EVENT else FOREVER
         stores[TIMERS] = Store(Layout(keys, (), has_sub=True), lifetime=fires)
     return stores
 

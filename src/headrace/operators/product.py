@@ -113,7 +113,7 @@ class WindowedProduct(PairsInTime):
 
     def _cell(self, ours: Side, theirs: Side, side: int) -> Iterator[tuple[Indices, Indices]]:
         time, times, within = ours[SUB].values, theirs[SUB].values, self.within_us
-        for begin, end in blocks(time, within, len(times)):
+        for begin, end in time_blocks(time, within, len(times)):
             reach = (time[begin] - within, time[end - 1] - within, time[begin] + within + 1, time[end - 1] + within + 1)
             some, every, every_end, some_end = (int(at) for at in np.searchsorted(times, reach, "left"))
             if every >= every_end:
@@ -146,7 +146,7 @@ class WindowedProduct(PairsInTime):
             yield (at_left, at_right) if side == LEFT else (at_right, at_left)
 
 
-def blocks(time: Indices, within_us: int, others: int) -> Iterator[tuple[int, int]]:
+def time_blocks(time: Indices, within_us: int, others: int) -> Iterator[tuple[int, int]]:
     """Cut ascending times into blocks, each a small fraction of the bound, but not too small to be worth evaluating."""
     span = int(time[-1] - time[0])
     wanted = -(-span * BLOCKS_PER_BOUND // max(1, within_us))

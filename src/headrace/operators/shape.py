@@ -20,7 +20,7 @@ _PACKAGE = str(Path(__file__).resolve().parents[1])
 _LINES_MAX = 12
 
 
-class Clock(StrEnum):
+class TimerClock(StrEnum):
     """The clock by which timers fire and state expires."""
 
     EVENT = "event"
@@ -47,11 +47,11 @@ class ProcessorShape:
     """The columns of its value state."""
     output: pa.Schema
     maps: tuple[MapShape, ...] = ()
-    timers: Clock | None = None
+    timers: TimerClock | None = None
     """The clock of its timers; None if it has none."""
     ttl_us: int | None = None
     """The time to live of its state; None: for ever."""
-    ttl_by: Clock = Clock.PROCESSING
+    ttl_by: TimerClock = TimerClock.PROCESSING
     order: tuple[str, ...] = ()
     """Columns of the payload by which the rows of a key are sorted; none: by event time."""
     name: str = "the processor"

@@ -10,7 +10,7 @@ from headrace.report.plots import Plot, svg
 
 
 @dataclass(frozen=True)
-class Figure:
+class Headline:
     """A headline figure."""
 
     value: str
@@ -25,7 +25,7 @@ class Page:
     subtitle: str
     verdict: str
     good: bool
-    figures: Sequence[Figure] = ()
+    figures: Sequence[Headline] = ()
     plots: Sequence[Plot] = ()
     tables: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     """Tables by heading: rows of a name and a value."""

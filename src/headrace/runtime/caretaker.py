@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from dataclasses import dataclass, field
 
@@ -13,7 +12,6 @@ from headrace.errors import HeadraceError
 from headrace.logs import logger, suppressed
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.placement import Placement
-from headrace.runtime.pool import Need, Pool
 from headrace.spark.executors import Executor
 from headrace.spark.gateway import GONE
 
@@ -28,8 +26,6 @@ class Caretaker:
     query: str
     elastic: LiveRouting
     placement: Placement
-    ready: int
-    """Spare executors to keep beyond those that instances need. Below 0, executors are neither requested nor released."""
     seen: tuple[Executor, ...] = ()
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -40,9 +36,9 @@ class Caretaker:
         if self.ended.is_set():
             return
         self.ended.set()
-        if self.ready >= 0:
+        if self.placement.pool is not None:
             with suppressed(_log, "executors were not given back", PySparkException, *GONE, level=logging.INFO, query=self.query):
-                Pool.of(self.placement.executors).tend(self.query, None)
+                self.placement.pool.leave()
 
     def _run(self) -> None:
         logged = ""
@@ -64,11 +60,12 @@ class Caretaker:
             _log.info("live executors: %s", ", ".join(each.id for each in live) or "none", query=self.query)
             self.seen = live
             self.elastic.rehome()
-        if self.ready >= 0:
-            Pool.of(self.placement.executors).tend(self.query, self.need(live))
+        pool = self.placement.pool
+        if pool is not None and pool.tend(*self.need(live)):
+            with self.elastic.lock:
+                pool.tend(*self.need(live), between_batches=True)
 
-    def need(self, live: tuple[Executor, ...]) -> Need:
-        """What this query needs of the pool. Operators of a chain take turns on the cores, so the one with the most instances counts."""
-        instances = max(routing.instances for routing in self.elastic.routing.values())
-        homes = frozenset(home.id for homes in self.placement.homes.values() for home in homes)
-        return Need(math.ceil(instances / max(1, live[0].cores if live else 1)), self.ready, homes)
+    def need(self, live: tuple[Executor, ...]) -> tuple[int, frozenset[str]]:
+        """What this query needs of the pool: the number of executors, and those that are homes now."""
+        executors = self.placement.executors_for([routing.instances for routing in self.elastic.routing.values()], live)
+        return executors, frozenset(home.id for homes in self.placement.homes.values() for home in homes)

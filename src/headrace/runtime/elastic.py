@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose
-from headrace.control.hot import levelled
+from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose_protocol
+from headrace.control.hot import levelled_routing
 from headrace.errors import QueryError
 from headrace.ids import SLOTS, InstanceId, KeyHash, OperatorId, RoutingEpoch, Slot, snapped
 from headrace.logs import logger
@@ -62,7 +62,7 @@ class Brought:
 
 
 @dataclass(frozen=True)
-class Change:
+class RoutingChange:
     """A change of one operator's routing."""
 
     operator: OperatorId
@@ -118,7 +118,7 @@ class LiveRouting:
     """By operator: recent rows of each slot."""
     keys: dict[OperatorId, dict[KeyHash, float]] = field(default_factory=dict)
     """By operator: recent rows by key hash, for the heaviest keys."""
-    news: deque[Change] = field(default_factory=deque)
+    news: deque[RoutingChange] = field(default_factory=deque)
     """Changes that no progress has reported yet. Several threads add to it."""
     decisions: DecisionLog | None = None
     """The log of the query's policy, which leaves alone what is changed by hand; None if the query has no policy."""
@@ -162,11 +162,11 @@ class LiveRouting:
         known = {} if self.placement is None else self.placement.homes
         return {op: tuple(home.id for home in homes) for op, homes in known.items()}
 
-    def drain_changes(self) -> tuple[Change, ...]:
+    def drain_changes(self) -> tuple[RoutingChange, ...]:
         """The changes since the last call."""
         return tuple(self.news.popleft() for _ in range(len(self.news)))
 
-    def _report(self, change: Change) -> None:
+    def _report(self, change: RoutingChange) -> None:
         """Log a change, and queue it for the progress of the next batch."""
         counts = f"{change.instances_before} -> {change.instances} instances, {change.slots_moved} slots moved"
         _log.info("%s; %s", counts, change.why, query=self.checkpoint.location, operator=change.operator)
@@ -204,7 +204,7 @@ class LiveRouting:
         spreads = self.facts.get(op, Facts()).mergeable
         # Without homes all instances read the same files, so moving a slot costs nothing.
         moves_freely = self.placement is None
-        return levelled(before, instances, self.work.get(op), spreads=spreads, keys=self.keys.get(op), moves_freely=moves_freely)
+        return levelled_routing(before, instances, self.work.get(op), spreads=spreads, keys=self.keys.get(op), moves_freely=moves_freely)
 
     def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
         """Give slots of an operator to one of its instances."""
@@ -245,7 +245,7 @@ class LiveRouting:
                 moved = sum(old != new for old, new in zip(placement.move_in(name, after), after, strict=False))
                 if moved:
                     n, why = routing.instances, "executors came or went"
-                    self._report(Change(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
+                    self._report(RoutingChange(name, routing.epoch, n, n, 0, "rehome", why, waited_ms, moved, **asdict(brought)))
 
     def perform(self, operator: OperatorId, why: str, change: Callable[[Routing], Routing]) -> bool:
         """Change an operator's routing as a policy decided; True if it changed.
@@ -292,7 +292,7 @@ class LiveRouting:
                 counts = before.instances, after.instances, after.moved_from(before)
                 reason = f"{why}; {way.protocol}: {way.why}"
                 took = held_brought if name in held else brought
-                self._report(Change(name, after.epoch, *counts, str(way.protocol), reason, waited_ms, rehomed, **asdict(took)))
+                self._report(RoutingChange(name, after.epoch, *counts, str(way.protocol), reason, waited_ms, rehomed, **asdict(took)))
             self.checkpoint.note_routing(self.routing)
         later = {name: self.routing[name] for name in moving if ways[name].protocol is Protocol.MERGE}
         if later and self.placement is not None:
@@ -310,7 +310,7 @@ class LiveRouting:
             return
         for name, each in routing.items():
             counts, why = (each.instances, each.instances, 0), "the old state has arrived"
-            self._report(Change(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, **asdict(brought)))
+            self._report(RoutingChange(name, each.epoch, *counts, str(Protocol.MERGE), why, 0.0, 0, **asdict(brought)))
 
     def _way(self, wanted: str, name: OperatorId, before: Routing, after: Routing, latest: Manifest | None) -> Choice:
         """Choose the protocol by which an operator's state goes to its new owners."""
@@ -321,7 +321,7 @@ class LiveRouting:
         spread = bool(before.spread or after.spread)
         if spread and wanted == AUTO:
             facts = replace(facts, window=None)
-        choice = choose(wanted, name, facts, size, self.bytes_per_s)
+        choice = choose_protocol(wanted, name, facts, size, self.bytes_per_s)
         if spread and choice.protocol is Protocol.WINDOW_RECREATION:
             return Choice(Protocol.STATE_RECREATION, "all instances have rows of spread slots, so no old owner can close their windows")
         return choice
@@ -342,7 +342,7 @@ class LiveRouting:
                 self.routing[name] = after = routing.without(over)
                 counts = routing.instances, routing.instances, 0
                 why = "the last window of the old owners has closed"
-                self._report(Change(name, after.epoch, *counts, str(Protocol.WINDOW_RECREATION), why, 0.0))
+                self._report(RoutingChange(name, after.epoch, *counts, str(Protocol.WINDOW_RECREATION), why, 0.0))
                 self.checkpoint.note_routing(self.routing)
 
     def _ahead(self, routing: dict[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Brought]:

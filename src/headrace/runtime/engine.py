@@ -39,6 +39,7 @@ from headrace.runtime.lending import Files, Share
 from headrace.runtime.lifetime import QueryLifetime
 from headrace.runtime.loop import BatchLoop
 from headrace.runtime.placement import Placement, shares_of
+from headrace.runtime.pool import Pool, PoolClient
 from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
 from headrace.runtime.safety.checkpointer import Checkpointer
@@ -165,7 +166,7 @@ def assemble(
         QueryLifetime(gate, spark, closing.close, checkpointer),
         progress,
         Endpoint(checkpoint, live, progress.last, autoscaler),
-        None if placement is None else Caretaker(str(checkpoint.location), live, placement, config.readyExecutors),
+        None if placement is None else Caretaker(str(checkpoint.location), live, placement),
         autoscaler,
         checkpointer,
         replicas,
@@ -212,4 +213,5 @@ def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: 
         return shares_of(checkpoint.latest(), flow.by_id[op], routing)
 
     lends = config.fetchFrom == "executors"
-    return Placement(executors, session, checkpoint.runs, shares, lends, keeping.working, keeping.copies, config.logLevel)
+    pool = None if config.readyExecutors < 0 else PoolClient(Pool.of(executors), str(checkpoint.location), config.readyExecutors)
+    return Placement(executors, session, checkpoint.runs, shares, lends, keeping.working, keeping.copies, config.logLevel, pool)

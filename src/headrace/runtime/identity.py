@@ -20,7 +20,7 @@ from typing import Any
 
 from headrace.compile.dataflow import Dataflow, Op, free_id
 from headrace.compile.lineage import Lineage, digest, lineages, says_all
-from headrace.compile.sharing import anchor
+from headrace.compile.sharing import streaming_part
 from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError
 from headrace.ids import OperatorId, SourceId, StoreId
 from headrace.runtime.checkpoint import Checkpoint, describe_layout
@@ -237,7 +237,7 @@ def _sources(flow: Dataflow) -> list[dict[str, Any]]:
     found = []
     for name, frame in flow.sources.items():
         readers = sorted(op.id for op in flow.ops if any(branch.source == name for branch in op.branches))
-        found.append({"reads": sources_in(frame), "anchor": digest(lines(anchor(frame))), "readers": readers})
+        found.append({"reads": sources_in(frame), "anchor": digest(lines(streaming_part(frame))), "readers": readers})
     return found
 
 

@@ -16,11 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.dataflow import Op
 from headrace.compile.homes import anchor
-from headrace.control.homes import assigned
+from headrace.control.homes import assigned, executors_needed, without_ready_ones
 from headrace.errors import MissingRunError
 from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
 from headrace.runtime.lending import Fetched, Files, Loan, Share, Sweep, have_ready, loans
+from headrace.runtime.pool import PoolClient
 from headrace.runtime.safety.copies import Copies, Lack, Wanted
 from headrace.spark.executors import Executor, Executors
 from headrace.state.manifest import Manifest
@@ -54,6 +55,8 @@ class Placement:
     """Which executors have which runs."""
     log_level: str = ""
     """The log level of tasks on executors; see ``Config.logLevel``."""
+    pool: PoolClient | None = None
+    """The pool of executors, which keeps those ready that instances do not need; None if instances use all that there are."""
     homes: dict[OperatorId, Homes] = field(default_factory=dict)
     """By operator. They change only under the batch lock."""
     anchors: dict[OperatorId, tuple[Homes, DataFrame]] = field(default_factory=dict)
@@ -65,7 +68,12 @@ class Placement:
     def trusted(self) -> tuple[Executor, ...]:
         """The executors that instances may live on."""
         live = self.executors.live()
-        return tuple(each for each in live if each.id not in self.avoided) or live
+        return tuple(each for each in live if each.id not in self.avoided | self.released) or live
+
+    @property
+    def released(self) -> frozenset[str]:
+        """Executors that were given back, and may still be alive for a while."""
+        return frozenset() if self.pool is None else self.pool.released
 
     def settle(self, routing: Mapping[OperatorId, Routing]) -> None:
         """Give every instance a home on a living executor. Called before a batch, and before a step runs again."""
@@ -84,8 +92,25 @@ class Placement:
         by_id = {each.id: each for each in live}
         shares = {op: self.shares(op, routing[op]) if op in routing else [] for op in self.homes}
         before = {op: self._with_heirs(homes, shares[op], by_id) for op, homes in self.homes.items()}
-        chosen = assigned(before, {op: each.instances for op, each in routing.items()}, list(by_id))
+        instances = {op: each.instances for op, each in routing.items()}
+        chosen = assigned(before, instances, self._used(instances, before, live))
         return {op: self._with_sides(op, each, [by_id[home] for home in chosen[op]]) for op, each in routing.items()}
+
+    def _used(
+        self, instances: Mapping[OperatorId, int], before: Mapping[OperatorId, list[str | None]], live: tuple[Executor, ...]
+    ) -> list[str]:
+        """The executors among which homes are chosen: all of them, or with a pool those that are not to stay ready."""
+        names = [each.id for each in live]
+        if self.pool is None:
+            return names
+        staying = [len(set(homes).intersection(names)) for op, homes in before.items() if op not in instances]
+        needed = max(1, self.executors_for(instances.values(), live), *staying)
+        homes = [home for every in before.values() for home in every if home is not None]
+        return without_ready_ones(names, needed, homes, self.pool.homes_of_others())
+
+    def executors_for(self, instances: Collection[int], live: tuple[Executor, ...]) -> int:
+        """How many executors operators with these numbers of instances need. They take turns on the cores, so the largest one counts."""
+        return executors_needed(max(instances, default=0), live[0].cores if live else 1)
 
     def _with_heirs(self, homes: Homes, shares: list[tuple[Share, ...]], live: Collection[str]) -> list[str | None]:
         """The homes of an operator. A lost one is replaced by the living executor that has most of the instance's state, if any has."""

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.control.batch_report import BatchReport
 from headrace.control.governor import Entry
 from headrace.ids import InputId, OperatorId, Version
-from headrace.runtime.elastic import Change
+from headrace.runtime.elastic import RoutingChange
 from headrace.runtime.recovery import Interruption
 from headrace.runtime.reports import InstanceReport
 from headrace.runtime.safety.checkpointer import Checkpointed
@@ -51,7 +51,7 @@ class BatchProgress:
     manifest: Manifest
     readers: tuple[OperatorId, ...]
     """Operators that read sources."""
-    changes: tuple[Change, ...]
+    changes: tuple[RoutingChange, ...]
     """Changes of the routing since the batch before."""
     backlog: Waiting = Waiting()
     homes: dict[OperatorId, tuple[str, ...]] = field(default_factory=dict)

@@ -126,7 +126,7 @@ class Recovery:
     def watching(self, is_flush: bool) -> Iterator[Watch]:
         """Inside, the Spark jobs of this thread, and of threads that inherit from it, are watched."""
         context, lately = self.executors.context, self.steps_s.setdefault(is_flush, deque(maxlen=STEPS_REMEMBERED))
-        before = frozenset(each.id for each in self.executors.live()) - self.replaced
+        before = frozenset(each.id for each in self.executors.live()) - self.replaced - self.placement.released
         watch = Watch(self.executors, f"headrace-step-{next(_tags)}", self._patience_s(lately), before, self.proven)
         context.addJobTag(watch.tag)
         watcher = threading.Thread(target=watch.run, name="headrace-watch", daemon=True)

@@ -38,7 +38,7 @@ from headrace.state.manifest import StagedFile
 from headrace.state.recreation import Part
 from headrace.state.routing import Routing
 from headrace.state.run import RunReader, RunRef, write_run
-from headrace.state.sequence import Step, run_seq
+from headrace.state.sequence import VersionStep, run_seq
 from headrace.state.slots import SlotRanges, clip, join
 from headrace.state.working import Working
 
@@ -96,8 +96,8 @@ class TaskSpec:
         return log_fields(query=query, version=self.version, operator=self.operator_id, instance=instance)
 
     @property
-    def step(self) -> Step:
-        return Step.PROCESS if self.until_ms is None else Step.FLUSH
+    def step(self) -> VersionStep:
+        return VersionStep.PROCESS if self.until_ms is None else VersionStep.FLUSH
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Attempt:
             with self._phase("kernel"):
                 closed = operator.close(self.views, spec.moment, spec.until_ms)
             with self._phase("write"):
-                self._write_changed(closed, Step.CLOSE)
+                self._write_changed(closed, VersionStep.CLOSE)
             self.results = chain(self.results, closed.results())
         if not spec.passes_on:
             self._stage(new)
@@ -295,7 +295,7 @@ class Attempt:
             views[name] = View(reader, clip(part.own(self.spec.refs.get(name, ())), part.slots, reader), part.slots)
         return views
 
-    def _write_changed(self, applied: Applied, step: Step) -> list[RunRef]:
+    def _write_changed(self, applied: Applied, step: VersionStep) -> list[RunRef]:
         """Write the changed rows as one run per store, and add it to the store's view. Returns the references of the main store."""
         spec, part, new = self.spec, self.part, []
         for name, rows in applied.changed.items():

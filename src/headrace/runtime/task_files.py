@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace.ids import InstanceId, OperatorId, Version, WriterId
-from headrace.state.sequence import Step
+from headrace.state.sequence import VersionStep
 
 
 class Work(Protocol):
@@ -33,7 +33,7 @@ class Work(Protocol):
     def until_ms(self) -> int | None: ...
 
 
-_STEP_NAMES: dict[Step, tuple[str, ...]] = {Step.PROCESS: (), Step.FLUSH: ("flush",), Step.CLOSE: ("close",)}
+_STEP_NAMES: dict[VersionStep, tuple[str, ...]] = {VersionStep.PROCESS: (), VersionStep.FLUSH: ("flush",), VersionStep.CLOSE: ("close",)}
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Names:
     compactions: int = 0
     runs: list[str] = field(default_factory=list)
 
-    def run(self, store: str, step: Step) -> str:
+    def run(self, store: str, step: VersionStep) -> str:
         self.runs.append(self._name("-".join([*_STEP_NAMES[step], "run", *([store] if store else [])])))
         return self.runs[-1]
 

@@ -13,16 +13,17 @@ How it is used:
 >>> from headrace.ids import OperatorId
 >>> from headrace.sim import model, policies, workload
 >>> from headrace.sim.simulator import Simulator
->>> count = model.Operator(OperatorId("count"), {"lines": 1.0}, cost_s=1e-4, state=model.State(bytes_per_row=10, bytes_max=1e6))
->>> query = model.Query({"lines": workload.ramp(1_000, 30_000, 120)}, (count,))
->>> plan = model.Plan(query, duration_s=200, machines=model.MachineModel(start_s=20), spare=2)
+>>> state = model.SimulatedState(bytes_per_row=10, bytes_max=1e6)
+>>> count = model.SimulatedOperator(OperatorId("count"), {"lines": 1.0}, cost_s=1e-4, state=state)
+>>> query = model.SimulatedQuery({"lines": workload.ramp(1_000, 30_000, 120)}, (count,))
+>>> plan = model.SimulationPlan(query, duration_s=200, machines=model.MachineModel(start_s=20), spare=2)
 >>> trace = Simulator(plan, [policies.seep()], policies.constant_pool(2, 20), seed=1).run()
 >>> trace["instances.count"][[0, -1]].astype(int).tolist(), trace.violations
 ([1, 8], ())
 
 | module      | what                                                                                                        |
 | ----------- | ----------------------------------------------------------------------------------------------------------- |
-| `model`     | what is simulated, as frozen values: Query, Operator, State, MachineModel, Settings, Fault, Plan            |
+| `model`     | what is simulated, as frozen values: SimulationPlan, SimulatedQuery, SimulatedOperator, MachineModel, Fault |
 | `workload`  | rates over time and distributions of keys                                                                   |
 | `policies`  | the policies with their memory; a policy is any function from an observation to decisions                    |
 | `simulator` | `Simulator(plan, policies, pool, seed, listeners)`, `.run() -> Trace`                                        |

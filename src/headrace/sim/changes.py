@@ -16,11 +16,11 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.control import bottleneck
-from headrace.control.decisions import MoveSlots, Rescale, moved
+from headrace.control.decisions import MoveSlots, Rescale, owners_after
 from headrace.control.observation import Floats, OperatorLoad, Owners, loads_of
 from headrace.errors import require
 from headrace.ids import OperatorId
-from headrace.sim.stage import Stage
+from headrace.sim.stage import SimulatedStage
 from headrace.sim.world import World
 from headrace.state.routing import Routing
 from headrace.state.slots import ranges_of
@@ -39,15 +39,15 @@ def perform(world: World, decision: Rescale | MoveSlots) -> None:
     world.machines.take(new, lambda machines: _bring(world, stage, after, instances, machines))
 
 
-def _owners_after(stage: Stage, decision: Rescale | MoveSlots) -> tuple[Owners, int]:
+def _owners_after(stage: SimulatedStage, decision: Rescale | MoveSlots) -> tuple[Owners, int]:
     instances = decision.instances if isinstance(decision, Rescale) else stage.instances
     if decision.moves:
-        return moved(stage.owners, decision.moves), instances
+        return owners_after(stage.owners, decision.moves), instances
     routing = Routing(tuple(ranges_of(np.flatnonzero(stage.owners == at)) for at in range(stage.instances)))
     return routing.rescaled(instances, stage.weights).table(), instances
 
 
-def _bring(world: World, stage: Stage, after: Owners, instances: int, machines: list[int]) -> None:
+def _bring(world: World, stage: SimulatedStage, after: Owners, instances: int, machines: list[int]) -> None:
     """Send the state to its new owners; they own the slots when it has arrived."""
     stage.grow_state()
     going = after != stage.owners
@@ -61,7 +61,7 @@ def _bring(world: World, stage: Stage, after: Owners, instances: int, machines: 
     world.clock.after(before_s, lambda: _switch(world, stage, after, instances, machines, transfer_s, senders))
 
 
-def _senders(world: World, stage: Stage, givers: Owners) -> list[Owners]:
+def _senders(world: World, stage: SimulatedStage, givers: Owners) -> list[Owners]:
     """Per instance that gives slots away: the machines that can send its state, one of which must live until it is sent."""
     if stage.operator.state is None:
         return []
@@ -73,7 +73,7 @@ def _senders(world: World, stage: Stage, givers: Owners) -> list[Owners]:
 
 
 def _switch(
-    world: World, stage: Stage, after: Owners, instances: int, machines: list[int], transfer_s: float, senders: list[Owners]
+    world: World, stage: SimulatedStage, after: Owners, instances: int, machines: list[int], transfer_s: float, senders: list[Owners]
 ) -> None:
     alive = world.machines.alive
     if not alive[machines].all() or not all(alive[each].any() for each in senders):
@@ -106,7 +106,7 @@ def _switch(
 
 def fail(world: World, machines: list[int]) -> None:
     """Kill machines and start recovery of their instances."""
-    hit: list[tuple[Stage, Owners]] = []
+    hit: list[tuple[SimulatedStage, Owners]] = []
     for machine in machines:
         world.machines.fail(machine)
     for stage in world.stages.values():
@@ -123,7 +123,7 @@ def fail(world: World, machines: list[int]) -> None:
     world.topology_changed()
 
 
-def _count_lost(world: World, stage: Stage, lost: Owners) -> None:
+def _count_lost(world: World, stage: SimulatedStage, lost: Owners) -> None:
     """Record lost state: all backups died together with the owner. SEEP does not treat this case (3.2)."""
     if stage.operator.state is None or not stage.holders.shape[1]:
         return
@@ -135,11 +135,11 @@ def _count_lost(world: World, stage: Stage, lost: Owners) -> None:
         world.violate("state", f"{stage.operator.name}: instance {instance}, with {slots} slots, and all its backups died together")
 
 
-def _later(world: World, delay_s: float, stage: Stage, instance: int, failed_s: float) -> None:
+def _later(world: World, delay_s: float, stage: SimulatedStage, instance: int, failed_s: float) -> None:
     world.clock.after(delay_s, lambda: _recover(world, stage, instance, failed_s))
 
 
-def _recover(world: World, stage: Stage, instance: int, failed_s: float) -> None:
+def _recover(world: World, stage: SimulatedStage, instance: int, failed_s: float) -> None:
     if instance >= stage.instances or world.machines.alive[stage.hosts[instance]]:
         return
     parts = min(world.settings.recovery_parts, int((stage.owners == instance).sum()))
@@ -152,7 +152,7 @@ def _recover(world: World, stage: Stage, instance: int, failed_s: float) -> None
     world.machines.take(parts, lambda machines: _restore(world, stage, instance, machines, failed_s))
 
 
-def _restore(world: World, stage: Stage, instance: int, machines: list[int], failed_s: float) -> None:
+def _restore(world: World, stage: SimulatedStage, instance: int, machines: list[int], failed_s: float) -> None:
     bytes_lost = float(stage.per_instance(stage.state_bytes)[instance]) if world.settings.recovery == "checkpoint" else 0.0
     # All parts are deployed in parallel. The holder of the backup partitions the state, and sends all parts over one network link.
     partition_s = world.settings.partition_s * (len(machines) - 1)
@@ -160,7 +160,7 @@ def _restore(world: World, stage: Stage, instance: int, machines: list[int], fai
     world.clock.after(delay_s, lambda: _restored(world, stage, instance, machines, failed_s))
 
 
-def _restored(world: World, stage: Stage, instance: int, machines: list[int], failed_s: float) -> None:
+def _restored(world: World, stage: SimulatedStage, instance: int, machines: list[int], failed_s: float) -> None:
     if not world.machines.alive[machines].all():
         world.machines.release(machines)
         stage.changing = stage.changing and len(machines) == 1
@@ -180,23 +180,23 @@ def _restored(world: World, stage: Stage, instance: int, machines: list[int], fa
     _watch(world, stage, instances, failed_s)
 
 
-def _split(stage: Stage, instance: int, parts: int) -> Owners:
+def _split(stage: SimulatedStage, instance: int, parts: int) -> Owners:
     load = OperatorLoad(stage.operator.name, np.ones(stage.instances), stage.owners, stage.weights)
     each = np.ones(stage.instances, dtype=np.int64)
     each[instance] = parts
-    owners = bottleneck.split(load, each)
+    owners = bottleneck.split_owners(load, each)
     require(int(owners.max()) == stage.instances + parts - 2, "an instance has at least one slot per part")
     return owners
 
 
-def _rows_to_replay(world: World, stage: Stage, instance: int) -> float:
+def _rows_to_replay(world: World, stage: SimulatedStage, instance: int) -> float:
     if stage.operator.state is None:
         return 0.0
     rows: Floats = stage.since if world.settings.recovery == "checkpoint" else stage.recent()
     return float(rows[instance])
 
 
-def _replay(world: World, stage: Stage, instance: int, replay: Floats) -> None:
+def _replay(world: World, stage: SimulatedStage, instance: int, replay: Floats) -> None:
     """Schedule rows to be processed again: from upstream buffers, or from the source through all operators."""
     if world.settings.recovery == "upstream backup":
         # Upstream sends new rows while it replays old ones, as fast as its CPU allows, so the two arrive mixed.
@@ -210,7 +210,7 @@ def _replay(world: World, stage: Stage, instance: int, replay: Floats) -> None:
             upstream.replay_more(np.asarray(upstream.per_instance(upstream.weights) * rows))
 
 
-def _watch(world: World, stage: Stage, instances: list[int], failed_s: float) -> None:
+def _watch(world: World, stage: SimulatedStage, instances: list[int], failed_s: float) -> None:
     """Record the recovery when all replayed rows have been processed."""
 
     def look() -> None:

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace.control.availability.backups import BackupConfig, reassign
-from headrace.control.availability.scheduling import FIRST, ScheduleConfig, Task, Turn, next_task
+from headrace.control.availability.scheduling import FIRST, RoundRobinTurn, ScheduleConfig, Task, next_task
 from headrace.control.availability.units import HaUnit, UnitId, recovery_times_s
 from headrace.control.network import Node, NodeId, expect
 from headrace.ids import OperatorId
-from headrace.sim.clock import Clock
+from headrace.sim.clock import SimulatedClock
 from headrace.sim.workload import Rate
 
 
@@ -83,15 +83,15 @@ class Checkpointed:
     reassigned: int
 
 
-class Cluster:
+class CheckpointingServers:
     """Servers that capture and paste units while they are idle, as a schedule decides."""
 
     def __init__(self, about: Aggregates, config: ScheduleConfig, seed: int = 0, backups: BackupConfig | None = None) -> None:
         self.about, self.config, self.backups = about, config, backups
-        self.clock = Clock()
+        self.clock = SimulatedClock()
         self.nodes = [Node(NodeId(f"s{at}")) for at in range(about.servers)]
         self._units = self._deployed(np.random.default_rng(seed))
-        self._turns: dict[NodeId, Turn] = {node.name: FIRST for node in self.nodes}
+        self._turns: dict[NodeId, RoundRobinTurn] = {node.name: FIRST for node in self.nodes}
         self._grown_s = self._waited = self._task_s_max = 0.0
         self._tasks = self._reassigned = 0
 

@@ -14,10 +14,10 @@ from headrace.errors import require
 Action = Callable[[], None]
 
 
-class Clock:
+class SimulatedClock:
     """The current simulated time, and the events to come.
 
-    >>> clock, heard = Clock(), []
+    >>> clock, heard = SimulatedClock(), []
     >>> clock.at(2.0, lambda: heard.append("second"))
     >>> clock.after(1.0, lambda: clock.after(0.5, lambda: heard.append("first")))
     >>> clock.run(until_s=3.0)

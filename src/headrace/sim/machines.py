@@ -1,7 +1,7 @@
 """The machines, the operators that run on them, and the pool of ready machines (SEEP 5.2).
 
-    requested ──start_s──> ready ──taken──> working ──released──> ready ──given back──> gone
-                                               └────────fails────────────────────────────┘
+requested ──start_s──> ready ──taken──> working ──released──> ready ──given back──> gone
+                                           └────────fails────────────────────────────┘
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from headrace.control.observation import Flags, Floats, Owners
 from headrace.control.pool import PoolObservation
 from headrace.errors import require
-from headrace.sim.clock import Clock
+from headrace.sim.clock import SimulatedClock
 from headrace.sim.model import MachineModel
 
 Grant = Callable[[list[int]], None]
@@ -23,7 +23,7 @@ Grant = Callable[[list[int]], None]
 class Machines:
     """All machines of a simulation, by number. A number is never used again. Machine i is in zone ``i % zones``."""
 
-    def __init__(self, model: MachineModel, clock: Clock, rng: np.random.Generator) -> None:
+    def __init__(self, model: MachineModel, clock: SimulatedClock, rng: np.random.Generator) -> None:
         self.model = model
         self._rng = rng
         self._clock = clock

@@ -1,6 +1,6 @@
 """The input of a simulation, as frozen values: the query, the machines, and how both behave.
 
-    source ──> Operator ──> Operator ──> (end)            an operator has instances; each lives on a machine and owns slots
+source ──> Operator ──> Operator ──> (end)            an operator has instances; each lives on a machine and owns slots
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.sim.workload import Keys, Rate
 
 
 @dataclass(frozen=True)
-class State:
+class SimulatedState:
     """An operator's state. It grows with every row until all keys are stored."""
 
     bytes_per_row: float = 0.0
@@ -34,7 +34,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Operator:
+class SimulatedOperator:
     """An operator of the query: its inputs, what a row costs, and the state that it keeps."""
 
     name: OperatorId
@@ -43,7 +43,7 @@ class Operator:
     cost_s: float
     """CPU seconds per row, on a machine of capacity 1."""
     selectivity: float = 1.0
-    state: State | None = None
+    state: SimulatedState | None = None
     keys: Keys = workload.even
     keys_change: bool = False
     """True if the distribution of keys changes over time, so that it is evaluated at every sample."""
@@ -63,13 +63,13 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Query:
+class SimulatedQuery:
     """The sources with their rates, and the operators that read them."""
 
     sources: Mapping[str, Rate]
-    operators: tuple[Operator, ...]
+    operators: tuple[SimulatedOperator, ...]
 
-    def downstream(self) -> tuple[Operator, ...]:
+    def downstream(self) -> tuple[SimulatedOperator, ...]:
         """The operators in topological order: each one after its inputs."""
         by_name = {operator.name: operator for operator in self.operators}
         for operator in self.operators:
@@ -121,7 +121,7 @@ RECOVERIES = ("checkpoint", "upstream backup", "source replay", "none")
 
 
 @dataclass(frozen=True)
-class Settings:
+class SimulationSettings:
     """How the simulation runs: its time steps, how slots change owners, and how failures are recovered."""
 
     tick_s: float = 0.1
@@ -182,17 +182,17 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SimulationPlan:
     """A whole simulation, except its policies and its seed."""
 
-    query: Query
+    query: SimulatedQuery
     duration_s: float
     instances: Mapping[OperatorId, int] = field(default_factory=dict)
     """The number of instances at the start, 1 by default. Each has a machine of its own."""
     hosts: Mapping[OperatorId, tuple[int, ...]] = field(default_factory=dict)
     """Instead of ``instances``: the machine number of each instance. Several instances may share a machine."""
     machines: MachineModel = field(default_factory=MachineModel)
-    settings: Settings = field(default_factory=Settings)
+    settings: SimulationSettings = field(default_factory=SimulationSettings)
     faults: tuple[Fault, ...] = ()
     spare: int = 0
     """The number of ready machines in the pool at the start."""

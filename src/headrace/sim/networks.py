@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.control.network import Deployment, Node, NodeId, Operator, Query, StreamId, expect
+from headrace.control.network import Deployment, NetworkOperator, NetworkQuery, Node, NodeId, StreamId, expect
 from headrace.ids import OperatorId
 
 IMBALANCES = (1.0, 1.5, 2.0, 4.0, 8.0)
@@ -23,10 +23,10 @@ def chains(costs: Sequence[Sequence[float]], capacity: float = 1.0) -> Deploymen
     for node, row in zip(nodes, costs, strict=True):
         for path, cost in enumerate(row):
             name = OperatorId(f"{node.name}.path{path}")
-            operators.append(Operator(name, (before[path],), cost=cost))
+            operators.append(NetworkOperator(name, (before[path],), cost=cost))
             placement[name] = node.name
             before[path] = StreamId(name)
-    return Deployment(Query(tuple(sources), tuple(operators)), tuple(nodes), placement)
+    return Deployment(NetworkQuery(tuple(sources), tuple(operators)), tuple(nodes), placement)
 
 
 def table_1() -> Deployment:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headrace.control.correlation import LoadHistory
-from headrace.control.network import Deployment, Matrix, Node, Placement, Query, StreamId, expect
+from headrace.control.network import Deployment, Matrix, NetworkQuery, Node, Placement, StreamId, expect
 from headrace.errors import QueryError, require
 from headrace.sim import model
 from headrace.sim.checkers.owners import owners
@@ -62,24 +62,24 @@ def _shifted(rate: Rate, by_s: float) -> Rate:
     return lambda at_s: rate(at_s + by_s)
 
 
-def history(query: Query, sources: Sources) -> LoadHistory:
+def history(query: NetworkQuery, sources: Sources) -> LoadHistory:
     """The loads of all operators while the sources were watched."""
     return LoadHistory(tuple(each.name for each in query.operators), query.loads @ sources.seen())
 
 
-def load_factor(query: Query, nodes: Sequence[Node], sources: Sources, duration_s: float, cpu: float) -> float:
+def load_factor(query: NetworkQuery, nodes: Sequence[Node], sources: Sources, duration_s: float, cpu: float) -> float:
     """The factor for all rates that gives this mean utilisation of the nodes."""
     used = float((query.loads @ sources.later(duration_s)).sum(axis=0).mean() / sum(node.capacity for node in nodes))
     return cpu / used
 
 
 def simulated(
-    query: Query,
+    query: NetworkQuery,
     nodes: Sequence[Node],
     placement: Placement,
     sources: Sources,
     duration_s: float,
-    settings: model.Settings | None = None,
+    settings: model.SimulationSettings | None = None,
     seed: int = 0,
 ) -> Trace:
     """Simulate a placement. Costs are seconds of CPU per tuple; all nodes have the same capacity."""
@@ -87,14 +87,15 @@ def simulated(
     expect(len(set(deployment.capacities.tolist())) == 1, "simulated", "nodes of one capacity", deployment.capacities.tolist())
     number = {node.name: at for at, node in enumerate(nodes)}
     operators = tuple(
-        model.Operator(each.name, dict.fromkeys(each.inputs, 1.0), max(each.cost, 1e-9), each.selectivity) for each in query.downstream
+        model.SimulatedOperator(each.name, dict.fromkeys(each.inputs, 1.0), max(each.cost, 1e-9), each.selectivity)
+        for each in query.downstream
     )
-    plan = model.Plan(
-        model.Query(sources.from_now(), operators),
+    plan = model.SimulationPlan(
+        model.SimulatedQuery(sources.from_now(), operators),
         duration_s,
         hosts={each.name: (number[placement[each.name]],) for each in query.operators},
         machines=model.MachineModel(capacity=nodes[0].capacity, network_bytes_per_s=1e12),
-        settings=settings or model.Settings(),
+        settings=settings or model.SimulationSettings(),
     )
     # Overloaded nodes stay overloaded, because placements are compared. There are no backups. So only two checkers apply.
     trace = Simulator(plan, seed=seed, checkers=(lambda: tuples, lambda: owners)).run()
@@ -108,13 +109,13 @@ def latency_mean_s(trace: Trace) -> float:
 
 
 def latencies_s(
-    query: Query,
+    query: NetworkQuery,
     nodes: Sequence[Node],
     placements: Mapping[str, Placement],
     sources: Sources,
     duration_s: float,
     cpus: Sequence[float],
-    settings: model.Settings,
+    settings: model.SimulationSettings,
 ) -> dict[str, list[float]]:
     """The mean latency of every placement, for each of these mean utilisations of the nodes."""
     found: dict[str, list[float]] = {name: [] for name in placements}

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from headrace.control.batch_report import BatchReport
-from headrace.control.decisions import MoveSlots, Rescale, moved
+from headrace.control.decisions import MoveSlots, Rescale, owners_after
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Governor, Outcome, entry_of, logged
 from headrace.control.observation import Observation, OperatorLoad, Owners, loads_of
@@ -34,7 +34,7 @@ IDLE_S_MIN = 0.1
 
 
 @dataclass(frozen=True)
-class Moment:
+class ReplayedMoment:
     """The observation at a moment, as it would have been, and the number of instances after the decisions."""
 
     at_s: float
@@ -47,14 +47,14 @@ class Replayed:
     """The outcome of a replay: the log of decisions, and what was observed at each moment."""
 
     log: tuple[Entry, ...] = ()
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[ReplayedMoment] = field(default_factory=list)
 
     @property
     def performed(self) -> list[Entry]:
         return [entry for entry in self.log if entry.outcome is Outcome.PERFORMED]
 
 
-def read(lines: Iterable[str]) -> list[Batch]:
+def read_batches(lines: Iterable[str]) -> list[Batch]:
     """Read batches from lines of JSON: the progress of a query, or only ``progress["headrace"]``.
 
     Batches that a restart only delivered again are left out, because they did no work.
@@ -122,7 +122,7 @@ def replay(batches: Sequence[Batch], settings: Elastic) -> Replayed:
                 governor = governor.changed(decision.operator, at_s)
                 owners[decision.operator] = dealt(now[decision.operator], decision)
         counts = {name: owners.get(name, (None, load.instances))[1] for name, load in now.items()}
-        found.moments.append(Moment(at_s, seen, counts))
+        found.moments.append(ReplayedMoment(at_s, seen, counts))
     return found
 
 
@@ -130,7 +130,7 @@ def dealt(load: OperatorLoad, decision: Rescale | MoveSlots) -> tuple[Owners, in
     """Owners and number of instances after a decision. If it does not say which slots move, they are assigned evenly by load."""
     instances = decision.instances if isinstance(decision, Rescale) else load.instances
     if decision.moves:
-        return moved(load.owners, decision.moves), instances
+        return owners_after(load.owners, decision.moves), instances
     ranges = tuple(ranges_of(np.flatnonzero(load.owners == at)) for at in range(load.instances))
     return Routing(ranges).rescaled(instances, load.slot_cpu()).table(), instances
 

@@ -5,7 +5,7 @@ that state with its replica as soon as the last increment has arrived. To any ot
 goes on. If the source died, rows wait for the state. The target then also processes the rows since the last checkpoint again.
 
     report ─> ranges, hosts ─> rearrange ─┬─ HandOver ─> routing follows, at once or when the state is there
-                                          ├─ Ship ─> a replica more, when the state is there
+                                          ├─ ShipCopy ─> a replica more, when the state is there
                                           └─ Drop ─> a replica less
 
 Use it as a listener, with ``recovery="none"`` and ``replicas=0`` in the settings.
@@ -20,11 +20,11 @@ import numpy as np
 
 from headrace.control.network import Node, NodeId
 from headrace.control.observation import Floats, Observation, Owners
-from headrace.control.replicas.model import Change, Drop, HandOver, Host, Hosts, KeyRange, RangeId, ReplicaConfig, Ship
+from headrace.control.replicas.model import Change, Drop, HandOver, Host, Hosts, KeyRange, RangeId, ReplicaConfig, ShipCopy
 from headrace.control.replicas.together import rearrange
 from headrace.ids import OperatorId
 from headrace.sim.simulator import Simulator
-from headrace.sim.stage import Stage
+from headrace.sim.stage import SimulatedStage
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class ReplicaGroups:
         if isinstance(change, Drop):
             self._coming[name].discard(_machine(change.node))
             self._after(sim, change, 0.0, lambda: self.replicas[name].discard(_machine(change.node)))
-        elif isinstance(change, Ship):
+        elif isinstance(change, ShipCopy):
             self._coming[name].add(_machine(change.target))
             self._after(sim, change, whole, lambda: self.replicas[name].add(_machine(change.target)))
         else:
@@ -179,14 +179,14 @@ class ReplicaGroups:
         stage.replay_more(replay)
         sim.note("hand-over", stage, float(len(slots)))
 
-    def _owners(self, stage: Stage) -> Owners:
+    def _owners(self, stage: SimulatedStage) -> Owners:
         owners = np.zeros(len(stage.owners), dtype=np.int64)
         hosts = stage.hosts.tolist()
         for name, slots in self.slots.items():
             owners[slots] = hosts.index(self.primaries[name])
         return owners
 
-    def _stage(self, sim: Simulator) -> Stage:
+    def _stage(self, sim: Simulator) -> SimulatedStage:
         return sim.stages[self.operator]
 
 

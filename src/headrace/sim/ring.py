@@ -24,25 +24,25 @@ from headrace.control.decisions import Decision
 from headrace.control.network import NodeId
 from headrace.control.observation import Floats, Observation, OperatorLoad, Owners, loads_of
 from headrace.control.ring.messages import (
-    Checkpoint,
     Event,
     Left,
     Message,
-    Node,
+    NodeCheckpoint,
     Ready,
     Received,
     Report,
     RequestNode,
     RingConfig,
+    RingNode,
     Send,
     Ship,
     TakeOver,
 )
 from headrace.control.ring.protocol import decide
-from headrace.control.ring.view import Arc, Peer, RingView
+from headrace.control.ring.view import Peer, RingArc, RingView
 from headrace.ids import SLOTS, OperatorId
 from headrace.sim.simulator import Simulator
-from headrace.sim.stage import Stage
+from headrace.sim.stage import SimulatedStage
 from headrace.sim.world import World
 
 ROWS_MIN = 1e-6
@@ -50,7 +50,7 @@ ROWS_MIN = 1e-6
 
 
 @dataclass(frozen=True)
-class Change:
+class SlotTransfer:
     """Slots that went from one owner, the giver, to another, the taker."""
 
     asked_s: float
@@ -74,8 +74,8 @@ class Ring:
 
     def __init__(self, operator: OperatorId, config: RingConfig, tokens: Sequence[int] | None = None, latency_s: float = 0.001) -> None:
         self.operator, self.config, self.latency_s = operator, config, latency_s
-        self.nodes: dict[NodeId, Node] = {}
-        self.changes: list[Change] = []
+        self.nodes: dict[NodeId, RingNode] = {}
+        self.changes: list[SlotTransfer] = []
         self.requested = 0
         self.lost_slots = 0
         """The number of slots that were taken over without a copy of their state."""
@@ -84,7 +84,7 @@ class Ring:
         self._machine: dict[NodeId, int] = {}
         self._members: list[NodeId] = []
         """The node of each instance, by the instance's number. Dead nodes stay until their slots are taken over."""
-        self._came: dict[NodeId, dict[NodeId, Checkpoint]] = {}
+        self._came: dict[NodeId, dict[NodeId, NodeCheckpoint]] = {}
         self._shipped_s = 0.0
         self._asked_s: dict[NodeId, float] = {}
         self._died_s: dict[NodeId, float] = {}
@@ -98,7 +98,7 @@ class Ring:
         self._machine = dict(zip(self._members, stage.hosts.tolist(), strict=True))
         peers = [Peer(name, token, self._zone(sim, name)) for name, token in zip(self._members, tokens, strict=True)]
         view = RingView.of(*peers)
-        self.nodes = {peer.node: Node(peer, view) for peer in peers}
+        self.nodes = {peer.node: RingNode(peer, view) for peer in peers}
         owners = np.zeros(SLOTS, dtype=np.int64)
         for at, name in enumerate(self._members):
             owners[view.arc(name).slots()] = at
@@ -130,7 +130,7 @@ class Ring:
     def whole(self) -> bool:
         """True if every slot has an owner, and all replicas of its state exist."""
         copied = all(
-            node.copies.get(holder, Arc(0, 0)).covers(node.owned())
+            node.copies.get(holder, RingArc(0, 0)).covers(node.owned())
             for name, node in self.nodes.items()
             for holder in node.view.holders(name, self.config.replicas)
         )
@@ -151,7 +151,7 @@ class Ring:
         self._shipped_s = sim.clock.now_s
         for name, node in self.nodes.items():
             if node.joined:
-                mark = Checkpoint(name, sim.clock.now_s, node.view.digest)
+                mark = NodeCheckpoint(name, sim.clock.now_s, node.view.digest)
                 for holder in node.view.holders(name, self.config.replicas):
                     self._came.setdefault(holder, {})[name] = mark
 
@@ -218,7 +218,7 @@ class Ring:
             known = name in self._machine
             new = NodeId(f"{name}.{sim.clock.events}") if known else name
             self._machine[new] = machine
-            self.nodes[new] = Node(Peer(new, 0, self._zone(sim, new)), RingView())
+            self.nodes[new] = RingNode(Peer(new, 0, self._zone(sim, new)), RingView())
             self._post(sim, new, asker, Ready(self.nodes[new].me.zone))
 
         sim.clock.after(sim.settings.deploy_s, speak)
@@ -267,11 +267,11 @@ class Ring:
             gone = not at.any() and (died is not None or self._left(giver))
             what = "scale in" if gone and died is None else kind
             asked_s = self._asked_s.get(giver, sim.clock.now_s) if died is None else died
-            self._note(sim, stage, Change(asked_s, sim.clock.now_s, 0.0, 0.0, what, giver, name, len(slots), replay))
+            self._note(sim, stage, SlotTransfer(asked_s, sim.clock.now_s, 0.0, 0.0, what, giver, name, len(slots), replay))
             if died is not None and not at.any():
                 self._drop(sim, giver)
 
-    def _lost(self, arc: Arc, ask: Sequence[NodeId]) -> tuple[Arc, ...]:
+    def _lost(self, arc: RingArc, ask: Sequence[NodeId]) -> tuple[RingArc, ...]:
         """The parts of an arc whose state is lost. The taker has no copy of the arc, and the asked nodes have none of these parts."""
         asked = [self.nodes[name] for name in ask if name in self.nodes]
         return arc.without(ship.arc for node in asked for owner, ship in node.holds.items() if owner in self._died_s)
@@ -280,7 +280,7 @@ class Ring:
         node = self.nodes.get(name)
         return node is None or not node.owned().size
 
-    def _reroute(self, sim: Simulator, stage: Stage, owners: Owners) -> float:
+    def _reroute(self, sim: Simulator, stage: SimulatedStage, owners: Owners) -> float:
         """Change owners of slots. The takers replay the rows since the givers' last checkpoints; returns the number of these rows."""
         moving = owners != stage.owners
         part: Floats = moving * stage.weights / np.maximum(stage.per_instance(stage.weights), 1e-300)[stage.owners]
@@ -301,7 +301,7 @@ class Ring:
         stage.reroute(sim.clock.now_s, owners, [self._machine[each] for each in self._members])
         sim.topology_changed()
 
-    def _note(self, sim: Simulator, stage: Stage, change: Change) -> None:
+    def _note(self, sim: Simulator, stage: SimulatedStage, change: SlotTransfer) -> None:
         """Record a change as soon as its rows have been replayed. A take-over also waits for the rows that had queued up."""
         until = stage.queues.now + 1
         ready_s: float | None = None
@@ -321,5 +321,5 @@ class Ring:
 
         sim.clock.after(sim.settings.tick_s, look)
 
-    def _stage(self, sim: Simulator) -> Stage:
+    def _stage(self, sim: Simulator) -> SimulatedStage:
         return sim.stages[self.operator]

@@ -20,13 +20,13 @@ import numpy as np
 from headrace.control.decisions import Decision, MoveSlots, Nothing, ReleaseExecutors, RequestExecutors, Rescale, Shed
 from headrace.control.observation import Floats, Observation
 from headrace.errors import InvariantError
-from headrace.ids import OperatorId
+from headrace.ids import InputId, OperatorId, SourceId
 from headrace.sim import changes
 from headrace.sim.checkers import CHECKERS, Checker
 from headrace.sim.flow import NO_FLOW, Flow, born, joined
-from headrace.sim.model import Fault, Plan
+from headrace.sim.model import Fault, SimulationPlan
 from headrace.sim.policies import Policy, PoolPolicy
-from headrace.sim.stage import Stage
+from headrace.sim.stage import SimulatedStage
 from headrace.sim.trace import Trace
 from headrace.sim.world import World
 
@@ -42,7 +42,7 @@ class Simulator(World):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SimulationPlan,
         policies: Sequence[Policy] = (),
         pool: PoolPolicy | None = None,
         seed: int = 0,
@@ -136,11 +136,14 @@ class Simulator(World):
         loads = [self.load(stage, period_s) for stage in self.stages.values() if stage.operator.elastic]
         self.loads = {load.operator: load for load in loads}
         shown = tuple(load for load in loads if self._settled(self.stages[load.operator]))
-        inputs = {operator.name: tuple(OperatorId(name) for name in operator.inputs) for operator in self.operators}
-        rates = {OperatorId(name): rate(self.clock.now_s) for name, rate in self.plan.query.sources.items()}
+        rates = {SourceId(name): rate(self.clock.now_s) for name, rate in self.plan.query.sources.items()}
+        inputs: dict[OperatorId, tuple[InputId, ...]] = {
+            operator.name: tuple(SourceId(name) if name in rates else OperatorId(name) for name in operator.inputs)
+            for operator in self.operators
+        }
         return Observation(self.clock.now_s, shown, inputs, rates)
 
-    def _settled(self, stage: Stage) -> bool:
+    def _settled(self, stage: SimulatedStage) -> bool:
         return not stage.changing and bool(self.machines.alive[stage.hosts].all())
 
     def perform(self, decision: Decision) -> None:

@@ -15,16 +15,16 @@ from headrace.control.observation import Flags, Floats, OperatorLoad, Owners, lo
 from headrace.errors import require
 from headrace.ids import SLOTS
 from headrace.sim.flow import Flow, Queues
-from headrace.sim.model import Operator
+from headrace.sim.model import SimulatedOperator
 
 GOLDEN = 0.6180339887498949
 """The golden ratio. Its multiples, modulo 1, spread the checkpoints of any number of instances evenly over the interval."""
 
 
-class Stage:
+class SimulatedStage:
     """The instances of one operator: their slots, machines, queues and state."""
 
-    def __init__(self, operator: Operator, hosts: list[int], recent_s: float = 0.0) -> None:
+    def __init__(self, operator: SimulatedOperator, hosts: list[int], recent_s: float = 0.0) -> None:
         instances = len(hosts)
         self.operator = operator
         self.owners: Owners = np.arange(SLOTS) * instances // SLOTS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.control.network import Operator, Query, StreamId, expect
+from headrace.control.network import NetworkOperator, NetworkQuery, StreamId, expect
 from headrace.ids import OperatorId
 
 CONSUMERS_MAX = 3
@@ -17,7 +17,7 @@ COSTS = (0.1, 1.0)
 SELECTIVITIES = (0.5, 1.0)
 
 
-def random_trees(seed: int, sources: int, each: int) -> Query:
+def random_trees(seed: int, sources: int, each: int) -> NetworkQuery:
     """A query of random trees, with ``each`` operators for every source.
 
     >>> query = random_trees(seed=1, sources=2, each=3)
@@ -26,7 +26,7 @@ def random_trees(seed: int, sources: int, each: int) -> Query:
     """
     expect(sources > 0 and each > 0, "random_trees", "one or more sources and operators", (sources, each))
     rng = np.random.default_rng(seed)
-    operators: list[Operator] = []
+    operators: list[NetworkOperator] = []
     for source in range(sources):
         to_read = [StreamId(f"s{source}")]
         made = 0
@@ -35,7 +35,7 @@ def random_trees(seed: int, sources: int, each: int) -> Query:
             for _ in range(min(int(rng.integers(1, CONSUMERS_MAX + 1)), each - made)):
                 selectivity = 1.0 if rng.random() < 0.5 else float(rng.uniform(*SELECTIVITIES))
                 cost = float(rng.uniform(*COSTS))
-                operators.append(Operator(OperatorId(f"o{source}.{made}"), (stream,), cost=cost, selectivity=selectivity))
+                operators.append(NetworkOperator(OperatorId(f"o{source}.{made}"), (stream,), cost=cost, selectivity=selectivity))
                 to_read.append(operators[-1].output)
                 made += 1
-    return Query(tuple(StreamId(f"s{at}") for at in range(sources)), tuple(operators))
+    return NetworkQuery(tuple(StreamId(f"s{at}") for at in range(sources)), tuple(operators))

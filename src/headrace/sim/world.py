@@ -14,20 +14,20 @@ import numpy as np
 
 from headrace.control.observation import Floats, OperatorLoad, Owners
 from headrace.ids import OperatorId
-from headrace.sim.clock import Clock
+from headrace.sim.clock import SimulatedClock
 from headrace.sim.machines import Machines
-from headrace.sim.model import Plan
-from headrace.sim.stage import Stage
+from headrace.sim.model import SimulationPlan
+from headrace.sim.stage import SimulatedStage
 from headrace.sim.trace import Event, Recorder, Violation
 
 
 class World:
     """A query deployed on simulated machines, at one moment of simulated time."""
 
-    def __init__(self, plan: Plan, seed: int) -> None:
+    def __init__(self, plan: SimulationPlan, seed: int) -> None:
         self.plan, self.settings, self.seed = plan, plan.settings, seed
         self.rng = np.random.default_rng(seed)
-        self.clock = Clock()
+        self.clock = SimulatedClock()
         self.machines = Machines(plan.machines, self.clock, self.rng)
         self.recorder = Recorder()
         self.rows_offered: dict[str, float] = dict.fromkeys(plan.query.sources, 0.0)
@@ -35,7 +35,7 @@ class World:
         self.loads: dict[OperatorId, OperatorLoad] = {}
         """The last observation of every elastic operator."""
         self.operators = plan.query.downstream()
-        self.stages: dict[OperatorId, Stage] = {}
+        self.stages: dict[OperatorId, SimulatedStage] = {}
         self.sources_held: set[int] = set()
         """Stages that replay from the source; the sources emit nothing new meanwhile."""
         self._deploy()
@@ -50,7 +50,7 @@ class World:
             hosts = list(self.plan.hosts.get(operator.name, ()))
             hosts = hosts or self.machines.added(self.plan.instances.get(operator.name, 1), ready=False)
             recent_s = operator.state.window_s if windowed and operator.state is not None else 0.0
-            self.stages[operator.name] = Stage(operator, hosts, recent_s)
+            self.stages[operator.name] = SimulatedStage(operator, hosts, recent_s)
         self.machines.added(self.plan.spare, ready=True)
 
     # Where instances live.
@@ -65,7 +65,7 @@ class World:
         for stage in stages:
             self._choose_holders(stage)
 
-    def _choose_holders(self, stage: Stage) -> None:
+    def _choose_holders(self, stage: SimulatedStage) -> None:
         """Backups go to machines of other zones, spread over all of them (SEEP spreads over upstream machines, by hash)."""
         zones, hosts = self.machines.zone, self.all_hosts
         count = self.machines.model.zones
@@ -93,23 +93,23 @@ class World:
         part = wanted / np.bincount(self.all_hosts, weights=wanted, minlength=len(speed))[self.all_hosts]
         return dict(zip(self.stages, np.split(speed[self.all_hosts] * part, self._bounds), strict=True))
 
-    def _wanted_s(self, stage: Stage) -> Floats:
+    def _wanted_s(self, stage: SimulatedStage) -> Floats:
         """CPU seconds of work per instance: waiting rows, rows to replay, checkpoints, and as many new rows as in the last tick.
 
         A tiny amount is added, so that an instance without work gets some CPU too.
         """
         return np.asarray((stage.queues.waiting + stage.replay + stage.expected()) * stage.operator.cost_s + stage.debt_s + 1e-9)
 
-    def load(self, stage: Stage, period_s: float) -> OperatorLoad:
+    def load(self, stage: SimulatedStage, period_s: float) -> OperatorLoad:
         """A stage's last period as policies see it. Instances that share a machine have an equal slice of its CPU."""
         slice_s = self.machines.speed[stage.hosts] * period_s / np.maximum(self._sharing[stage.hosts], 1)
         return stage.load(period_s, slice_s, self.machines.zone)
 
     # The graph.
 
-    def upstream(self, stage: Stage) -> list[Stage]:
+    def upstream(self, stage: SimulatedStage) -> list[SimulatedStage]:
         """All operators that rows pass on their way to this one."""
-        found: dict[OperatorId, Stage] = {}
+        found: dict[OperatorId, SimulatedStage] = {}
         names = [OperatorId(name) for name in stage.operator.inputs]
         while names:
             name = names.pop()
@@ -118,17 +118,17 @@ class World:
                 names += [OperatorId(each) for each in self.stages[name].operator.inputs]
         return list(found.values())
 
-    def rows_per_row(self, upstream: Stage, stage: Stage) -> float:
+    def rows_per_row(self, upstream: SimulatedStage, stage: SimulatedStage) -> float:
         """How many rows reach a stage per row that reached an upstream stage, so far."""
         return max(stage.rows_arrived / max(upstream.rows_arrived, 1e-300), 1e-300)
 
-    def expected_load(self, stage: Stage) -> float:
+    def expected_load(self, stage: SimulatedStage) -> float:
         """The share of its CPU that a stage needs for new rows, at the sources' current rates."""
         offered = sum(rate(self.clock.now_s) for rate in self.plan.query.sources.values())
         rows = offered * stage.rows_arrived / max(sum(self.rows_offered.values()), 1e-300)
         return rows * stage.operator.cost_s / (self.machines.model.capacity * stage.instances)
 
-    def hold_sources(self, stage: Stage) -> None:
+    def hold_sources(self, stage: SimulatedStage) -> None:
         """Stop new rows while this stage replays from the source."""
         self.sources_held.add(id(stage))
 
@@ -138,7 +138,7 @@ class World:
 
     # Records.
 
-    def note(self, what: str, stage: Stage, value: float = 0.0) -> None:
+    def note(self, what: str, stage: SimulatedStage, value: float = 0.0) -> None:
         """Record an event of a stage in the trace."""
         self.recorder.events.append(Event(self.clock.now_s, what, stage.operator.name, value))
 

@@ -56,7 +56,7 @@ class Buffer:
         """The tuples of one instance that are newer than version ``after``, by version."""
         for version, kept in self.batches.items():
             if version > after:
-                yield version, part(_rows(kept), routing, instance)
+                yield version, tuples_of(_rows(kept), routing, instance)
 
     def partitioned(self, routing: Routing) -> dict[InstanceId, list[tuple[Version, pa.RecordBatch]]]:
         """All tuples, by the instance that the routing sends them to, and by version."""
@@ -75,7 +75,7 @@ class Buffer:
         return written
 
 
-def part(tuples: pa.RecordBatch, routing: Routing, instance: InstanceId) -> pa.RecordBatch:
+def tuples_of(tuples: pa.RecordBatch, routing: Routing, instance: InstanceId) -> pa.RecordBatch:
     """The tuples that the routing sends to one instance."""
     mine = routing.owners[routing.units.of_hashes(hashes(tuples))] == instance
     return tuples if bool(mine.all()) else tuples.take(pa.array(np.flatnonzero(mine)))

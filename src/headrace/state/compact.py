@@ -84,7 +84,7 @@ class Compactor:
 
     def _next(self, piled: list[Stack], budget: int, left: int, width: int) -> Merge | None:
         """The next merge: of a stack that is too deep, since every look-up reads all its runs; else of a region with splinters."""
-        return choose(piled, self.depth_max, left) or mend(piled, width, left, SPLINTER_SHARE * budget)
+        return choose_merge(piled, self.depth_max, left) or mend(piled, width, left, SPLINTER_SHARE * budget)
 
     def _stacks(self, refs: list[RunRef], ranges: SlotRanges, width: int) -> list[Stack]:
         cut: list[Stack] = []
@@ -101,7 +101,7 @@ class Compactor:
         return [side for side in sides if side is not None and side.rows]
 
 
-def choose(piled: list[Stack], depth_max: int, rows_max: int) -> Merge | None:
+def choose_merge(piled: list[Stack], depth_max: int, rows_max: int) -> Merge | None:
     """The merge of the deepest stack, and of the next stacks with the same runs, within the budget; None if no stack is too deep."""
     deep = [at for at, stack in enumerate(piled) if len(stack.refs) > depth_max]
     if not deep:

@@ -31,15 +31,15 @@ def with_idle(weights: Weights) -> Weights:
     return weights + total * IDLE_SHARE if total > 0 else np.ones(len(weights))
 
 
-def levelled(owners: Owners, weights: Weights, instances: int) -> Owners:
+def levelled_owners(owners: Owners, weights: Weights, instances: int) -> Owners:
     """Owners for this number of instances, all with about the same work. Few slots move, and neighbours stay together.
 
     No instance gets more than its even share by more than one slot.
 
-    >>> after = levelled(np.arange(12) // 4, np.ones(12), 4)
+    >>> after = levelled_owners(np.arange(12) // 4, np.ones(12), 4)
     >>> after.tolist()
     [0, 0, 0, 3, 1, 1, 1, 3, 2, 2, 2, 3]
-    >>> levelled(after, np.ones(12), 2).tolist()
+    >>> levelled_owners(after, np.ones(12), 2).tolist()
     [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]
     """
     weights = with_idle(weights)
@@ -60,7 +60,7 @@ def _given_up(owners: Owners, weights: Weights, share: float) -> Owners:
     """
     order = np.argsort(owners, kind="stable")
     order = order[np.searchsorted(owners[order], 0) :]
-    before = running(owners[order], weights[order])
+    before = running_totals(owners[order], weights[order])
     # The share is raised by one part in 10^9. Otherwise rounding errors would decide which of equal slots is given up.
     return order[(before + weights[order] / 2 > share * (1 + 1e-9)) & (before > 0)]
 
@@ -80,10 +80,10 @@ def _dealt_out(slots: Owners, weights: Weights, loads: Weights, share: float) ->
     return np.array(takers, dtype=np.int64)
 
 
-def running(groups: Owners, weights: Weights) -> Weights:
+def running_totals(groups: Owners, weights: Weights) -> Weights:
     """For entries sorted by group: the total weight of the earlier entries of the same group.
 
-    >>> running(np.array([0, 0, 0, 2, 2]), np.array([5.0, 3.0, 1.0, 4.0, 4.0])).tolist()
+    >>> running_totals(np.array([0, 0, 0, 2, 2]), np.array([5.0, 3.0, 1.0, 4.0, 4.0])).tolist()
     [0.0, 5.0, 8.0, 0.0, 4.0]
     """
     if not len(groups):

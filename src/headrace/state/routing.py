@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from headrace.errors import require
 from headrace.ids import FIRST_EPOCH, SLOTS, InstanceId, RoutingEpoch, Slot
-from headrace.state.levelling import Weights, levelled, with_idle
+from headrace.state.levelling import Weights, levelled_owners, with_idle
 from headrace.state.recreation import Part, Recreation, sides
 from headrace.state.slots import SlotRange, SlotRanges, even_ranges, ranges_of
 from headrace.state.units import Units
@@ -165,7 +165,7 @@ class Routing:
         """
         require(1 <= instances <= SLOTS, f"an operator has 1 to {SLOTS} instances, not {instances}")
         work = units.widths if weights is None else weights
-        return self._with(units, levelled(self.owners_of(units), work, instances), instances)
+        return self._with(units, levelled_owners(self.owners_of(units), work, instances), instances)
 
     def side_by_side(self, instances: int, weights: Weights | None = None, units: Units = WHOLE) -> Routing:
         """Like ``rescaled``, but each instance gets one contiguous range. For queries in which moving a slot costs nothing.

@@ -16,7 +16,7 @@ from enum import IntEnum
 from headrace.ids import RunSeq, Version
 
 
-class Step(IntEnum):
+class VersionStep(IntEnum):
     """The step of a version that wrote a run, in order of time."""
 
     PROCESS = 0
@@ -28,13 +28,13 @@ BEFORE_ALL = RunSeq(-1)
 """The sequence number of a query's initial state, which is older than the runs of version 0."""
 
 
-def run_seq(version: Version, step: Step) -> RunSeq:
+def run_seq(version: Version, step: VersionStep) -> RunSeq:
     """The sequence number of a run that this step of this version writes.
 
-    >>> run_seq(Version(42), Step.FLUSH)
+    >>> run_seq(Version(42), VersionStep.FLUSH)
     127
     """
-    return RunSeq(len(Step) * version + step)
+    return RunSeq(len(VersionStep) * version + step)
 
 
 def run_version(seq: RunSeq) -> Version:
@@ -43,4 +43,4 @@ def run_version(seq: RunSeq) -> Version:
     >>> run_version(RunSeq(127)), run_version(BEFORE_ALL)
     (42, -1)
     """
-    return Version(seq // len(Step))
+    return Version(seq // len(VersionStep))

@@ -26,7 +26,7 @@ from headrace.spark.streaming import planning_paused
 from headrace.state.manifest import Manifest
 from headrace.testing.reference import grouping_columns
 from headrace.testing.results import CollectingSink
-from headrace.testing.source import Part, Source
+from headrace.testing.source import Source, SourcePart
 from headrace.testing.values import schema_of
 
 FAIL_POINTS = (*DRIVER_POINTS, *TASK_POINTS)
@@ -59,9 +59,9 @@ class Running:
         self.checkpoint = self._folder / "checkpoint"
         """The query's checkpoint location."""
         self._sources: list[Source] = []
-        self._batches: list[list[Part]] = []
+        self._batches: list[list[SourcePart]] = []
         """Batches that were added and have not run yet."""
-        self._shared: list[Part] | None = None
+        self._shared: list[SourcePart] | None = None
         self._results: dict[str, CollectingSink] = {}
         self._query: HeadraceQuery | None = None
         self._setup: Setup | None = None
@@ -108,7 +108,7 @@ class Running:
         finally:
             self._shared = None
 
-    def _offer(self, part: Part) -> None:
+    def _offer(self, part: SourcePart) -> None:
         if self._shared is None:
             self._batches.append([part])
         else:
@@ -217,7 +217,7 @@ class Running:
         hint = "a version that was committed before is only delivered again; a query without stateful operators has no tasks"
         raise QueryError(where=where, wanted=f"batch {batch} to come to {at!r}", found="that it never did", hint=hint)
 
-    def _give(self, query: HeadraceQuery, parts: list[Part]) -> None:
+    def _give(self, query: HeadraceQuery, parts: list[SourcePart]) -> None:
         """Make a batch visible to the query, all sources at once."""
         self._unfinished = True
         with planning_paused(self._spark_query(query)) if len(parts) > 1 else nullcontext():

@@ -20,7 +20,7 @@ from headrace.testing.values import to_table, zone_of
 
 
 @dataclass(frozen=True)
-class Part:
+class SourcePart:
     """The rows of one source in one batch, in a file that will be moved into the source's folder."""
 
     source: Source
@@ -52,9 +52,9 @@ class Source:
     """The folder that the query reads."""
     waiting: Path
     """The folder to which files are written first."""
-    offer: Callable[[Part], None]
+    offer: Callable[[SourcePart], None]
     """Called with each part that is added; puts it into a batch."""
-    given: list[Part] = field(default_factory=list)
+    given: list[SourcePart] = field(default_factory=list)
     """The parts that the query can see."""
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -79,7 +79,7 @@ class Source:
         table = self._table(rows, user_line(f"source {self.name!r}, add"))
         waiting = self.waiting / f"{self.name}-{next(self._numbers):06d}.parquet"
         pq.write_table(table, waiting)
-        self.offer(Part(self, waiting, late))
+        self.offer(SourcePart(self, waiting, late))
 
     def advance(self, to: Any, column: str | None = None) -> None:
         """Add one row with the event time ``to`` and null in all other columns. It moves the watermark to ``to`` minus the delay.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from headrace.control.decisions import Decision, MoveSlots, Nothing, Rescale, Shed, moved
+from headrace.control.decisions import Decision, MoveSlots, Nothing, Rescale, Shed, owners_after
 from headrace.control.observation import Floats, Observation, OperatorLoad, Owners, loads_of
 from headrace.ids import SLOTS, OperatorId
 
@@ -60,7 +60,7 @@ class Model:
                 continue
             assert isinstance(decision, Rescale | MoveSlots)
             assert_moves_are_disjoint(decision)
-            self.owners = moved(self.owners, decision.moves)
+            self.owners = owners_after(self.owners, decision.moves)
             self.instances = decision.instances if isinstance(decision, Rescale) else self.instances
             assert self.owners.min() >= 0
             assert self.owners.max() < self.instances

@@ -12,16 +12,16 @@ from headrace.control.decisions import Decision
 from headrace.control.network import NodeId
 from headrace.control.observation import Floats
 from headrace.control.ring.messages import (
-    Checkpoint,
     Event,
     Left,
     Message,
-    Node,
+    NodeCheckpoint,
     Ready,
     Received,
     Report,
     RequestNode,
     RingConfig,
+    RingNode,
     Send,
     Ship,
     TakeOver,
@@ -37,10 +37,10 @@ class Ring:
     def __init__(self, view: RingView, slot_cost: Floats, config: RingConfig, seed: int = 0, zones: str = "xyz") -> None:
         self.config, self.slot_cost, self.zones = config, slot_cost, zones
         self.rng = np.random.default_rng(seed)
-        self.nodes = {peer.node: Node(peer, view) for peer in view.peers}
+        self.nodes = {peer.node: RingNode(peer, view) for peer in view.peers}
         self.now_s, self.lost_share, self.doubled_share = 0.0, 0.0, 0.0
-        self.network: list[tuple[float, int, NodeId, NodeId, Message | Checkpoint]] = []
-        self.checkpoints: dict[NodeId, dict[NodeId, Checkpoint]] = {node: {} for node in self.nodes}
+        self.network: list[tuple[float, int, NodeId, NodeId, Message | NodeCheckpoint]] = []
+        self.checkpoints: dict[NodeId, dict[NodeId, NodeCheckpoint]] = {node: {} for node in self.nodes}
         self.order, self.names = itertools.count(), itertools.count(len(self.nodes))
         self.decided: list[tuple[NodeId, Decision]] = []
         # A node needs a copy of the last owner's time to take a slot. If the owner before that is gone, a copy of its time will do too:
@@ -96,12 +96,12 @@ class Ring:
         if node in self.nodes and self.nodes[node].joined:
             view = self.nodes[node].view
             for holder in view.holders(node, self.config.replicas):
-                self._post(holder, node, Checkpoint(node, 0.0, view.digest))
+                self._post(holder, node, NodeCheckpoint(node, 0.0, view.digest))
 
     def _deliver(self, until_s: float) -> None:
         while self.network and self.network[0][0] <= until_s:
             self.now_s, _, to, sender, message = heapq.heappop(self.network)
-            if isinstance(message, Checkpoint):
+            if isinstance(message, NodeCheckpoint):
                 self.checkpoints.setdefault(to, {})[sender] = replace(message, at_s=self.now_s)
             elif to in self.nodes:
                 self._happen(to, Received(self.now_s, sender, message))
@@ -144,11 +144,11 @@ class Ring:
         elif isinstance(decision, RequestNode):
             free = [zone for zone in self.zones if zone not in decision.avoid_zones] or list(self.zones)
             new = NodeId(f"n{next(self.names)}")
-            self.nodes[new] = Node(Peer(new, 0, str(self.rng.choice(free))), RingView())
+            self.nodes[new] = RingNode(Peer(new, 0, str(self.rng.choice(free))), RingView())
             self.data[new] = np.full(SLOTS, -1)
             self._post(name, new, Ready(self.nodes[new].me.zone), delay_s=2.0)
 
-    def _post(self, to: NodeId, sender: NodeId, message: Message | Checkpoint, delay_s: float = 0.0) -> None:
+    def _post(self, to: NodeId, sender: NodeId, message: Message | NodeCheckpoint, delay_s: float = 0.0) -> None:
         if self.rng.random() < self.lost_share:
             return
         for _ in range(1 + (self.rng.random() < self.doubled_share)):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.control.bottleneck import BottleneckConfig, BottleneckMemory, decide
-from headrace.control.decisions import Decision, Nothing, ScaleOut, moved
+from headrace.control.decisions import Decision, Nothing, ScaleOut, owners_after
 from headrace.control.observation import loads_of
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
@@ -33,7 +33,7 @@ def test_two_reports_in_a_row_are() -> None:
     assert isinstance(first, Nothing)
     assert isinstance(second, ScaleOut)
     assert (second.instances, [move.to for move in second.moves]) == (3, [2])
-    assert moved(even(2), second.moves)[:2048].max() == 0, "the idle instance keeps its slots"
+    assert owners_after(even(2), second.moves)[:2048].max() == 0, "the idle instance keeps its slots"
 
 
 def test_reports_that_come_too_often_do_not_count() -> None:
@@ -49,7 +49,7 @@ def test_after_a_split_counting_starts_again() -> None:
         (decision,), memory = decide(observed(load([0.9] * instances, owners), at_s=number * 5.0), BottleneckConfig(), memory)
         splits.append(isinstance(decision, ScaleOut))
         if isinstance(decision, ScaleOut):
-            owners, instances = moved(owners, decision.moves), decision.instances
+            owners, instances = owners_after(owners, decision.moves), decision.instances
     assert splits == [False, True] * 3
 
 
@@ -98,7 +98,7 @@ def test_a_skewed_instance_is_cut_by_load_and_not_by_slots() -> None:
     before = load([0.95], rows=rows)
     (decision,), _ = decide(observed(before), BottleneckConfig(reports=1), BottleneckMemory())
     assert isinstance(decision, ScaleOut)
-    assert loads_of(moved(before.owners, decision.moves), before.slot_cpu(), 2) == pytest.approx([0.475, 0.475], abs=0.01)
+    assert loads_of(owners_after(before.owners, decision.moves), before.slot_cpu(), 2) == pytest.approx([0.475, 0.475], abs=0.01)
 
 
 @settings(max_examples=examples(60), deadline=None)

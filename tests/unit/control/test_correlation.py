@@ -56,7 +56,7 @@ def test_a_pair_out_of_balance_is_evened_out(method: str) -> None:
     history, nodes = bursty(1, 40, 4), nodes_of(2)
     everything_on_one: Placement = dict.fromkeys(history.operators, "n0")
     config = C.CorrelationConfig(method=method)
-    after = C.moved(everything_on_one, C.rebalance(history, nodes, everything_on_one, config))
+    after = C.placement_after(everything_on_one, C.rebalance(history, nodes, everything_on_one, config))
     loads = C.node_series(history, nodes, after).mean(axis=1)
     assert abs(loads[0] - loads[1]) < 0.1 * loads.sum()
 
@@ -83,7 +83,7 @@ def rebalanced(seed: int, config: C.CorrelationConfig) -> tuple[float, int]:
     history, nodes = bursty(seed, 60, 6), nodes_of(2)
     placement = {name: "n0" if at % 6 < 4 else "n1" for at, name in enumerate(history.operators)}
     moves = C.rebalance(history, nodes, placement, config)
-    return C.mean_variance(C.node_series(history, nodes, C.moved(placement, moves))), len(moves)
+    return C.mean_variance(C.node_series(history, nodes, C.placement_after(placement, moves))), len(moves)
 
 
 def test_a_higher_threshold_of_scores_moves_less() -> None:
@@ -138,7 +138,7 @@ def test_a_steady_load_comes_to_rest_and_never_gets_less_even(seed: int, operato
         moves = C.rebalance(history, nodes, placement, config)
         if not moves:
             return
-        placement = C.moved(placement, moves)
+        placement = C.placement_after(placement, moves)
     pytest.fail("it never came to rest")
 
 

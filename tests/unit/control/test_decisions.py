@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.control import elastic_manager
-from headrace.control.decisions import Move, MoveSlots, Nothing, Rescale, ScaleIn, moved, routed
+from headrace.control.decisions import Move, MoveSlots, Nothing, Rescale, ScaleIn, owners_after, routed
 from headrace.control.observation import OperatorLoad
 from headrace.errors import InvariantError
 from headrace.ids import SLOTS, InstanceId
@@ -26,7 +26,7 @@ def test_a_decision_leads_to_a_routing_with_one_owner_for_every_slot(cpu: list[f
     for decision in elastic_manager.decide(observed(load(cpu, before.table())), elastic_manager.ElasticManagerConfig()):
         if isinstance(decision, Rescale | MoveSlots):
             after = routed(before, decision)
-            assert (after.table() == moved(before.table(), decision.moves)).all()
+            assert (after.table() == owners_after(before.table(), decision.moves)).all()
             assert after.instances == (decision.instances if isinstance(decision, Rescale) else len(cpu))
             assert after.epoch == before.epoch + 1
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.control.decisions import MoveSlots, Nothing, ScaleIn, ScaleOut, moved
+from headrace.control.decisions import MoveSlots, Nothing, ScaleIn, ScaleOut, owners_after
 from headrace.control.elastic_manager import ElasticManagerConfig, decide
 from headrace.control.observation import loads_of
 from headrace.errors import QueryError
@@ -69,7 +69,7 @@ def test_unneeded_instances_are_offloaded_before_they_go() -> None:
     (decision,) = decide(observed(load([0.3, 0.4, 0.2, 0.3])), ElasticManagerConfig())
     assert isinstance(decision, ScaleIn)
     assert decision.instances == 2
-    owners = moved(load([0.0] * 4).owners, decision.moves)
+    owners = owners_after(load([0.0] * 4).owners, decision.moves)
     assert set(owners.tolist()) == {0, 1}
     before = load([0.3, 0.4, 0.2, 0.3])
     assert loads_of(owners, before.slot_cpu(), 2) == pytest.approx([0.6, 0.6], abs=0.01)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.control.decisions import MoveSlots, Nothing, moved
+from headrace.control.decisions import MoveSlots, Nothing, owners_after
 from headrace.control.load_balancer import LoadBalancerConfig, decide
 from headrace.control.observation import loads_of
 from headrace.errors import QueryError
@@ -91,7 +91,7 @@ def test_the_deviation_promised_is_the_one_that_comes(cost: np.ndarray, instance
     before = load(loads_of(even(instances), cost, instances), rows=cost * 100)
     for decision in decide(observed(before), LoadBalancerConfig()):
         if isinstance(decision, MoveSlots):
-            after = loads_of(moved(before.owners, decision.moves), cost, instances).std()
+            after = loads_of(owners_after(before.owners, decision.moves), cost, instances).std()
             assert decision.why.endswith(f"(expected {after:.1%})")
             assert after < before.cpu.std() * 0.95
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.control.network import Arc, Deployment, Node, Operator, Query
+from headrace.control.network import Arc, Deployment, NetworkOperator, NetworkQuery, Node
 from headrace.errors import QueryError
 
-DIAMOND = Query(
+DIAMOND = NetworkQuery(
     ("a", "b"),
     (
-        Operator("join", ("left", "right"), cost=2, selectivity=0.1),
-        Operator("left", ("a",), cost=1, selectivity=0.5),
-        Operator("right", ("a", "b"), cost=3),
+        NetworkOperator("join", ("left", "right"), cost=2, selectivity=0.1),
+        NetworkOperator("left", ("a",), cost=1, selectivity=0.5),
+        NetworkOperator("right", ("a", "b"), cost=3),
     ),
 )
 
@@ -40,13 +40,13 @@ def test_loads_of_nodes_add_up_to_those_of_the_query() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Query(("a",), (Operator("f", ("b",)),)), "inputs among a, f"),
-        (lambda: Query(("a",), (Operator("a", ("a",)),)), "every name once"),
-        (lambda: Query((), (Operator("f", ("g",)), Operator("g", ("f",)))), "without a cycle"),
-        (lambda: Operator("f", ()), "one or more inputs"),
-        (lambda: Operator("f", ("a", "a")), "each once"),
-        (lambda: Operator("f", ("a",), cost=-1), "a cost of 0 or more"),
-        (lambda: Operator("f", ("a",), selectivity=float("inf")), "a selectivity of 0 or more"),
+        (lambda: NetworkQuery(("a",), (NetworkOperator("f", ("b",)),)), "inputs among a, f"),
+        (lambda: NetworkQuery(("a",), (NetworkOperator("a", ("a",)),)), "every name once"),
+        (lambda: NetworkQuery((), (NetworkOperator("f", ("g",)), NetworkOperator("g", ("f",)))), "without a cycle"),
+        (lambda: NetworkOperator("f", ()), "one or more inputs"),
+        (lambda: NetworkOperator("f", ("a", "a")), "each once"),
+        (lambda: NetworkOperator("f", ("a",), cost=-1), "a cost of 0 or more"),
+        (lambda: NetworkOperator("f", ("a",), selectivity=float("inf")), "a selectivity of 0 or more"),
         (lambda: Node("n", capacity=0), "a capacity above 0"),
         (lambda: Deployment(DIAMOND, (Node("x"),), {"join": "x", "left": "x"}), "none for"),
         (lambda: Deployment(DIAMOND, (Node("x"),), {"join": "x", "left": "x", "right": "z"}), "nodes among x"),

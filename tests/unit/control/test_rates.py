@@ -14,7 +14,9 @@ from headrace.control.decisions import Nothing, ScaleIn, ScaleOut
 from headrace.control.observation import Observation, OperatorLoad
 from headrace.control.rates import RatesConfig, decide
 from headrace.errors import InvariantError, QueryError
-from headrace.ids import SLOTS, OperatorId
+from headrace.ids import SLOTS, InputId, OperatorId, SourceId
+
+SOURCE = SourceId("source")
 
 
 @dataclass
@@ -46,8 +48,8 @@ class Dataflow:
             loads.append(
                 OperatorLoad(name(i), each / self.rates[i], owners, rows_in_per_s=each, rows_out_per_s=each * self.selectivities[i])
             )
-        graph = {name(i): tuple(map(name, inputs)) or (OperatorId("source"),) for i, inputs in enumerate(self.inputs)}
-        return Observation(0.0, tuple(loads), graph, {OperatorId("source"): self.source})
+        graph: dict[OperatorId, tuple[InputId, ...]] = {name(i): tuple(map(name, each)) or (SOURCE,) for i, each in enumerate(self.inputs)}
+        return Observation(0.0, tuple(loads), graph, {SOURCE: self.source})
 
     def step(self, config: RatesConfig) -> bool:
         acted = False
@@ -112,11 +114,11 @@ def test_a_slow_operator_hides_nothing_of_the_fast_ones_before_it() -> None:
 
 def test_an_operator_that_saw_no_rows_yet_is_left_alone_one_that_gets_none_shrinks() -> None:
     idle = OperatorLoad(name(0), np.zeros(2), np.arange(SLOTS) % 2)
-    graph, source = {name(0): (OperatorId("source"),)}, OperatorId("source")
-    (waiting,) = decide(Observation(0.0, (idle,), graph, {source: 5.0}), RatesConfig())
+    graph = {name(0): (SOURCE,)}
+    (waiting,) = decide(Observation(0.0, (idle,), graph, {SOURCE: 5.0}), RatesConfig())
     assert isinstance(waiting, Nothing)
     assert waiting.why == "Input 5 rows/s, but the capacity of an instance is not known yet"
-    (useless,) = decide(Observation(0.0, (idle,), graph, {source: 0.0}), RatesConfig())
+    (useless,) = decide(Observation(0.0, (idle,), graph, {SOURCE: 0.0}), RatesConfig())
     assert isinstance(useless, ScaleIn)
     assert useless.instances == 1
 
@@ -124,7 +126,7 @@ def test_an_operator_that_saw_no_rows_yet_is_left_alone_one_that_gets_none_shrin
 def test_a_source_of_unknown_rate_is_no_reason_to_shrink() -> None:
     idle = OperatorLoad(name(0), np.zeros(2), np.arange(SLOTS) % 2)
     with pytest.raises(InvariantError, match="a source with a known rate"):
-        decide(Observation(0.0, (idle,), {name(0): (OperatorId("source"),)}), RatesConfig())
+        decide(Observation(0.0, (idle,), {name(0): (SOURCE,)}), RatesConfig())
 
 
 def test_a_cycle_is_refused() -> None:

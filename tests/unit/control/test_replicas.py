@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.control.network import Node
 from headrace.control.replicas import together, transport
-from headrace.control.replicas.model import Arrangement, Drop, HandOver, Host, Hosts, KeyRange, ReplicaConfig, Ship, changes, copy_costs
+from headrace.control.replicas.model import Arrangement, Drop, HandOver, Host, Hosts, KeyRange, ReplicaConfig, ShipCopy, changes, copy_costs
 from headrace.control.replicas.together import place_together, rearrange
 from headrace.control.replicas.transport import place_replicas
 from headrace.errors import QueryError
@@ -219,7 +219,7 @@ def test_when_a_node_goes_only_what_was_on_it_moves() -> None:
     assert {move.range for move in moves} == touched
     assert not any(isinstance(move, Drop) for move in moves)
     assert all(move.light and move.source is None for move in moves if isinstance(move, HandOver)), "a replica takes over"
-    assert all(move.source in hosts.names for move in moves if isinstance(move, Ship))
+    assert all(move.source in hosts.names for move in moves if isinstance(move, ShipCopy))
 
 
 def test_a_new_node_with_less_load_gets_copies_only_where_that_pays_off() -> None:
@@ -229,7 +229,7 @@ def test_a_new_node_with_less_load_gets_copies_only_where_that_pays_off() -> Non
     soon, late = (ReplicaConfig(replicas=2, horizon=horizon) for horizon in (10, 10_000))
     assert not changes(ranges, hosts, place_replicas(ranges, hosts, soon))
     moves = changes(ranges, hosts, place_replicas(ranges, hosts, late))
-    assert {move.target for move in moves if isinstance(move, Ship)} == {"new"}
+    assert {move.target for move in moves if isinstance(move, ShipCopy)} == {"new"}
 
 
 def test_figure_1_a_failure_an_overload_and_a_new_node_at_once() -> None:
@@ -250,8 +250,8 @@ def test_figure_1_a_failure_an_overload_and_a_new_node_at_once() -> None:
         "one of the two leaves the overloaded instance, lightly"
     )
     assert HandOver("yellow", "2", None, light=True) in moves
-    assert Ship("yellow", "2", "5") in moves
-    assert Ship("red", "2", "5") in moves
+    assert ShipCopy("yellow", "2", "5") in moves
+    assert ShipCopy("red", "2", "5") in moves
 
 
 def test_zones_too_few_leave_replicas_missing_and_say_so() -> None:
@@ -276,7 +276,7 @@ def test_a_range_whose_copies_are_all_lost_is_restored_from_storage() -> None:
     moves = changes(ranges, hosts, after)
     assert moves == (
         HandOver("r", after.primaries["r"], None, light=False),
-        Ship("r", None, next(iter(after.replicas["r"]))),
+        ShipCopy("r", None, next(iter(after.replicas["r"]))),
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.control import baselines, correlation
 from headrace.control import resilient as R
-from headrace.control.network import Deployment, Node, Operator, Placement, Query
+from headrace.control.network import Deployment, NetworkOperator, NetworkQuery, Node, Placement
 from headrace.errors import QueryError
 from headrace.sim.trees import random_trees
 from tests.examples import examples
@@ -23,7 +23,7 @@ def nodes_of(count: int) -> tuple[Node, ...]:
     return tuple(Node(f"n{at}") for at in range(count))
 
 
-def trees(seed: int, sources: int, each: int) -> Query:
+def trees(seed: int, sources: int, each: int) -> NetworkQuery:
     """For every source a random tree of operators, deep, with loads that shrink on the way."""
     rng = np.random.default_rng(seed)
     operators = []
@@ -31,16 +31,16 @@ def trees(seed: int, sources: int, each: int) -> Query:
         for at in range(each):
             parent = f"s{source}" if at == 0 else f"o{source}.{int(rng.integers(max(0, at - 3), at))}"
             cost, selectivity = rng.uniform(0.1, 1), rng.uniform(0.5, 1)
-            operators.append(Operator(f"o{source}.{at}", (parent,), cost=float(cost), selectivity=float(selectivity)))
-    return Query(tuple(f"s{at}" for at in range(sources)), tuple(operators))
+            operators.append(NetworkOperator(f"o{source}.{at}", (parent,), cost=float(cost), selectivity=float(selectivity)))
+    return NetworkQuery(tuple(f"s{at}" for at in range(sources)), tuple(operators))
 
 
-def share(query: Query, nodes: tuple[Node, ...], placement: Placement, samples_log2: int = 11) -> float:
+def share(query: NetworkQuery, nodes: tuple[Node, ...], placement: Placement, samples_log2: int = 11) -> float:
     return R.feasible_share(Deployment(query, nodes, placement), samples_log2)
 
 
 def test_every_source_spread_evenly_is_ideal() -> None:
-    query = Query(("a", "b"), tuple(Operator(f"{name}{at}", (name,)) for name in "ab" for at in range(4)))
+    query = NetworkQuery(("a", "b"), tuple(NetworkOperator(f"{name}{at}", (name,)) for name in "ab" for at in range(4)))
     nodes = nodes_of(4)
     deployment = Deployment(query, nodes, R.place(query, nodes))
     assert R.weights_of(deployment).tolist() == [[1, 1]] * 4
@@ -50,7 +50,7 @@ def test_every_source_spread_evenly_is_ideal() -> None:
 @pytest.mark.parametrize("sources", [2, 3, 4])
 def test_a_node_per_source_bears_a_share_that_is_known(sources: int) -> None:
     """Each source alone on one of m equal nodes: x_k <= 1/m, a cube of m^-m in a simplex of 1/m!."""
-    query = Query(tuple(f"s{at}" for at in range(sources)), tuple(Operator(f"o{at}", (f"s{at}",)) for at in range(sources)))
+    query = NetworkQuery(tuple(f"s{at}" for at in range(sources)), tuple(NetworkOperator(f"o{at}", (f"s{at}",)) for at in range(sources)))
     nodes = nodes_of(sources)
     found = share(query, nodes, {f"o{at}": f"n{at}" for at in range(sources)}, 14)
     assert found == pytest.approx(np.prod(range(1, sources + 1)) / sources**sources, abs=0.01)
@@ -58,10 +58,10 @@ def test_a_node_per_source_bears_a_share_that_is_known(sources: int) -> None:
 
 def test_units_of_rates_do_not_matter() -> None:
     query, nodes = trees(1, 3, 6), nodes_of(3)
-    scaled = Query(
+    scaled = NetworkQuery(
         query.sources,
         tuple(
-            Operator(each.name, each.inputs, each.cost * (100 if each.name.startswith("o0") else 1), each.selectivity)
+            NetworkOperator(each.name, each.inputs, each.cost * (100 if each.name.startswith("o0") else 1), each.selectivity)
             for each in query.operators
         ),
     )
@@ -131,7 +131,9 @@ def compared(seed: int, each: int, nodes: tuple[Node, ...], history: str) -> lis
 
 
 @pytest.mark.parametrize("make", [random_trees, trees], ids=["broad", "deep"])
-def test_what_exceeds_the_ideal_is_a_better_guide_than_the_plane_distance_of_the_paper(make: Callable[[int, int, int], Query]) -> None:
+def test_what_exceeds_the_ideal_is_a_better_guide_than_the_plane_distance_of_the_paper(
+    make: Callable[[int, int, int], NetworkQuery],
+) -> None:
     nodes = nodes_of(5)
     configs = [R.ResilientConfig(class_two=which) for which in ("excess", "plane")]
     found = [
@@ -163,7 +165,7 @@ def test_both_heuristics_together_do_no_worse_than_either_alone() -> None:
 
 
 def test_neighbours_are_kept_together_where_it_costs_nothing_of_the_feasible_set() -> None:
-    def crossings(query: Query, placement: Placement) -> int:
+    def crossings(query: NetworkQuery, placement: Placement) -> int:
         return sum(placement[arc.stream] != placement[arc.operator] for arc in query.arcs if arc.stream in placement)
 
     query, nodes = trees(3, 4, 25), nodes_of(4)
@@ -173,10 +175,10 @@ def test_neighbours_are_kept_together_where_it_costs_nothing_of_the_feasible_set
 
 
 def test_a_source_without_load_is_no_dimension() -> None:
-    query = Query(("a", "free"), (Operator("f", ("a",)), Operator("g", ("free",), cost=0)))
+    query = NetworkQuery(("a", "free"), (NetworkOperator("f", ("a",)), NetworkOperator("g", ("free",), cost=0)))
     nodes = nodes_of(2)
     assert R.weights_of(Deployment(query, nodes, R.place(query, nodes))).shape == (2, 1)
-    nothing = Query(("free",), (Operator("g", ("free",), cost=0),))
+    nothing = NetworkQuery(("free",), (NetworkOperator("g", ("free",), cost=0),))
     idle = Deployment(nothing, nodes, R.place(nothing, nodes))
     assert R.feasible_share(idle) == 1
 

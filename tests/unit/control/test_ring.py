@@ -12,24 +12,24 @@ from headrace.control.network import NodeId
 from headrace.control.ring.messages import (
     Alive,
     Announce,
-    Checkpoint,
     Deal,
     Help,
     Known,
     Left,
-    Node,
+    NodeCheckpoint,
     Probe,
     Received,
     Refuse,
     Report,
     RequestNode,
     RingConfig,
+    RingNode,
     Send,
     Ship,
     TakeOver,
 )
 from headrace.control.ring.protocol import decide
-from headrace.control.ring.view import Arc, Peer, RingView, even_ring
+from headrace.control.ring.view import Peer, RingArc, RingView, even_ring
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 from tests.examples import examples
@@ -135,11 +135,11 @@ def test_a_failed_node_is_taken_over_by_the_next_one_that_holds_its_copy() -> No
 
 def test_rows_that_waited_for_a_take_over_are_no_reason_to_ask_for_help_at_once() -> None:
     view = even_ring("xyz")
-    node = Node(view.peers[1], view, heard_s={NodeId("n0"): 0.0}, probing_since_s=6.0)
+    node = RingNode(view.peers[1], view, heard_s={NodeId("n0"): 0.0}, probing_since_s=6.0)
     said, node = decide(Report(7.0, 5000.0, 1.0), RingConfig(), node)
     assert any(isinstance(each, TakeOver) for each in said)
     for at_s in (8.0, 16.0, 18.0):
-        alive = Checkpoint(NodeId("n2"), at_s, node.view.digest)
+        alive = NodeCheckpoint(NodeId("n2"), at_s, node.view.digest)
         said, node = decide(Report(at_s, 5000.0, 1.0, checkpoints=(alive,)), RingConfig(), node)
         asks = any(isinstance(each, Send) and isinstance(each.message, Help) for each in said)
         assert asks == (at_s > 17.0)
@@ -200,9 +200,9 @@ def test_when_more_neighbours_fail_than_there_are_replicas_the_loss_is_said() ->
     assert [bool(decision.missing) for decision in by] == [False, True]
 
 
-@pytest.mark.parametrize(("replicas", "lost"), [(1, (Arc(0, 1024),)), (2, ())])
+@pytest.mark.parametrize(("replicas", "lost"), [(1, (RingArc(0, 1024),)), (2, ())])
 def test_only_slots_that_no_copy_here_has_are_missing_when_a_taker_dies_before_it_shipped_what_it_took(
-    replicas: int, lost: tuple[Arc, ...], monkeypatch: pytest.MonkeyPatch
+    replicas: int, lost: tuple[RingArc, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ring = ring_of(0.4, 0.4, 0.4, 0.4, config=RingConfig(replicas=replicas, nodes_min=4))
     ring.run(10)
@@ -217,26 +217,26 @@ def test_only_slots_that_no_copy_here_has_are_missing_when_a_taker_dies_before_i
     (_, first), (taker, second) = ring.decisions(TakeOver)
     assert isinstance(first, TakeOver)
     assert isinstance(second, TakeOver)
-    assert (first.missing, taker, second.arc) == ((), "n2", Arc(0, 2048))
+    assert (first.missing, taker, second.arc) == ((), "n2", RingArc(0, 2048))
     assert second.missing == lost
 
 
 def test_a_node_taken_for_dead_is_told_so_when_its_checkpoints_come_again() -> None:
     whole = even_ring("xyz")
     view = whole.merged(gone=[NodeId("n0")])
-    zombie = Checkpoint(NodeId("n0"), 8.5, whole.digest)
-    said, _ = decide(Report(9.0, 0.0, 0.6, checkpoints=(zombie,)), RingConfig(), Node(view.peers[0], view))
+    zombie = NodeCheckpoint(NodeId("n0"), 8.5, whole.digest)
+    said, _ = decide(Report(9.0, 0.0, 0.6, checkpoints=(zombie,)), RingConfig(), RingNode(view.peers[0], view))
     sent = [each.message for each in said if isinstance(each, Send) and each.to == "n0"]
     assert sent == [Announce(view.peers[0], (NodeId("n0"),))]
-    _, gone = decide(Received(9.1, view.peers[0].node, sent[0]), RingConfig(), Node(whole.peers[0], whole))
+    _, gone = decide(Received(9.1, view.peers[0].node, sent[0]), RingConfig(), RingNode(whole.peers[0], whole))
     assert not gone.joined
 
 
 def test_who_missed_an_announcement_learns_it_by_its_next_checkpoint() -> None:
     old = even_ring("xyz")
     new = old.merged([Peer(NodeId("n1"), 700, "y", version=1)])
-    ahead, behind = Node(new.peers[0], new, learnt_s=0.0), Node(old.peers[2], old)
-    late = Checkpoint(NodeId("n2"), 2.0, old.digest)
+    ahead, behind = RingNode(new.peers[0], new, learnt_s=0.0), RingNode(old.peers[2], old)
+    late = NodeCheckpoint(NodeId("n2"), 2.0, old.digest)
     said, _ = decide(Report(2.5, 0.0, 0.6, checkpoints=(late,)), RingConfig(), ahead)
     (known,) = [each.message for each in said if isinstance(each, Send) and isinstance(each.message, Known)]
     _, behind = decide(Received(2.6, NodeId("n0"), known), RingConfig(), behind)
@@ -247,7 +247,7 @@ def test_a_node_that_was_calm_for_long_notices_silence_no_sooner_than_others() -
     ring = ring_of(0.6, 0.6, 0.6, 0.6)
     ring.run(30)
     node, view = ring.nodes[NodeId("n1")], ring.nodes[NodeId("n1")].view
-    last = Checkpoint(NodeId("n0"), 30.0, view.digest)
+    last = NodeCheckpoint(NodeId("n0"), 30.0, view.digest)
     for at_s, asks in ((32.0, False), (34.0, False), (36.0, True)):
         said, node = decide(Report(at_s, 0.0, 0.6, checkpoints=(last,)), ring.config, node)
         assert any(isinstance(each, Send) and isinstance(each.message, Probe) for each in said) == asks
@@ -257,7 +257,7 @@ def test_two_who_know_different_rings_and_hear_no_checkpoints_of_each_other_lear
     """Each knows of one death, and sends its checkpoints to the other dead one."""
     whole = even_ring("xyxy")
     one, other = whole.merged(gone=[NodeId("n1")]), whole.merged(gone=[NodeId("n3")])
-    n0, n2 = Node(whole.peers[0], other), Node(whole.peers[2], one)
+    n0, n2 = RingNode(whole.peers[0], other), RingNode(whole.peers[2], one)
     said, _ = decide(Received(9.0, n2.me.node, Probe(one.digest)), RingConfig(), n0)
     answers = [each.message for each in said if isinstance(each, Send)]
     assert answers[:2] == [Alive(), Known(other)]
@@ -267,7 +267,7 @@ def test_two_who_know_different_rings_and_hear_no_checkpoints_of_each_other_lear
 
 def test_one_who_leaves_asks_others_when_its_taker_says_nothing() -> None:
     view = even_ring("xyzx")
-    leaving = Node(view.peers[0], view, deal=Deal("ceded", 0.0, NodeId("n1"), token=0, leaving=True))
+    leaving = RingNode(view.peers[0], view, deal=Deal("ceded", 0.0, NodeId("n1"), token=0, leaving=True))
     sent = set()
     for at_s in (11.0, 21.0, 31.0):
         said, leaving = decide(Report(at_s, 0.0, 0.0), RingConfig(), leaving)
@@ -300,7 +300,7 @@ def test_views_that_know_the_same_have_the_same_digest_however_they_came_to_it(e
 def test_a_node_asks_only_when_both_queue_and_cpu_are_high() -> None:
     view = even_ring("xyz")
     for queue, cpu, asks in [(5000, 0.5, False), (10, 0.95, False), (1000, 0.8, True)]:
-        said, _ = decide(Report(0.0, queue, cpu), RingConfig(), Node(view.peers[0], view))
+        said, _ = decide(Report(0.0, queue, cpu), RingConfig(), RingNode(view.peers[0], view))
         assert any(isinstance(each, Send) and isinstance(each.message, Help) for each in said) == asks
 
 
@@ -368,14 +368,14 @@ def test_impossible_settings_are_refused() -> None:
 
 def test_a_busy_node_refuses_without_saying_that_the_ring_is_full() -> None:
     view = even_ring("xyz")
-    node = Node(view.peers[1], view, rest_until_s=100.0)
+    node = RingNode(view.peers[1], view, rest_until_s=100.0)
     said, _ = decide(Received(5.0, NodeId("n0"), Help((NodeId("n0"),), 0.95, 0.4, 5.0)), RingConfig(), node)
     assert Send(NodeId("n0"), Refuse(False, 5.0)) in said
 
 
 def test_a_late_answer_is_not_taken_for_the_answer_to_another_question() -> None:
     view = even_ring("xyz")
-    _, node = decide(Report(50.0, 5000, 0.95), RingConfig(), Node(view.peers[0], view))
+    _, node = decide(Report(50.0, 5000, 0.95), RingConfig(), RingNode(view.peers[0], view))
     said, node = decide(Received(50.1, NodeId("n1"), Refuse(True, 20.0)), RingConfig(), node)
     assert not any(isinstance(each, RequestNode) for each in said)
     said, node = decide(Received(50.2, NodeId("n1"), Refuse(True, 50.0)), RingConfig(), node)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.control.network import Arc, Deployment, Node, Operator, Query
+from headrace.control.network import Arc, Deployment, NetworkOperator, NetworkQuery, Node
 from headrace.control.shedding import fit, gossip
 from headrace.control.shedding import plan as P
 from headrace.control.shedding.fit import FeasibleInputs, FitConfig
@@ -48,9 +48,9 @@ def tree_network(seed: int) -> Deployment:
     for at in range(int(rng.integers(2, 6))):
         stream = f"s{at}" if at < 2 else f"o{rng.integers(at)}"
         cost, selectivity, weight = rng.uniform(0.2, 2), rng.uniform(0.3, 1.5), rng.uniform(0.5, 2)
-        operators.append(Operator(f"o{at}", (stream,), cost=float(cost), selectivity=float(selectivity), weight=float(weight)))
+        operators.append(NetworkOperator(f"o{at}", (stream,), cost=float(cost), selectivity=float(selectivity), weight=float(weight)))
     nodes = tuple(Node(f"n{at}", capacity=float(rng.uniform(0.5, 1.5))) for at in range(3))
-    return Deployment(Query(("s0", "s1"), tuple(operators)), nodes, {each.name: f"n{rng.integers(3)}" for each in operators})
+    return Deployment(NetworkQuery(("s0", "s1"), tuple(operators)), nodes, {each.name: f"n{rng.integers(3)}" for each in operators})
 
 
 def worth_of_a_step(deployment: Deployment, epsilon: float, top: float) -> float:
@@ -125,7 +125,10 @@ def test_messages_that_arrive_twice_change_nothing() -> None:
 
 def test_a_shared_stream_drops_locally_what_the_narrower_query_does_not_want() -> None:
     """One source, filtered once, read by two queries of which one can bear only half."""
-    query = Query(("a",), (Operator("shared", ("a",), cost=0.1), Operator("wide", ("shared",)), Operator("narrow", ("shared",), cost=2)))
+    query = NetworkQuery(
+        ("a",),
+        (NetworkOperator("shared", ("a",), cost=0.1), NetworkOperator("wide", ("shared",)), NetworkOperator("narrow", ("shared",), cost=2)),
+    )
     deployment = Deployment(query, (Node("x"), Node("y"), Node("z")), {"shared": "x", "wide": "y", "narrow": "z"})
     planner = plan_by_tables(deployment, (2.0,), FitConfig(epsilon=0.25))
     decision = P.decide((2.0,), planner)
@@ -134,7 +137,7 @@ def test_a_shared_stream_drops_locally_what_the_narrower_query_does_not_want() -
 
 
 def test_parts_that_share_no_node_have_plans_of_their_own_and_only_those_overloaded_shed() -> None:
-    query = Query(("a", "b"), (Operator("f", ("a",)), Operator("g", ("b",))))
+    query = NetworkQuery(("a", "b"), (NetworkOperator("f", ("a",)), NetworkOperator("g", ("b",))))
     planner = plan_by_tables(Deployment(query, (Node("x"), Node("y")), {"f": "x", "g": "y"}), (2.0, 2.0), FitConfig(epsilon=0.25))
     assert len(planner.parts) == 2
     one, both = P.decide((2.0, 0.6), planner), P.decide((2.0, 4.0), planner)
@@ -147,7 +150,10 @@ def test_parts_that_share_no_node_have_plans_of_their_own_and_only_those_overloa
 
 
 def test_a_circle_of_nodes_is_one_group() -> None:
-    query = Query(("a", "b"), (Operator("a1", ("a",)), Operator("a2", ("a1",)), Operator("b1", ("b",)), Operator("b2", ("b1",))))
+    query = NetworkQuery(
+        ("a", "b"),
+        (NetworkOperator("a1", ("a",)), NetworkOperator("a2", ("a1",)), NetworkOperator("b1", ("b",)), NetworkOperator("b2", ("b1",))),
+    )
     cut = Deployment(query, (Node("x"), Node("y")), {"a1": "x", "a2": "y", "b1": "y", "b2": "x"})
     assert [group.nodes for group in groups_of(cut)] == [("x", "y")]
     planner = plan_by_tables(cut, (2.0, 2.0), FitConfig(epsilon=0.1))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.control.network import Arc, Deployment, Node, Operator, Query
+from headrace.control.network import Arc, Deployment, NetworkOperator, NetworkQuery, Node
 from headrace.control.shedding import plan as P
 from headrace.control.shedding.program import Program
 from headrace.control.shedding.quadtree import SolverConfig, Workload, plan_ahead
@@ -48,7 +48,7 @@ def test_table_1(row: str) -> None:
     served = fair_share(at_a, costs["node0"], 1.0)
     results = fair_share(served, costs["node1"], 1.0)
     assert exact(at_a) == list(reduced)
-    assert exact([P.loads_of(deployment, arriving)["node0"]]) == [a_load]
+    assert exact([P.node_loads(deployment, arriving)["node0"]]) == [a_load]
     assert exact(list(served)) == list(a_throughput)
     assert exact([float(np.dot(served, costs["node1"]))]) == [b_load]
     assert exact(list(results)) == list(b_throughput)
@@ -60,7 +60,7 @@ def test_table_1_the_solver_finds_the_optimum() -> None:
     delivered = P.flows(deployment.query, (1.0, 1.0), plan.keep)
     assert exact([delivered[Arc("node0.path0", "node1.path0")], delivered[Arc("node0.path1", "node1.path1")]]) == [F(1, 5), F(2, 5)]
     assert exact([plan.quality]) == [F(3, 5)]
-    assert exact(list(P.loads_of(deployment, delivered).values())) == [1, 1]
+    assert exact(list(P.node_loads(deployment, delivered).values())) == [1, 1]
 
 
 def random_network(seed: int, sources: int = 2) -> Deployment:
@@ -71,18 +71,20 @@ def random_network(seed: int, sources: int = 2) -> Deployment:
     for at in range(int(rng.integers(sources, 7))):
         inputs = {str(rng.choice(streams)) for _ in range(int(rng.integers(1, 3)))} | ({f"s{at}"} if at < sources else set())
         cost, selectivity, weight = rng.uniform(0.2, 2), rng.uniform(0.3, 1.5), rng.uniform(0.5, 2)
-        operators.append(Operator(f"o{at}", tuple(sorted(inputs)), cost=float(cost), selectivity=float(selectivity), weight=float(weight)))
+        operators.append(
+            NetworkOperator(f"o{at}", tuple(sorted(inputs)), cost=float(cost), selectivity=float(selectivity), weight=float(weight))
+        )
         streams.append(f"o{at}")
     nodes = tuple(Node(f"n{at}", capacity=float(rng.uniform(0.5, 1.5))) for at in range(3))
     placement = {each.name: f"n{rng.integers(3)}" for each in operators}
-    return Deployment(Query(tuple(f"s{at}" for at in range(sources)), tuple(operators)), nodes, placement)
+    return Deployment(NetworkQuery(tuple(f"s{at}" for at in range(sources)), tuple(operators)), nodes, placement)
 
 
 def check(deployment: Deployment, rates: tuple[float, ...], keep: dict[Arc, float], quality: float) -> None:
     """A plan keeps no more than all, overloads nobody, and gives the quality it promises."""
     assert all(0 <= share <= 1 for share in keep.values())
     delivered = P.flows(deployment.query, rates, keep)
-    loads = P.loads_of(deployment, delivered)
+    loads = P.node_loads(deployment, delivered)
     assert all(loads[node.name] <= node.capacity * (1 + 1e-6) for node in deployment.nodes)
     assert P.quality_of(deployment.query, delivered) == pytest.approx(quality, rel=1e-6, abs=1e-9)
 
@@ -105,7 +107,7 @@ def test_no_plan_on_a_grid_of_drops_is_better(seed: int) -> None:
     best = 0.0
     for shares in itertools.product((0.0, 0.3, 0.6, 1.0), repeat=len(arcs)):
         delivered = P.flows(deployment.query, rates, dict(zip(arcs, shares, strict=True)))
-        loads = P.loads_of(deployment, delivered)
+        loads = P.node_loads(deployment, delivered)
         if all(loads[node.name] <= node.capacity for node in deployment.nodes):
             best = max(best, P.quality_of(deployment.query, delivered))
     assert Program(deployment).solve(rates).quality >= best - 1e-9
@@ -131,8 +133,8 @@ def test_the_error_bound_holds_at_random_points(seed: int, epsilon: float) -> No
 
 def side_by_side(*weights: float) -> Deployment:
     """Query ends of these weights on one node, each with its own input."""
-    ends = tuple(Operator(f"o{at}", (f"s{at}",), weight=weight) for at, weight in enumerate(weights))
-    return Deployment(Query(tuple(f"s{at}" for at in range(len(weights))), ends), (Node("n"),), {end.name: "n" for end in ends})
+    ends = tuple(NetworkOperator(f"o{at}", (f"s{at}",), weight=weight) for at, weight in enumerate(weights))
+    return Deployment(NetworkQuery(tuple(f"s{at}" for at in range(len(weights))), ends), (Node("n"),), {end.name: "n" for end in ends})
 
 
 @pytest.mark.parametrize(

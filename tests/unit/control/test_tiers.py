@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.control import elastic_manager
-from headrace.control.decisions import Decision, MoveSlots, Nothing, ScaleOut, Shed, moved
+from headrace.control.decisions import Decision, MoveSlots, Nothing, ScaleOut, Shed, owners_after
 from headrace.control.tiers import TiersConfig, TiersMemory, decide
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
@@ -51,7 +51,7 @@ def test_no_slot_leaves_its_zone_by_the_neighbourhood() -> None:
     cpu = [0.9, 0.1, 0.5, 0.2]
     (decision,), _ = decide(observed(load(cpu, zones=("x", "y", "x", "y"))), CALM, _due_now(neighbourhood=True))
     assert isinstance(decision, MoveSlots)
-    owners = moved(even(4), decision.moves)
+    owners = owners_after(even(4), decision.moves)
     assert set(owners[even(4) == 0]) == {0, 2}
     assert (owners[even(4) == 1] == 1).all(), "the other zone is balanced enough"
 

@@ -8,7 +8,7 @@ import pytest
 from headrace.control.availability.backups import BackupConfig
 from headrace.control.availability.scheduling import ScheduleConfig
 from headrace.errors import QueryError
-from headrace.sim.checkpointing import Aggregates, Cluster
+from headrace.sim.checkpointing import Aggregates, CheckpointingServers
 from headrace.sim.workload import constant
 
 
@@ -30,7 +30,7 @@ def test_what_tuples_wait_for_a_task_is_the_area_of_its_backlog(length_s: float,
 
 def test_only_idle_time_is_used() -> None:
     """A server that is 80% busy has a fifth of its time for tasks."""
-    cluster = Cluster(Aggregates(3, 6, constant(0.8), overhead_s=0.01), ScheduleConfig(), seed=3)
+    cluster = CheckpointingServers(Aggregates(3, 6, constant(0.8), overhead_s=0.01), ScheduleConfig(), seed=3)
     seen = cluster.run(20.0)
     assert seen.tasks * 0.01 <= 0.2 * 3 * 20.0
     assert seen.tasks > 100
@@ -38,7 +38,7 @@ def test_only_idle_time_is_used() -> None:
 
 def test_without_checkpoints_recovery_grows_with_all_that_was_processed() -> None:
     never = ScheduleConfig(method="whole", interval_s=1e6)
-    seen = Cluster(Aggregates(3, 4, constant(0.5)), never, seed=1).run(10.0)
+    seen = CheckpointingServers(Aggregates(3, 4, constant(0.5)), never, seed=1).run(10.0)
     assert seen.tasks == 0
     assert seen.waited_s.max() == 0
     # All of a server's work, divided between two backups.
@@ -49,7 +49,8 @@ def test_without_checkpoints_recovery_grows_with_all_that_was_processed() -> Non
 def test_backups_that_are_reassigned_shorten_the_worst_recovery() -> None:
     about = Aggregates(4, 5, constant(0.85), one_backup=True)
     fixed, moving = (
-        Cluster(about, ScheduleConfig(method="whole", interval_s=30), seed=2, backups=each).run(60.0) for each in (None, BackupConfig())
+        CheckpointingServers(about, ScheduleConfig(method="whole", interval_s=30), seed=2, backups=each).run(60.0)
+        for each in (None, BackupConfig())
     )
     assert fixed.reassigned == 0
     assert moving.reassigned > 0

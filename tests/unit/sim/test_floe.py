@@ -7,7 +7,7 @@ import pytest
 
 from headrace.control.network import NodeId
 from headrace.control.ring.messages import RingConfig, Ship
-from headrace.control.ring.view import Arc
+from headrace.control.ring.view import RingArc
 from headrace.ids import SLOTS, OperatorId
 from headrace.sim import model, workload
 from headrace.sim.ring import Ring
@@ -74,20 +74,20 @@ def test_a_failure_is_over_only_when_the_rows_that_waited_for_the_take_over_are_
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_shipment_whose_sender_dies_on_the_way_does_not_arrive(dies: bool) -> None:
     word = OperatorId("word")
-    state = model.State(bytes_per_row=100, bytes_max=1e6)
-    plan = model.Plan(
-        model.Query({"words": workload.constant(400.0)}, (model.Operator(word, {"words": 1.0}, 1e-3, state=state),)),
+    state = model.SimulatedState(bytes_per_row=100, bytes_max=1e6)
+    plan = model.SimulationPlan(
+        model.SimulatedQuery({"words": workload.constant(400.0)}, (model.SimulatedOperator(word, {"words": 1.0}, 1e-3, state=state),)),
         duration_s=20.0,
         instances={word: 4},
         machines=model.MachineModel(network_bytes_per_s=1e5),
-        settings=model.Settings(recovery="none", replicas=0),
+        settings=model.SimulationSettings(recovery="none", replicas=0),
         faults=(model.Fault(6.0, machines=(1,)),) if dies else (),
     )
     ring = Ring(word, RingConfig(nodes_min=4))
     sim = Simulator(plan, seed=1, listeners=[ring])
     ring.attach(sim)
     # Half of 200,000 bytes take a second. Otherwise n3 holds no copy of n1.
-    half = Arc(0, SLOTS // 2)
+    half = RingArc(0, SLOTS // 2)
     sim.clock.at(5.5, lambda: ring._post(sim, NodeId("n1"), NodeId("n3"), Ship(half, half, 999)))
     sim.run()
     assert (NodeId("n1") in ring.nodes[NodeId("n3")].holds) is not dies

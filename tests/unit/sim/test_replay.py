@@ -11,7 +11,7 @@ import pytest
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Outcome
 from headrace.errors import QueryError
-from headrace.sim.replay import moments, read, replay
+from headrace.sim.replay import moments, read_batches, replay
 from headrace.state.routing import Routing
 from tests.unit.control.engine import NAME, Engine, Scaled
 
@@ -80,7 +80,7 @@ def test_a_replay_with_the_settings_of_then_decides_as_then_until_the_first_chan
     settings = POLICIES[0]
     engine = Engine(lambda at: ROWS_OF_ONE * (2.5 if at > 30 else 0.2), trigger_s=1.0)
     scaled = Scaled(engine, settings).run(60.0)
-    batches = read(engine.lines)
+    batches = read_batches(engine.lines)
     assert len(batches) == engine.version
     first, then = replay(batches, settings).performed[0], scaled.changes[0]
     assert (first.at_s, first.instances, first.why) == (then.at_s, then.instances, then.why)
@@ -91,11 +91,11 @@ def test_a_replay_follows_its_own_decisions() -> None:
     engine = Engine(lambda at: ROWS_OF_ONE * (0.95 if 30 < at < 90 else 0.2), trigger_s=1.0)
     for _ in range(140):
         engine.batch()
-    found = replay(read(engine.lines), Elastic(max=4))
+    found = replay(read_batches(engine.lines), Elastic(max=4))
     assert [(entry.instances_before, entry.instances) for entry in found.performed] == [(1, 2), (2, 1)]
     grown = next(moment for moment in found.moments if moment.observation.operators[0].instances == 2)
     assert grown.observation.operators[0].cpu.mean() == pytest.approx(0.5, abs=0.1)
-    dry = replay(read(engine.lines), Elastic(max=4, dry_run=True))
+    dry = replay(read_batches(engine.lines), Elastic(max=4, dry_run=True))
     assert not dry.performed
     assert {entry.outcome for entry in dry.log} == {Outcome.DRY_RUN, Outcome.STEADY}
 
@@ -104,7 +104,7 @@ def test_silence_is_observed_once_a_period() -> None:
     engine = Engine(lambda at: 1000 if at < 10 or at > 30 else 0, trigger_s=1.0)
     for _ in range(20):
         engine.batch()
-    batches = read(engine.lines)
+    batches = read_batches(engine.lines)
     quiet = [at for count, at in moments(batches, 5.0) if at != batches[count - 1].end_s]
     assert len(quiet) == 3
     assert all(10 < at <= 30.5 for at in quiet)
@@ -122,7 +122,7 @@ def test_what_spark_does_between_batches_is_no_silence() -> None:
         spark = {"timestamp": datetime.fromtimestamp(begin_s, UTC).isoformat(), "durationMs": {"triggerExecution": 10_000}}
         lines.append(json.dumps({**spark, "headrace": progress.headrace()}))
         engine.wait(begin_s + 10 - engine.now_s)
-    batches = read(lines)
+    batches = read_batches(lines)
     assert len(list(moments(batches, 2.0))) == 2
     assert len(list(moments([replace(batch, spark_s=None) for batch in batches], 2.0))) > 2
 
@@ -130,10 +130,10 @@ def test_what_spark_does_between_batches_is_no_silence() -> None:
 def test_the_record_may_be_headrace_s_part_alone_and_has_blank_lines() -> None:
     engine = Engine(lambda _: 1000)
     parts = [json.dumps(engine.batch().headrace()) for _ in range(3)]
-    assert [batch.version for batch in read([parts[2], "", parts[0], parts[1]])] == [0, 1, 2]
+    assert [batch.version for batch in read_batches([parts[2], "", parts[0], parts[1]])] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"headrace": {}}', '{"batchId": 7}'])
 def test_what_is_no_progress_of_headrace_is_refused(line: str) -> None:
     with pytest.raises(QueryError, match="line 1: wanted the progress of a Headrace query, as JSON"):
-        read([line])
+        read_batches([line])

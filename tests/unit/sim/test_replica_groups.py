@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.control.replicas.model import HandOver, RangeId, Ship
+from headrace.control.replicas.model import HandOver, RangeId, ShipCopy
 from headrace.sim.scenario import Result
 from headrace.sim.scenarios import replica_groups
 from headrace.sim.scenarios.replica_groups import COLOURS, OPTIONS, simulate
@@ -37,7 +37,7 @@ def test_fig_1_all_is_decided_at_one_report_and_then_there_is_rest() -> None:
     trace, groups = simulate(SHORT, True, seed=1)
     decided = {each.decided_s for each in groups.done}
     assert decided == {6.0}, "the failure is noticed after a second, with the overload"
-    assert {type(each.change) for each in groups.done} == {HandOver, Ship}
+    assert {type(each.change) for each in groups.done} == {HandOver, ShipCopy}
     assert all(len(groups.replicas[name]) == 1 for name in COLOURS)
     hosts = {groups.primaries[RangeId("yellow")], *groups.replicas[RangeId("yellow")]}
     assert len(hosts) == 2

@@ -7,7 +7,7 @@ from headrace.control.decisions import Move, MoveSlots, Nothing, ScaleIn, ScaleO
 from headrace.errors import QueryError
 from headrace.ids import SLOTS, InstanceId, OperatorId
 from headrace.sim import workload
-from headrace.sim.model import Fault, MachineModel, Operator, Plan, Query, Settings, State
+from headrace.sim.model import Fault, MachineModel, SimulatedOperator, SimulatedQuery, SimulatedState, SimulationPlan, SimulationSettings
 from headrace.sim.policies import balancer, constant_pool, pool_of, rate_based, seep, streamcloud, three_tiers
 from headrace.sim.simulator import Simulator
 from headrace.sim.trace import Trace
@@ -52,21 +52,21 @@ def test_the_network_limits_rows_too() -> None:
 
 
 def test_machines_shared_by_operators_are_shared_by_what_there_is_to_do() -> None:
-    both = Plan(plan().query, 60, hosts={MAP: (0,), SUM: (0,)})
+    both = SimulationPlan(plan().query, 60, hosts={MAP: (0,), SUM: (0,)})
     assert Simulator(both).run()["rows_out_per_s"][-1] == pytest.approx(1000)
     # 0.3 ms a row for both together: 3,333 rows a second at most.
-    full = Plan(plan(5000.0).query, 60, hosts={MAP: (0,), SUM: (0,)})
+    full = SimulationPlan(plan(5000.0).query, 60, hosts={MAP: (0,), SUM: (0,)})
     trace = Simulator(full).run()
     assert trace["rows_out_per_s"][30:].mean() == pytest.approx(3333, rel=0.1)
     assert trace.violations == ()
 
 
 def test_parts_of_a_stream_go_to_different_operators() -> None:
-    left = Operator(OperatorId("left"), {"map": 0.25}, 1e-4)
-    right = Operator(OperatorId("right"), {"map": 0.75}, 1e-4)
-    both = Operator(OperatorId("both"), {"left": 1.0, "right": 1.0}, 1e-4)
-    query = Query({"in": workload.constant(1000)}, (both, left, right, Operator(MAP, {"in": 1.0}, 1e-4, selectivity=2.0)))
-    sim = Simulator(Plan(query, 10))
+    left = SimulatedOperator(OperatorId("left"), {"map": 0.25}, 1e-4)
+    right = SimulatedOperator(OperatorId("right"), {"map": 0.75}, 1e-4)
+    both = SimulatedOperator(OperatorId("both"), {"left": 1.0, "right": 1.0}, 1e-4)
+    query = SimulatedQuery({"in": workload.constant(1000)}, (both, left, right, SimulatedOperator(MAP, {"in": 1.0}, 1e-4, selectivity=2.0)))
+    sim = Simulator(SimulationPlan(query, 10))
     assert sim.run().violations == ()
     assert [round(sim.stages[OperatorId(name)].rows_done) for name in ("map", "left", "right", "both")] == [10_000, 5_000, 15_000, 20_000]
 
@@ -82,7 +82,7 @@ def test_a_pool_that_is_empty_makes_scale_out_wait_for_a_start() -> None:
 
 def test_after_a_scale_out_the_rows_since_the_checkpoint_are_processed_again() -> None:
     def delay_s(handover: str) -> float:
-        state = State(bytes_per_row=10, bytes_max=1e6, checkpoint_s=30)
+        state = SimulatedState(bytes_per_row=10, bytes_max=1e6, checkpoint_s=30)
         trace = Simulator(plan(4000.0, 60, state=state, handover=handover, deploy_s=0.5), [seep()], pool_of()).run()
         return float(np.nanmax(trace["latency_p99_s"]))
 
@@ -91,7 +91,7 @@ def test_after_a_scale_out_the_rows_since_the_checkpoint_are_processed_again() -
 
 def test_state_that_is_shipped_with_a_pause_holds_up_rows_for_the_transfer() -> None:
     # 40 MB by 10 MB a second, half of it moved.
-    state = State(bytes_per_row=1e6, bytes_max=40e6)
+    state = SimulatedState(bytes_per_row=1e6, bytes_max=40e6)
     slow = MachineModel(network_bytes_per_s=10e6, start_s=20)
     trace = Simulator(plan(4000.0, 60, state=state, machines=slow, handover="pause"), [seep()], pool_of()).run()
     assert float(np.nanmax(trace["latency_p99_s"])) == pytest.approx(2.0, abs=0.8)
@@ -202,8 +202,8 @@ def test_moves_and_scale_in_of_a_listener_are_performed() -> None:
 
 def test_impossible_settings_are_refused_where_they_are_made() -> None:
     with pytest.raises(QueryError, match="handover of checkpoint, fetch, pause; found 'magic'"):
-        Settings(handover="magic")
+        SimulationSettings(handover="magic")
     with pytest.raises(QueryError, match="inputs among in, sum; found nowhere"):
-        Simulator(Plan(Query({"in": workload.constant(1)}, (Operator(SUM, {"nowhere": 1.0}, 1e-4),)), 1))
+        Simulator(SimulationPlan(SimulatedQuery({"in": workload.constant(1)}, (SimulatedOperator(SUM, {"nowhere": 1.0}, 1e-4),)), 1))
     with pytest.raises(QueryError, match="ascending moments"):
         workload.recorded([3, 1], [1, 1])

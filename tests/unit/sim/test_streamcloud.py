@@ -7,7 +7,7 @@ import pytest
 
 from headrace.sim.scenario import Result
 from headrace.sim.scenarios import streamcloud_balance, streamcloud_provisioning
-from headrace.sim.scenarios.streamcloud_provisioning import LOWER, TARGET, UPPER, SizeChange, Watch
+from headrace.sim.scenarios.streamcloud_provisioning import LOWER, TARGET, UPPER, ProvisioningWatch, SizeChange
 
 
 def assert_claims(result: Result) -> None:
@@ -70,7 +70,7 @@ def test_fig_21_no_row_is_lost_and_none_is_held_up(fig_21: Result) -> None:
 
 
 def test_steps_are_told_from_sizes() -> None:
-    watch = Watch()
+    watch = ProvisioningWatch()
     watch.at_s, watch.cpu, watch.sizes = [5, 10, 15, 20], [0.8, 0.95, 0.7, 0.5], [1, 1, 2, 2]
     assert watch.steps() == [SizeChange(15, 1, 2, 0.95, 0.5)]
 

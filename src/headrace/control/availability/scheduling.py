@@ -57,19 +57,19 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Turn:
+class RoundRobinTurn:
     """The memory of round-robin: the last task."""
 
     kind: str = ""
     unit: str = ""
 
 
-FIRST = Turn()
+FIRST = RoundRobinTurn()
 
 
 def next_task(
-    server: NodeId, units: Sequence[HaUnit], nodes: Sequence[Node], config: ScheduleConfig | None = None, turn: Turn = FIRST
-) -> tuple[Task | None, Turn]:
+    server: NodeId, units: Sequence[HaUnit], nodes: Sequence[Node], config: ScheduleConfig | None = None, turn: RoundRobinTurn = FIRST
+) -> tuple[Task | None, RoundRobinTurn]:
     """The next task of an idle server, or None if none is useful; and the memory for the next call.
 
     >>> units = [HaUnit("u", "a", "b", redo_s=3, capture_s=1), HaUnit("v", "a", "b", redo_s=4, capture_s=2)]
@@ -111,7 +111,9 @@ def _min_max(
     return None
 
 
-def _round_robin(server: NodeId, captures: Sequence[HaUnit], pastes: Sequence[HaUnit], turn: Turn) -> tuple[Task | None, Turn]:
+def _round_robin(
+    server: NodeId, captures: Sequence[HaUnit], pastes: Sequence[HaUnit], turn: RoundRobinTurn
+) -> tuple[Task | None, RoundRobinTurn]:
     kinds: tuple[tuple[Literal["capture", "paste"], Sequence[HaUnit]], ...] = (("capture", captures), ("paste", pastes))
     tasks = [Task(kind, server, (unit.name,), "its turn") for kind, some in kinds for unit in some]
     if not tasks:
@@ -119,7 +121,7 @@ def _round_robin(server: NodeId, captures: Sequence[HaUnit], pastes: Sequence[Ha
     last = (turn.unit, turn.kind)
     # Ordered by unit, then by kind: the one after the last task, or the first of all.
     task = min(tasks, key=lambda each: ((each.units[0], each.kind) <= last, each.units[0], each.kind))
-    return task, Turn(task.kind, task.units[0])
+    return task, RoundRobinTurn(task.kind, task.units[0])
 
 
 def _whole(server: NodeId, units: Sequence[HaUnit], config: ScheduleConfig) -> Task | None:

@@ -168,7 +168,7 @@ class HandOver:
 
 
 @dataclass(frozen=True)
-class Ship:
+class ShipCopy:
     """Ship a copy of a range to a host."""
 
     range: RangeId
@@ -185,7 +185,7 @@ class Drop:
     node: NodeId
 
 
-Change = HandOver | Ship | Drop
+Change = HandOver | ShipCopy | Drop
 
 
 def holders(each: KeyRange, hosts: Hosts) -> list[int]:
@@ -205,7 +205,7 @@ def changes(ranges: Sequence[KeyRange], hosts: Hosts, after: Arrangement) -> tup
         if primary != each.primary:
             hand_overs.append(HandOver(each.name, primary, each.primary if each.primary in hosts.index else None, primary in have))
         for target in sorted(replicas - have):
-            ships.append(Ship(each.name, _nearest(have, target, hosts), target))
+            ships.append(ShipCopy(each.name, _nearest(have, target, hosts), target))
         drops += [Drop(each.name, node) for node in sorted(have - replicas - {primary})]
     return (*hand_overs, *ships, *drops)
 

@@ -69,7 +69,7 @@ def rearrange(ranges: Sequence[KeyRange], hosts: Hosts, config: ReplicaConfig | 
     >>> rearrange([KeyRange("r", "b", frozenset({"c"}))], hosts)
     ()
     >>> rearrange([KeyRange("r", "b", frozenset({"failed"}))], hosts)
-    (Ship(range='r', source='b', target='c'),)
+    (ShipCopy(range='r', source='b', target='c'),)
     """
     return changes(ranges, hosts, place_together(ranges, hosts, config))
 

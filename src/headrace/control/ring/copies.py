@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 
 from headrace.control.network import NodeId
-from headrace.control.ring.messages import Alive, Announce, Holding, Known, Node, Probe, Ship, Shipment, TakeOver
+from headrace.control.ring.messages import Alive, Announce, Holding, Known, Probe, RingNode, Ship, Shipment, TakeOver
 from headrace.control.ring.turn import Turn
-from headrace.control.ring.view import Arc, Peer, RingView
+from headrace.control.ring.view import Peer, RingArc, RingView
 
 
 def hear_checkpoints(turn: Turn) -> None:
@@ -78,10 +78,10 @@ def repair(turn: Turn) -> None:
         ship(turn, holder, owned)
 
 
-def ship(turn: Turn, holder: NodeId, arc: Arc) -> None:
+def ship(turn: Turn, holder: NodeId, arc: RingArc) -> None:
     """Ship an arc to a holder, unless it is there or on its way. Ship it again if it takes so long that it may be lost."""
     node = turn.node
-    have = node.copies.get(holder, Arc(arc.lo, 0))
+    have = node.copies.get(holder, RingArc(arc.lo, 0))
     if have.covers(arc):
         return
     under_way = node.shipping.get(holder)
@@ -95,17 +95,17 @@ def ship(turn: Turn, holder: NodeId, arc: Arc) -> None:
     turn.send(holder, message)
 
 
-def missing(have: Arc, want: Arc) -> Arc:
+def missing(have: RingArc, want: RingArc) -> RingArc:
     """The slots to ship so that all of ``want`` is there.
 
-    >>> missing(Arc(10, 10), Arc(5, 15)), missing(Arc(10, 10), Arc(10, 30)), missing(Arc(90, 1), Arc(10, 30))
-    (Arc(lo=5, size=5), Arc(lo=20, size=20), Arc(lo=10, size=30))
+    >>> missing(RingArc(10, 10), RingArc(5, 15)), missing(RingArc(10, 10), RingArc(10, 30)), missing(RingArc(90, 1), RingArc(10, 30))
+    (RingArc(lo=5, size=5), RingArc(lo=20, size=20), RingArc(lo=10, size=30))
     """
     if have.size and want.covers(have):
         if have.hi == want.hi:
-            return Arc.between(want.lo, have.lo)
+            return RingArc.between(want.lo, have.lo)
         if have.lo == want.lo:
-            return Arc.between(have.hi, want.hi)
+            return RingArc.between(have.hi, want.hi)
     return want
 
 
@@ -119,7 +119,7 @@ def on_ship(turn: Turn, sender: NodeId, message: Ship) -> None:
         turn.send(sender, Holding(message.number))
 
 
-def _overlap(one: Arc, other: Arc) -> bool:
+def _overlap(one: RingArc, other: RingArc) -> bool:
     return bool(one.size and other.size) and (one.has(other.lo) or other.has(one.lo))
 
 
@@ -170,7 +170,7 @@ def take_over(turn: Turn, dead: list[Peer]) -> None:
     node = turn.node
     names = tuple(peer.node for peer in dead)
     lacking = tuple(part for name in names for part in _lacking(node, name, names))
-    arc = Arc.between(dead[-1].token, node.me.token)
+    arc = RingArc.between(dead[-1].token, node.me.token)
     ask = _others_with_copies(node.view, turn.id, names, turn.config.replicas) if lacking else ()
     turn.place(dead[-1].token, gone=names)
     turn.settle()
@@ -183,7 +183,7 @@ def take_over(turn: Turn, dead: list[Peer]) -> None:
     turn.out.append(TakeOver(arc=arc, missing=lacking, ask=ask, why=why))
 
 
-def _lacking(node: Node, name: NodeId, dead: tuple[NodeId, ...]) -> tuple[Arc, ...]:
+def _lacking(node: RingNode, name: NodeId, dead: tuple[NodeId, ...]) -> tuple[RingArc, ...]:
     """The parts of a dead node's arc that this node has no copy of.
 
     The dead node may have taken over slots of others shortly before, and not shipped them yet. The copies of those owners count too: this

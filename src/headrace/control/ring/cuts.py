@@ -6,7 +6,7 @@ import numpy as np
 
 from headrace.control.observation import Floats
 from headrace.control.ring.messages import Report, RingConfig
-from headrace.control.ring.view import Arc
+from headrace.control.ring.view import RingArc
 from headrace.ids import SLOTS
 
 USEFUL = (0.1, 0.9)
@@ -23,17 +23,17 @@ def is_light(load: Report, config: RingConfig) -> bool:
     return load.queue_rows <= config.queue_low and load.cpu <= config.cpu_low
 
 
-def cut(arc: Arc, load: Report, gain_min: float) -> tuple[int, float] | None:
+def cut(arc: RingArc, load: Report, gain_min: float) -> tuple[int, float] | None:
     """Where to cut an arc, and the utilisation that goes with its second part. None if no cut leaves both sides less busy.
 
-    >>> cut(Arc(0, 100), Report(0.0, 5000, 0.9), 0.05)
+    >>> cut(RingArc(0, 100), Report(0.0, 5000, 0.9), 0.05)
     (50, 0.45)
     >>> rows = np.zeros(SLOTS)
     >>> rows[:4] = 10
-    >>> cut(Arc(0, 100), Report(0.0, 5000, 0.9, rows), 0.05)
+    >>> cut(RingArc(0, 100), Report(0.0, 5000, 0.9, rows), 0.05)
     (2, 0.45)
     >>> rows[:4] = 0, 0, 40, 0
-    >>> cut(Arc(0, 100), Report(0.0, 5000, 0.9, rows), 0.05)
+    >>> cut(RingArc(0, 100), Report(0.0, 5000, 0.9, rows), 0.05)
     """
     if arc.size < 2:
         return None
@@ -45,7 +45,7 @@ def cut(arc: Arc, load: Report, gain_min: float) -> tuple[int, float] | None:
     return ((arc.lo + at) % SLOTS, moved) if gain_min <= moved <= load.cpu - gain_min else None
 
 
-def _share_behind(arc: Arc, rows_per_slot: Floats | None) -> Floats:
+def _share_behind(arc: RingArc, rows_per_slot: Floats | None) -> Floats:
     """For every slot of an arc: the share of the arc's load from this slot to the end."""
     rows = np.ones(arc.size) if rows_per_slot is None else rows_per_slot[arc.slots()]
     rows = rows if rows.any() else np.ones(arc.size)

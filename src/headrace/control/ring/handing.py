@@ -12,7 +12,7 @@ from headrace.control.ring import copies
 from headrace.control.ring.cuts import cut
 from headrace.control.ring.messages import Announce, Deal, Grant, Return
 from headrace.control.ring.turn import Turn
-from headrace.control.ring.view import Arc, RingView
+from headrace.control.ring.view import RingArc, RingView
 
 
 def hand_over(turn: Turn, deal: Deal) -> None:
@@ -32,12 +32,12 @@ def go_on(turn: Turn, again: bool = False) -> None:
     if deal is None or deal.to is None or deal.stage not in ("shipping", "ceded"):
         return
     if deal.stage == "shipping":
-        going = node.owned() if deal.leaving else Arc.between(deal.token, node.owned().hi)
+        going = node.owned() if deal.leaving else RingArc.between(deal.token, node.owned().hi)
         if deal.leaving and deal.token != node.me.token:
             # Its arc has grown, because a neighbour failed. It is not light any more.
             turn.drop()
             return
-        if not node.copies.get(deal.to, Arc(0, 0)).covers(going):
+        if not node.copies.get(deal.to, RingArc(0, 0)).covers(going):
             copies.ship(turn, deal.to, going)
             return
         turn.change(deal=replace(deal, stage="ceded", since_s=turn.at_s))
@@ -61,7 +61,7 @@ def on_grant(turn: Turn, sender: NodeId, message: Grant) -> None:
         turn.send(sender, Return(message.token))
     elif sender in node.view.gone or message.token == node.me.token:
         turn.send(sender, Announce(node.me, (sender,) if sender in node.view.gone else ()))
-    elif node.view.knows(sender) and Arc.between(node.view.peer(sender).token, node.me.token).has(message.token):
+    elif node.view.knows(sender) and RingArc.between(node.view.peer(sender).token, node.me.token).has(message.token):
         turn.change(promised=None)
         turn.place(message.token, gone=(sender,) if message.leaving else ())
         turn.settle()

@@ -13,7 +13,7 @@ from headrace.control.checks import ascending, between
 from headrace.control.decisions import Decision
 from headrace.control.network import NodeId
 from headrace.control.observation import Floats
-from headrace.control.ring.view import Arc, Peer, RingView
+from headrace.control.ring.view import Peer, RingArc, RingView
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
 
@@ -116,9 +116,9 @@ class Refuse:
 class Ship:
     """A copy of the sender's state for some slots. It is sent again if no answer comes."""
 
-    part: Arc
+    part: RingArc
     """The slots in this message."""
-    arc: Arc
+    arc: RingArc
     """The slots that the receiver holds afterwards, with those that it had."""
     number: int
     """Grows with every shipment of the sender. The receiver ignores older shipments that come late."""
@@ -185,7 +185,7 @@ Message = Known | Help | Leave | Accept | Refuse | Ship | Holding | Grant | Retu
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class NodeCheckpoint:
     """The last checkpoint that came from a node. Checkpoints go to `RingView.holders`, with the digest of the sender's view.
 
     They are not messages of the protocol, because every node would have to handle one every 2 s, mostly without news. They are part of
@@ -207,7 +207,7 @@ class Report:
     cpu: float
     rows_per_slot: Floats | None = None
     """Rows per slot; only the node's own slots count. None if rows are spread evenly."""
-    checkpoints: tuple[Checkpoint, ...] = ()
+    checkpoints: tuple[NodeCheckpoint, ...] = ()
     """The last checkpoint of each node that sends some here."""
 
 
@@ -248,8 +248,8 @@ class RequestNode(Decision):
 class TakeOver(Decision):
     """Take over the slots of dead nodes: restore them from the copies, replay the tuples since, and go on as their owner."""
 
-    arc: Arc
-    missing: tuple[Arc, ...] = ()
+    arc: RingArc
+    missing: tuple[RingArc, ...] = ()
     """Slots without a copy here, and no others: more neighbours failed than there are replicas, or a new copy had not arrived yet."""
     ask: tuple[NodeId, ...] = ()
     """Nodes that may have copies of the missing slots. If there are none, their state is lost."""
@@ -292,7 +292,7 @@ class Shipment:
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class RingNode:
     """The whole state of a node. `decide` maps it, with an event, to the next state."""
 
     me: Peer
@@ -301,7 +301,7 @@ class Node:
     deal: Deal | None = None
     promised: tuple[NodeId, float] | None = None
     """The node that it promised to take slots from, and until when the promise holds."""
-    copies: Mapping[NodeId, Arc] = field(default_factory=dict)
+    copies: Mapping[NodeId, RingArc] = field(default_factory=dict)
     """Per node: the slots of this node of which it holds a copy."""
     shipping: Mapping[NodeId, Shipment] = field(default_factory=dict)
     """Per node: the copy that is on its way to it."""
@@ -324,10 +324,10 @@ class Node:
     def joined(self) -> bool:
         return self.view.knows(self.me.node)
 
-    def owned(self) -> Arc:
+    def owned(self) -> RingArc:
         """The slots that it owns, without those that it has given up already."""
         if not self.joined:
-            return Arc(self.me.token, 0)
+            return RingArc(self.me.token, 0)
         arc = self.view.arc(self.me.node)
         ceded = self.deal is not None and self.deal.stage == "ceded"
-        return Arc.between(arc.lo, self.deal.token) if ceded and self.deal else arc
+        return RingArc.between(arc.lo, self.deal.token) if ceded and self.deal else arc

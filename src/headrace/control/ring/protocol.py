@@ -50,25 +50,25 @@ from headrace.control.ring.messages import (
     Known,
     Leave,
     Message,
-    Node,
     Probe,
     Ready,
     Refuse,
     Report,
     Return,
     RingConfig,
+    RingNode,
     Send,
     Ship,
 )
 from headrace.control.ring.turn import Turn, changed
 
 
-def decide(event: Event, config: RingConfig, node: Node) -> tuple[tuple[Send | Decision, ...], Node]:
+def decide(event: Event, config: RingConfig, node: RingNode) -> tuple[tuple[Send | Decision, ...], RingNode]:
     """Handle an event: the messages and decisions of a node, and its next state.
 
     >>> from headrace.control.ring.view import even_ring
     >>> view = even_ring(["x", "y"])
-    >>> said, node = decide(Report(3.0, queue_rows=5000, cpu=0.95), RingConfig(), Node(view.peers[0], view))
+    >>> said, node = decide(Report(3.0, queue_rows=5000, cpu=0.95), RingConfig(), RingNode(view.peers[0], view))
     >>> [(each.to, each.message) for each in said if isinstance(each, Send) and isinstance(each.message, Help)]
     [('n1', Help(path=('n0',), cpu=0.95, moved_cpu=0.475, asked_s=3.0))]
     """
@@ -98,7 +98,7 @@ def _on_report(turn: Turn, report: Report) -> None:
     asking.consider(turn)
 
 
-def _is_calm(node: Node, load: Report, config: RingConfig) -> bool:
+def _is_calm(node: RingNode, load: Report, config: RingConfig) -> bool:
     """True if the report needs no action: nothing is in progress, all watched nodes are alive with the same view, the load is normal.
 
     This saves time, because most reports are like this: an hour of a thousand nodes has nearly two million of them.

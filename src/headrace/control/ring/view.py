@@ -24,7 +24,7 @@ from headrace.ids import SLOTS
 
 
 @dataclass(frozen=True)
-class Arc:
+class RingArc:
     """``size`` neighbouring slots, clockwise from ``lo``. An arc may cross the end of the ring."""
 
     lo: int
@@ -34,11 +34,11 @@ class Arc:
         require(0 <= self.lo < SLOTS and 0 <= self.size <= SLOTS, f"an arc lies on the ring of {SLOTS} slots; found {self}")
 
     @classmethod
-    def between(cls, lo: int, hi: int) -> Arc:
+    def between(cls, lo: int, hi: int) -> RingArc:
         """From slot ``lo`` up to, and without, slot ``hi``; empty if they are the same.
 
-        >>> Arc.between(4090, 10)
-        Arc(lo=4090, size=16)
+        >>> RingArc.between(4090, 10)
+        RingArc(lo=4090, size=16)
         """
         return cls(lo, (hi - lo) % SLOTS)
 
@@ -49,10 +49,10 @@ class Arc:
     def slots(self) -> Owners:
         return (self.lo + np.arange(self.size)) % SLOTS
 
-    def covers(self, other: Arc) -> bool:
+    def covers(self, other: RingArc) -> bool:
         """True if the other arc lies within this one.
 
-        >>> Arc(4090, 16).covers(Arc(0, 10)), Arc(4090, 16).covers(Arc(0, 11)), Arc(5, 1).covers(Arc(9, 0))
+        >>> RingArc(4090, 16).covers(RingArc(0, 10)), RingArc(4090, 16).covers(RingArc(0, 11)), RingArc(5, 1).covers(RingArc(9, 0))
         (True, False, True)
         """
         return other.size == 0 or (other.lo - self.lo) % SLOTS + other.size <= self.size
@@ -60,18 +60,18 @@ class Arc:
     def has(self, slot: int) -> bool:
         return (slot - self.lo) % SLOTS < self.size
 
-    def without(self, others: Iterable[Arc]) -> tuple[Arc, ...]:
+    def without(self, others: Iterable[RingArc]) -> tuple[RingArc, ...]:
         """The parts of this arc that lie in none of the others, clockwise.
 
-        >>> Arc(4090, 16).without([Arc(4080, 12), Arc(0, 4)])
-        (Arc(lo=4092, size=4), Arc(lo=4, size=6))
+        >>> RingArc(4090, 16).without([RingArc(4080, 12), RingArc(0, 4)])
+        (RingArc(lo=4092, size=4), RingArc(lo=4, size=6))
         """
         rest = np.ones(SLOTS, dtype=bool)
         for other in others:
             rest[other.slots()] = False
         # Edges between slots that are in the rest and slots that are not, with a slot outside at both ends.
         edges = np.flatnonzero(np.diff(np.r_[False, rest[self.slots()], False]))
-        return tuple(Arc((self.lo + int(lo)) % SLOTS, int(hi - lo)) for lo, hi in edges.reshape(-1, 2))
+        return tuple(RingArc((self.lo + int(lo)) % SLOTS, int(hi - lo)) for lo, hi in edges.reshape(-1, 2))
 
 
 @dataclass(frozen=True)
@@ -149,19 +149,19 @@ class RingView:
         at = self._position(node)
         return (self.peers[at - step] for step in range(1, len(self.peers)))
 
-    def arc(self, node: NodeId) -> Arc:
+    def arc(self, node: NodeId) -> RingArc:
         """The slots that a node owns.
 
         >>> view = RingView.of(Peer(NodeId("a"), 10), Peer(NodeId("b"), 50))
         >>> view.arc(NodeId("a")), view.arc(NodeId("b")), RingView.of(Peer(NodeId("a"), 10)).arc(NodeId("a"))
-        (Arc(lo=10, size=40), Arc(lo=50, size=4056), Arc(lo=10, size=4096))
+        (RingArc(lo=10, size=40), RingArc(lo=50, size=4056), RingArc(lo=10, size=4096))
         """
         found = self._arcs.get(node)
         if found is None:
             token = self.peer(node).token
             following = next(self.clockwise(node), None)
             # A single node owns everything. Two nodes at one token occur only in an outdated view; there the first owns nothing.
-            found = self._arcs[node] = Arc(token, SLOTS) if following is None else Arc.between(token, following.token)
+            found = self._arcs[node] = RingArc(token, SLOTS) if following is None else RingArc.between(token, following.token)
         return found
 
     def before(self, node: NodeId, count: int) -> tuple[Peer, ...]:
@@ -211,7 +211,7 @@ class RingView:
         return {peer.node: peer for peer in self.peers}
 
     @cached_property
-    def _arcs(self) -> dict[NodeId, Arc]:
+    def _arcs(self) -> dict[NodeId, RingArc]:
         return {}
 
     @cached_property

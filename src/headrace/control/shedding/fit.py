@@ -37,8 +37,20 @@ from functools import cached_property, reduce
 import numpy as np
 import numpy.typing as npt
 
-from headrace.control.network import Arc, Deployment, Matrix, Node, NodeId, Operator, Placement, Query, StreamId, Vector, expect
-from headrace.control.shedding.plan import Plan, PlanId, Shedding, keep_from
+from headrace.control.network import (
+    Arc,
+    Deployment,
+    Matrix,
+    NetworkOperator,
+    NetworkQuery,
+    Node,
+    NodeId,
+    Placement,
+    StreamId,
+    Vector,
+    expect,
+)
+from headrace.control.shedding.plan import DropPlan, PlanId, Shedding, keep_from
 from headrace.errors import QueryError, require
 
 # Rows at the very capacity are feasible, whatever rounding says.
@@ -118,14 +130,14 @@ class Workshop:
     def _capacities(self) -> dict[NodeId, float]:
         return {node.name: node.capacity for node in self.nodes}
 
-    def delivered_max(self, operators: Iterable[Operator], into: Mapping[StreamId, float]) -> dict[StreamId, float]:
+    def delivered_max(self, operators: Iterable[NetworkOperator], into: Mapping[StreamId, float]) -> dict[StreamId, float]:
         """The highest rates that these operators, in order downstream, put out when each is alone on its node."""
         found = dict(into)
         for operator in operators:
             found[operator.output] = operator.selectivity * self._bears(operator, sum(found[stream] for stream in operator.inputs))
         return found
 
-    def table(self, operators: Sequence[Operator], tables: Iterable[Table], rates_max: Mapping[StreamId, float]) -> Table:
+    def table(self, operators: Sequence[NetworkOperator], tables: Iterable[Table], rates_max: Mapping[StreamId, float]) -> Table:
         """The operators' table, from the tables of all who consume from them: back through each of them, the last first."""
         # In an order of their own, whoever came first.
         table = self._feasible(joined(sorted(tables, key=lambda each: each.arcs), self.config), operators)
@@ -137,18 +149,18 @@ class Workshop:
             table = self._feasible(table, operators)
         return _best_rows(table)
 
-    def _bears(self, operator: Operator, rate: float) -> float:
+    def _bears(self, operator: NetworkOperator, rate: float) -> float:
         capacity = self._capacities[self.placement[operator.name]]
         return min(rate, capacity / operator.cost) if operator.cost else rate
 
-    def _steps(self, operator: Operator, stream: StreamId, rates_max: Mapping[StreamId, float]) -> Vector:
+    def _steps(self, operator: NetworkOperator, stream: StreamId, rates_max: Mapping[StreamId, float]) -> Vector:
         """Rates of an arc, epsilon of the highest apart, with 0 and the highest."""
         parts = self.config.epsilon * np.arange(math.floor(1 / self.config.epsilon + ROUNDING) + 1, dtype=np.float64)
         highest = self._bears(operator, rates_max[stream])
         steps: Vector = np.unique(np.append(parts[parts < 1 - ROUNDING], 1.0) * highest)
         return steps
 
-    def _grid(self, operator: Operator, rates_max: Mapping[StreamId, float]) -> Table:
+    def _grid(self, operator: NetworkOperator, rates_max: Mapping[StreamId, float]) -> Table:
         """All combinations of the inputs of an operator at the end of a query."""
         worth = operator.weight * operator.selectivity
         columns = (self._steps(operator, stream, rates_max) for stream in operator.inputs)
@@ -158,7 +170,7 @@ class Workshop:
         )
         return joined(tables, self.config)
 
-    def _pulled(self, table: Table, operator: Operator, rates_max: Mapping[StreamId, float]) -> Table:
+    def _pulled(self, table: Table, operator: NetworkOperator, rates_max: Mapping[StreamId, float]) -> Table:
         """With columns for the inputs of an operator whose outputs are columns already."""
         wanted = np.max([table.column(arc) for arc in table.arcs if arc.stream == operator.output], axis=0)
         total = wanted / operator.selectivity if operator.selectivity else np.zeros(len(wanted))
@@ -173,7 +185,7 @@ class Workshop:
         possible = total <= rates_max[arcs[-1].stream] * (1 + ROUNDING)
         return table.with_columns(arcs[-1:], [total]).only(possible)
 
-    def _feasible(self, table: Table, operators: Iterable[Operator]) -> Table:
+    def _feasible(self, table: Table, operators: Iterable[NetworkOperator]) -> Table:
         """Without the rows that overload a node of these operators."""
         costs = {operator.name: operator.cost for operator in operators}
         columns: dict[NodeId, list[int]] = {}
@@ -201,7 +213,7 @@ def _best_rows(table: Table) -> Table:
 class PartTable:
     """The finished table of one part of the network, ready for look-up."""
 
-    query: Query
+    query: NetworkQuery
     table: Table
     first_id: int
 
@@ -241,11 +253,11 @@ class PartTable:
         cell = tuple(bisect.bisect_right(each, rate_of[arc.stream] * (1 + ROUNDING)) - 1 for each, arc in found)
         return int(self.cells[cell])
 
-    def plan(self, row: int) -> Plan:
+    def plan(self, row: int) -> DropPlan:
         """What goes on behind the inputs, which keep all that is left to them."""
         delivered = dict.fromkeys(self.query.arcs, 0.0) | dict(zip(self.table.arcs, self.table.flows[row].tolist(), strict=True))
         inside = keep_from(self.query, [0.0] * len(self.query.sources), delivered)
-        return Plan(PlanId(self.first_id + row), inside, float(self.table.quality[row]))
+        return DropPlan(PlanId(self.first_id + row), inside, float(self.table.quality[row]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +277,7 @@ class FeasibleInputs:
             require(part.cells.size > 0, "a table can be looked up")
         return cls(deployment, parts)
 
-    def plan(self, plan: PlanId) -> Plan:
+    def plan(self, plan: PlanId) -> DropPlan:
         part = self.parts[bisect.bisect_right([each.first_id for each in self.parts], plan) - 1]
         return part.plan(plan - part.first_id)
 

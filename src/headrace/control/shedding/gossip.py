@@ -30,7 +30,7 @@ Origin = tuple[int, NodeId]
 
 
 @dataclass(frozen=True)
-class Announce:
+class RateAnnouncement:
     rates_max: Mapping[StreamId, float]
     origin: Origin
 
@@ -49,7 +49,7 @@ class Settled:
     table: Table
 
 
-Message = Announce | Offer | Settled
+Message = RateAnnouncement | Offer | Settled
 Outbox = tuple[tuple[NodeId, Message], ...]
 
 
@@ -110,7 +110,7 @@ def _proceed(member: Member) -> tuple[Member, Outbox]:
     rates = member.workshop.delivered_max(member.group.operators, member.rates_max)
     if not member.announced:
         member = replace(member, announced=True)
-        announce = Announce({arc.stream: rates[arc.stream] for arc in member.consumers}, (member.group.depth, member.group.name))
+        announce = RateAnnouncement({arc.stream: rates[arc.stream] for arc in member.consumers}, (member.group.depth, member.group.name))
         outbox += [(consumer, announce) for consumer in sorted(set(member.consumers.values()))]
     offered = {arc for offer in member.offers for arc in offer.table.open_arcs}
     if not member.built and member.consumers.keys() <= offered:

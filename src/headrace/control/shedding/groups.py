@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from headrace.control.network import Deployment, NodeId, Operator, StreamId, expect
+from headrace.control.network import Deployment, NetworkOperator, NodeId, StreamId, expect
 from headrace.control.shedding.fit import FeasibleInputs, FitConfig, Table, Workshop
 
 
@@ -26,7 +26,7 @@ class Group:
     name: NodeId
     """Its first node, which acts for it."""
     nodes: tuple[NodeId, ...]
-    operators: tuple[Operator, ...]
+    operators: tuple[NetworkOperator, ...]
     """In order downstream."""
     depth: int
 
@@ -43,8 +43,8 @@ class Group:
 def groups_of(deployment: Deployment) -> tuple[Group, ...]:
     """Each after those that feed it.
 
-    >>> from headrace.control.network import Node, Query
-    >>> query = Query(("a",), (Operator("f", ("a",)), Operator("g", ("f",))))
+    >>> from headrace.control.network import Node, NetworkQuery
+    >>> query = NetworkQuery(("a",), (NetworkOperator("f", ("a",)), NetworkOperator("g", ("f",))))
     >>> [(group.name, group.depth) for group in groups_of(Deployment(query, (Node("m"), Node("n")), {"f": "m", "g": "n"}))]
     [('m', 0), ('n', 1)]
     """
@@ -55,7 +55,7 @@ def groups_of(deployment: Deployment) -> tuple[Group, ...]:
             feeds[names.index(deployment.placement[operator.name]), names.index(deployment.placement[arc.operator])] = 1
     _, labels = connected_components(feeds, directed=True, connection="strong")
     label_of = dict(zip(names, labels.tolist(), strict=True))
-    members: dict[int, list[Operator]] = {}
+    members: dict[int, list[NetworkOperator]] = {}
     for operator in deployment.query.downstream:
         members.setdefault(label_of[deployment.placement[operator.name]], []).append(operator)
     depths = _depths(members)
@@ -66,7 +66,7 @@ def groups_of(deployment: Deployment) -> tuple[Group, ...]:
     return tuple(sorted(found, key=lambda group: (group.depth, group.name)))
 
 
-def _depths(members: Mapping[int, Sequence[Operator]]) -> dict[int, int]:
+def _depths(members: Mapping[int, Sequence[NetworkOperator]]) -> dict[int, int]:
     """The longest way of each group from a source, in groups."""
     owner = {each.output: label for label, operators in members.items() for each in operators}
     feeders = {
@@ -82,8 +82,8 @@ def _depths(members: Mapping[int, Sequence[Operator]]) -> dict[int, int]:
 def plan_by_tables(deployment: Deployment, top: Sequence[float], config: FitConfig | None = None) -> FeasibleInputs:
     """All tables, built by a coordinator. `top` are the highest rates of the sources that are worth a row.
 
-    >>> from headrace.control.network import Node, Query
-    >>> query = Query(("a",), (Operator("f", ("a",), cost=2),))
+    >>> from headrace.control.network import Node, NetworkQuery
+    >>> query = NetworkQuery(("a",), (NetworkOperator("f", ("a",), cost=2),))
     >>> tables = plan_by_tables(Deployment(query, (Node("n"),), {"f": "n"}), (1.0,), FitConfig(epsilon=0.1))
     >>> [round(share, 12) for share in tables.choose((1.0,)).inputs.values()]
     [0.5]

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NewType, Protocol
 
-from headrace.control.network import Arc, Deployment, NodeId, Query, expect
+from headrace.control.network import Arc, Deployment, NetworkQuery, NodeId, expect
 
 PlanId = NewType("PlanId", int)
 
 
 @dataclass(frozen=True)
-class Plan:
+class DropPlan:
     id: PlanId
     keep: Mapping[Arc, float]
     """Share of the tuples that stay; arcs that keep all are left out."""
@@ -40,7 +40,7 @@ class Planner(Protocol):
     @property
     def deployment(self) -> Deployment: ...
 
-    def plan(self, plan: PlanId) -> Plan: ...
+    def plan(self, plan: PlanId) -> DropPlan: ...
 
     def choose(self, rates: Sequence[float]) -> Shedding: ...
 
@@ -62,11 +62,11 @@ def keep_of(shedding: Shedding, planner: Planner) -> dict[Arc, float]:
     return keep
 
 
-def flows(query: Query, rates: Sequence[float], keep: Mapping[Arc, float]) -> dict[Arc, float]:
+def flows(query: NetworkQuery, rates: Sequence[float], keep: Mapping[Arc, float]) -> dict[Arc, float]:
     """Tuples per second that each arc delivers.
 
-    >>> from headrace.control.network import Operator
-    >>> chain = Query(("a",), (Operator("f", ("a",), selectivity=0.5), Operator("g", ("f",))))
+    >>> from headrace.control.network import NetworkOperator
+    >>> chain = NetworkQuery(("a",), (NetworkOperator("f", ("a",), selectivity=0.5), NetworkOperator("g", ("f",))))
     >>> list(flows(chain, [8.0], {Arc("a", "f"): 0.5}).values())
     [4.0, 2.0]
     """
@@ -79,12 +79,12 @@ def flows(query: Query, rates: Sequence[float], keep: Mapping[Arc, float]) -> di
     return found
 
 
-def quality_of(query: Query, delivered: Mapping[Arc, float]) -> float:
+def quality_of(query: NetworkQuery, delivered: Mapping[Arc, float]) -> float:
     """Weighted results per second."""
     return sum(end.weight * end.selectivity * delivered[Arc(stream, end.name)] for end in query.ends for stream in end.inputs)
 
 
-def loads_of(deployment: Deployment, delivered: Mapping[Arc, float]) -> dict[NodeId, float]:
+def node_loads(deployment: Deployment, delivered: Mapping[Arc, float]) -> dict[NodeId, float]:
     """CPU seconds per second of each node."""
     loads = {node.name: 0.0 for node in deployment.nodes}
     for operator in deployment.query.operators:
@@ -94,7 +94,7 @@ def loads_of(deployment: Deployment, delivered: Mapping[Arc, float]) -> dict[Nod
     return loads
 
 
-def keep_from(query: Query, rates: Sequence[float], delivered: Mapping[Arc, float]) -> dict[Arc, float]:
+def keep_from(query: NetworkQuery, rates: Sequence[float], delivered: Mapping[Arc, float]) -> dict[Arc, float]:
     """The plan that delivers these flows: kept over arriving."""
     out: dict[str, float] = dict(zip(query.sources, rates, strict=True))
     for operator in query.downstream:

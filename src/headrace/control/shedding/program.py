@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from headrace.control.network import Arc, Deployment, Matrix, Vector, expect
-from headrace.control.shedding.plan import Plan, PlanId, flows, keep_from, quality_of
+from headrace.control.shedding.plan import DropPlan, PlanId, flows, keep_from, quality_of
 from headrace.errors import require
 
 ANY = PlanId(0)
@@ -51,11 +51,11 @@ class Program:
         ends = {end.name: end.weight * end.selectivity for end in self.deployment.query.ends}
         return np.array([ends.get(arc.operator, 0.0) for arc in self.deployment.query.arcs])
 
-    def solve(self, rates: Sequence[float], plan: PlanId = ANY) -> Plan:
+    def solve(self, rates: Sequence[float], plan: PlanId = ANY) -> DropPlan:
         """The best plan for these rates of the sources.
 
-        >>> from headrace.control.network import Node, Operator, Query
-        >>> query = Query(("a",), (Operator("f", ("a",), cost=2),))
+        >>> from headrace.control.network import Node, NetworkOperator, NetworkQuery
+        >>> query = NetworkQuery(("a",), (NetworkOperator("f", ("a",), cost=2),))
         >>> plan = Program(Deployment(query, (Node("n"),), {"f": "n"})).solve((1.0,))
         >>> plan.keep, plan.quality
         ({Arc(stream='a', operator='f'): 0.5}, 0.5)
@@ -63,11 +63,11 @@ class Program:
         query = self.deployment.query
         expect(len(rates) == len(query.sources), "Program", f"{len(query.sources)} rates", tuple(rates))
         if self.deployment.feasible(rates):
-            return Plan(plan, {}, quality_of(query, flows(query, rates, {})))
+            return DropPlan(plan, {}, quality_of(query, flows(query, rates, {})))
         arriving = dict(zip(query.sources, rates, strict=True))
         bounds = np.concatenate([[arriving.get(arc.stream, 0.0) for arc in query.arcs], self.deployment.capacities])
         found = linprog(-self.worth, A_ub=self.constraints, b_ub=bounds, method="highs")
         # Dropping everything is always feasible, and arrivals bound the results.
         require(found.success, f"the shedding program has an optimum; the solver says: {found.message}")
         delivered = {arc: float(kept) for arc, kept in zip(query.arcs, np.maximum(found.x, 0.0), strict=True)}
-        return Plan(plan, keep_from(query, rates, delivered), float(-found.fun))
+        return DropPlan(plan, keep_from(query, rates, delivered), float(-found.fun))

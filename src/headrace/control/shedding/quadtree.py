@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.control.network import Deployment, Matrix, Vector, expect
-from headrace.control.shedding.plan import Plan, PlanId, Shedding
+from headrace.control.shedding.plan import DropPlan, PlanId, Shedding
 from headrace.control.shedding.program import Program
 from headrace.errors import QueryError
 
@@ -85,12 +85,12 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Branch:
+class QuadtreeBranch:
     axis: int
     """The input along which the region is split."""
     middle: float
-    low: Leaf | Branch
-    high: Leaf | Branch
+    low: Leaf | QuadtreeBranch
+    high: Leaf | QuadtreeBranch
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +99,12 @@ class PlanTree:
 
     deployment: Deployment
     top: Point
-    root: Leaf | Branch
-    plans: tuple[Plan, ...]
+    root: Leaf | QuadtreeBranch
+    plans: tuple[DropPlan, ...]
     solves: int
     """How often the solver was called."""
 
-    def plan(self, plan: PlanId) -> Plan:
+    def plan(self, plan: PlanId) -> DropPlan:
         return self.plans[plan]
 
     def choose(self, rates: Sequence[float]) -> Shedding:
@@ -115,7 +115,7 @@ class PlanTree:
 
     def leaf(self, rates: Sequence[float]) -> Leaf:
         at = self.root
-        while isinstance(at, Branch):
+        while isinstance(at, QuadtreeBranch):
             at = at.high if rates[at.axis] >= at.middle else at.low
         return at
 
@@ -125,8 +125,8 @@ def plan_ahead(
 ) -> PlanTree:
     """Solver, or Solver-W where a workload is given.
 
-    >>> from headrace.control.network import Node, Operator, Query
-    >>> query = Query(("a",), (Operator("f", ("a",), cost=2),))
+    >>> from headrace.control.network import Node, NetworkOperator, NetworkQuery
+    >>> query = NetworkQuery(("a",), (NetworkOperator("f", ("a",), cost=2),))
     >>> tree = plan_ahead(Deployment(query, (Node("n"),), {"f": "n"}), top=(2.0,))
     >>> decision = tree.choose((1.5,))
     >>> tree.plan(decision.plans[0]).quality >= 0.5 * 0.9
@@ -149,12 +149,12 @@ class _Search:
     program: Program
     config: SolverConfig
     top: Point
-    found: dict[Point, tuple[bool, float, Plan]] = field(default_factory=dict)
+    found: dict[Point, tuple[bool, float, DropPlan]] = field(default_factory=dict)
     used: dict[Point, PlanId] = field(default_factory=dict)
-    plans: list[Plan] = field(default_factory=list)
+    plans: list[DropPlan] = field(default_factory=list)
     solves: int = 0
 
-    def at(self, point: Point) -> tuple[bool, float, Plan]:
+    def at(self, point: Point) -> tuple[bool, float, DropPlan]:
         """Whether feasible, the quality, the plan."""
         if point not in self.found:
             feasible = self.program.deployment.feasible(point)
@@ -194,7 +194,7 @@ class _Search:
         key = () if feasible else point
         if key not in self.used:
             self.used[key] = PlanId(len(self.plans))
-            self.plans.append(Plan(self.used[key], plan.keep, quality))
+            self.plans.append(DropPlan(self.used[key], plan.keep, quality))
         return self.used[key]
 
 
@@ -234,11 +234,11 @@ def _split_by_workload(search: _Search, root: Region, workload: Workload) -> Spl
     return split
 
 
-def _assembled(search: _Search, region: Region, split: Splits) -> Leaf | Branch:
+def _assembled(search: _Search, region: Region, split: Splits) -> Leaf | QuadtreeBranch:
     if region in split:
         axis = split[region]
         low, high = (_assembled(search, half, split) for half in _halves(region, axis))
-        return Branch(axis, _middle(region, axis), low, high)
+        return QuadtreeBranch(axis, _middle(region, axis), low, high)
     feasible = search.at(region[1])[0]
     # Nothing need be dropped below a feasible top: its own rates are the limit.
     bottom = region[1] if feasible else region[0]

@@ -63,7 +63,8 @@ class Keeping:
         """Make a version exist: by its manifest, or by its record in the journal."""
         if not self.at_home:
             committed = self.checkpoint.commit(replace(manifest, checkpoint_version=manifest.version), sync=self.sync)
-            self.durable, self.checkpoint.current = manifest.version, None
+            self.checkpoint.current = None
+            self.note_durable(committed)
             return committed
         written = self.checkpoint.commit_record(record, sync=self.sync)
         return self.hold(replace(manifest, crc=written.facts.crc))

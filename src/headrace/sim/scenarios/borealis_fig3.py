@@ -9,7 +9,7 @@ c is the cost of a tuple, and r the rate of a stream outside of bursts.
 from __future__ import annotations
 
 from headrace.control import correlation
-from headrace.control.network import Deployment, Node, NodeId, Operator, Placement, Query, StreamId
+from headrace.control.network import Deployment, NetworkOperator, NetworkQuery, Node, NodeId, Placement, StreamId
 from headrace.ids import OperatorId
 from headrace.report.plots import Plot, Series
 from headrace.sim import model
@@ -27,12 +27,12 @@ CONNECTED: Placement = {
 }
 
 
-def chains() -> Query:
+def chains() -> NetworkQuery:
     """Two streams, a and b, each with a chain of two operators."""
     operators = [
-        Operator(OperatorId(f"{name}{at}"), (StreamId(name if at == 1 else f"{name}1"),), COST_S) for name in "ab" for at in (1, 2)
+        NetworkOperator(OperatorId(f"{name}{at}"), (StreamId(name if at == 1 else f"{name}1"),), COST_S) for name in "ab" for at in (1, 2)
     ]
-    return Query((StreamId("a"), StreamId("b")), tuple(operators))
+    return NetworkQuery((StreamId("a"), StreamId("b")), tuple(operators))
 
 
 def in_turn(burst_s: float, first: bool) -> Rate:
@@ -49,7 +49,7 @@ def run(options: Options, seed: int) -> Result:
     plans = {"connected": CONNECTED, "cut": cut}
     bursts = {name: Deployment(query, NODES, plan).loads / COST_S for name, plan in plans.items()}
     seen = {name: " and ".join(f"{load:g}cr" for load in loads @ [1.0, 2.0]) for name, loads in bursts.items()}
-    found = latencies_s(query, NODES, plans, sources, duration_s, cpus, model.Settings(tick_s=0.05, hop_s=0.005))
+    found = latencies_s(query, NODES, plans, sources, duration_s, cpus, model.SimulationSettings(tick_s=0.05, hop_s=0.005))
     ours, other = found["cut"], found["connected"]
     claims = (
         Claim("loads of the connected plan in a burst", "2cr and 4cr", seen["connected"], seen["connected"] == "2cr and 4cr"),

@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.control import baselines, correlation
 from headrace.control.correlation import LoadHistory, mean_variance, node_series
-from headrace.control.network import Node, NodeId, Placement, Query
+from headrace.control.network import NetworkQuery, Node, NodeId, Placement
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, workload
 from headrace.sim.placed import Sources, floats, history, latencies_s
@@ -25,7 +25,7 @@ SMALL_NODES, SMALL_SOURCES, SMALL_EACH = 2, 3, 3
 """Small queries, on which all placements can be tried."""
 
 
-def bursty(query: Query, seed: int, seen_s: float) -> Sources:
+def bursty(query: NetworkQuery, seed: int, seen_s: float) -> Sources:
     """Streams with independent bursts of four times the rate. On average, a burst lasts 2 s, and one begins every 8 s."""
     base = workload.constant(1.0)
     rates = {
@@ -84,7 +84,7 @@ def run(options: Options, seed: int) -> Result:
         query = random_trees(seed + at, sources, max(each // sources, 1))
         watched = bursty(query, seed + at, seen_s)
         plans = placed(history(query, watched), nodes, seed + at)
-        found = latencies_s(query, nodes, plans, watched, duration_s, cpus, model.Settings())
+        found = latencies_s(query, nodes, plans, watched, duration_s, cpus, model.SimulationSettings())
         latencies.append([found[name] for name in plans])
         later = LoadHistory(tuple(operator.name for operator in query.operators), query.loads @ watched.later(duration_s))
         variances.append([mean_variance(node_series(later, nodes, plan)) / later.means.sum() ** 2 for plan in plans.values()])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from headrace.control import baselines, correlation, resilient
-from headrace.control.network import Deployment, Node, NodeId, Placement, Query
+from headrace.control.network import Deployment, NetworkQuery, Node, NodeId, Placement
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, workload
 from headrace.sim.placed import Sources, floats, history, latencies_s
@@ -23,7 +23,7 @@ from headrace.sim.trees import random_trees
 ROD, PAPERS, CORRELATION, LARGEST, RANDOM = "ROD", "ROD, class II by plane distance", "correlation", "largest first", "random"
 
 
-def uneven(query: Query, seed: int, seen_s: float, changed: bool = False) -> Sources:
+def uneven(query: NetworkQuery, seed: int, seen_s: float, changed: bool = False) -> Sources:
     """Streams with random mean rates from 0.1 to 1.9, and bursts of three times that.
 
     If ``changed``, the mean rates change at the moment when placements are made.
@@ -37,7 +37,7 @@ def uneven(query: Query, seed: int, seen_s: float, changed: bool = False) -> Sou
     return Sources(rates, seen_s)
 
 
-def placed(query: Query, watched: Sources, nodes: Sequence[Node], seed: int) -> dict[str, Placement]:
+def placed(query: NetworkQuery, watched: Sources, nodes: Sequence[Node], seed: int) -> dict[str, Placement]:
     """The placements that the algorithms make for a query."""
     known = history(query, watched)
     loads = dict(zip(known.operators, known.means.tolist(), strict=True))
@@ -76,7 +76,7 @@ def mean_latencies_s(options: Options, nodes: Sequence[Node], cpus: Sequence[flo
         watched = uneven(query, seed + at, seen_s, changed)
         plans = placed(query, watched, nodes, seed + at)
         del plans[PAPERS]
-        found.append(latencies_s(query, nodes, plans, watched, number(options, "duration_s"), cpus, model.Settings()))
+        found.append(latencies_s(query, nodes, plans, watched, number(options, "duration_s"), cpus, model.SimulationSettings()))
     return {name: np.mean([each[name] for each in found], axis=0).tolist() for name in found[0]}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from headrace.control.availability.backups import BackupConfig
 from headrace.control.availability.scheduling import ScheduleConfig
 from headrace.report.plots import Plot, Series
-from headrace.sim.checkpointing import Aggregates, Checkpointed, Cluster
+from headrace.sim.checkpointing import Aggregates, Checkpointed, CheckpointingServers
 from headrace.sim.scenario import Claim, Options, Result, Scenario, number
 from headrace.sim.workload import steps
 
@@ -40,7 +40,7 @@ def run(options: Options, seed: int) -> Result:
         ScheduleConfig(ROUND_ROBIN, gain_min_s=gain_s),
         ScheduleConfig(WHOLE, interval_s=interval_s),
     )
-    seen = {config.method: Cluster(about, config, seed, backups).run(duration_s) for config in configs}
+    seen = {config.method: CheckpointingServers(about, config, seed, backups).run(duration_s) for config in configs}
     phases = {"before": (raised_s * SETTLED, raised_s), "after": (raised_s + (duration_s - raised_s) * SETTLED, duration_s)}
     recovery = {name: {phase: _mean(each, each.recovery_s, span) for phase, span in phases.items()} for name, each in seen.items()}
     waited = {name: {phase: _mean(each, each.waited_s, span) for phase, span in phases.items()} for name, each in seen.items()}

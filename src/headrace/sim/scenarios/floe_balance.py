@@ -30,7 +30,7 @@ TOKENS = (0, 1_600, 3_100)
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class RingRun:
     """The record of one simulated ring."""
 
     trace: Trace
@@ -82,21 +82,21 @@ def simulate(
     words_per_s: float = WORDS_PER_S,
     tick_s: float = 0.05,
     faults: tuple[model.Fault, ...] = (),
-) -> Run:
+) -> RingRun:
     """Simulate one ring. State is 1 kB per word, for 50,000 words."""
-    count = model.Operator(
+    count = model.SimulatedOperator(
         COUNT,
         {"words": 1.0},
         cost_s=1.0 / words_per_s,
-        state=model.State(bytes_per_row=1_000, bytes_max=50e6, checkpoint_s=checkpoint_s),
+        state=model.SimulatedState(bytes_per_row=1_000, bytes_max=50e6, checkpoint_s=checkpoint_s),
         keys=keys,
         keys_change=keys is not workload.even,
     )
-    plan = model.Plan(
-        model.Query({"words": rate}, (count,)),
+    plan = model.SimulationPlan(
+        model.SimulatedQuery({"words": rate}, (count,)),
         duration_s=duration_s,
         instances={COUNT: nodes},
-        settings=model.Settings(tick_s=tick_s, report_s=report_s, recovery="none", replicas=0, grace_s=60.0),
+        settings=model.SimulationSettings(tick_s=tick_s, report_s=report_s, recovery="none", replicas=0, grace_s=60.0),
         faults=faults,
         spare=spare,
     )
@@ -104,7 +104,7 @@ def simulate(
     rates = Rates()
     sim = Simulator(plan, seed=seed, listeners=[ring, rates], checkers=(*CHECKERS, lambda: ring.check))
     ring.attach(sim)
-    return Run(sim.run(), ring, rates)
+    return RingRun(sim.run(), ring, rates)
 
 
 def hot_words(words: int, share: float, at_s: float, seed: int) -> workload.Keys:
@@ -115,7 +115,7 @@ def hot_words(words: int, share: float, at_s: float, seed: int) -> workload.Keys
     return lambda now_s: workload.EVEN if now_s < at_s else weights
 
 
-def balance(options: Options, seed: int, checkpoint_s: float = 2.0) -> Run:
+def balance(options: Options, seed: int, checkpoint_s: float = 2.0) -> RingRun:
     """Fig. 6a: three nodes, one of which becomes overloaded when a few words become frequent. There is no fourth machine."""
     shift_s, base, hot = number(options, "shift_s"), number(options, "words_per_s"), number(options, "hot_words_per_s")
     rate = workload.steps((0.0, base), (shift_s, base + hot))
@@ -126,7 +126,7 @@ def balance(options: Options, seed: int, checkpoint_s: float = 2.0) -> Run:
     )
 
 
-def grow(options: Options, seed: int) -> Run:
+def grow(options: Options, seed: int) -> RingRun:
     """Fig. 6b: a growing rate of words, with ready machines in the pool."""
     rate = workload.ramp(3_000.0, number(options, "words_per_s_max"), number(options, "ramp_s"))
     return simulate(rate, number(options, "ramp_s") + 60.0, 3, RingConfig(), seed, spare=40, tick_s=number(options, "tick_s"))
@@ -162,7 +162,7 @@ def _intervals(options: Options) -> list[int]:
     return [int(each) for each in str(options["checkpoints_s"]).split()]
 
 
-def _balance_figures(found: Run, shift_s: float) -> dict[str, float]:
+def _balance_figures(found: RingRun, shift_s: float) -> dict[str, float]:
     changes = [change for change in found.ring.changes if change.taken_s > shift_s]
     waiting, at_s = found.trace["rows_waiting"], found.trace["at_s"]
     drained = at_s[(at_s > shift_s) & (waiting > 200)]
@@ -179,7 +179,7 @@ def _balance_figures(found: Run, shift_s: float) -> dict[str, float]:
     }
 
 
-def _grow_figures(found: Run) -> dict[str, float]:
+def _grow_figures(found: RingRun) -> dict[str, float]:
     out = [change for change in found.ring.changes if change.kind == "scale out"]
     took = np.array([change.ready_s - change.asked_s for change in out])
     trace = found.trace
@@ -193,7 +193,7 @@ def _grow_figures(found: Run) -> dict[str, float]:
     }
 
 
-def _worst_s(found: Run, shift_s: float) -> float:
+def _worst_s(found: RingRun, shift_s: float) -> float:
     return float(np.nanmax(found.trace["latency_p99_s"][found.trace["at_s"] > shift_s]))
 
 
@@ -234,7 +234,7 @@ def _claims(seen: dict[str, float], intervals: list[int]) -> tuple[Claim, ...]:
     )
 
 
-def _plots(balanced: Run, grown: Run) -> tuple[Plot, ...]:
+def _plots(balanced: RingRun, grown: RingRun) -> tuple[Plot, ...]:
     trace = grown.trace
     at_s = trace["at_s"].tolist()
     return (

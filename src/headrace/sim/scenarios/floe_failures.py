@@ -22,14 +22,14 @@ from headrace.ids import SLOTS
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, workload
 from headrace.sim.scenario import Claim, Options, Result, Scenario, number, violations_of
-from headrace.sim.scenarios.floe_balance import Run, simulate
+from headrace.sim.scenarios.floe_balance import RingRun, simulate
 from headrace.sim.trace import Trace
 
 FAILS_S = 20.0
 
 
 @dataclass(frozen=True)
-class Recovery:
+class RecoveryTimes:
     """The longest times over all nodes that failed at once, as the paper measures them."""
 
     failed: int
@@ -71,7 +71,7 @@ def blocks(nodes: int, replicas: int) -> tuple[int, ...]:
     return tuple(at for at in range(nodes - nodes % (replicas + 1)) if (at + 1) % (replicas + 1))
 
 
-def fail(places: tuple[int, ...], nodes: int, replicas: int, busy: float, options: Options, seed: int) -> Recovery:
+def fail(places: tuple[int, ...], nodes: int, replicas: int, busy: float, options: Options, seed: int) -> RecoveryTimes:
     """Let the nodes at these places of the ring fail, at a random moment between two checkpoints."""
     rng = np.random.default_rng([seed, len(places), nodes, replicas])
     rate = number(options, "words_per_s") * nodes / 12
@@ -92,12 +92,12 @@ def fail(places: tuple[int, ...], nodes: int, replicas: int, busy: float, option
     return _recovery(found, len(places))
 
 
-def _recovery(found: Run, failed: int) -> Recovery:
+def _recovery(found: RingRun, failed: int) -> RecoveryTimes:
     taken = [change for change in found.ring.changes if change.kind == "take-over"]
     noticed_s = max((change.taken_s - change.asked_s for change in taken), default=float("nan"))
     replayed_s = max((change.ready_s - change.taken_s for change in taken), default=float("nan"))
     caught_up_s = max((change.caught_up_s - change.taken_s for change in taken), default=float("nan"))
-    return Recovery(failed, noticed_s, replayed_s, caught_up_s, found.ring.lost_slots, found.ring.whole(), found.trace)
+    return RecoveryTimes(failed, noticed_s, replayed_s, caught_up_s, found.ring.lost_slots, found.ring.whole(), found.trace)
 
 
 def run(options: Options, seed: int) -> Result:
@@ -127,11 +127,13 @@ def run(options: Options, seed: int) -> Result:
     )
 
 
-def _mean(found: list[Recovery], field: str) -> float:
+def _mean(found: list[RecoveryTimes], field: str) -> float:
     return float(np.mean([getattr(each, field) for each in found]))
 
 
-def _figures(at_once: dict[int, list[Recovery]], most: dict[int, Recovery], over: dict[int, Recovery], half: Recovery) -> dict[str, float]:
+def _figures(
+    at_once: dict[int, list[RecoveryTimes]], most: dict[int, RecoveryTimes], over: dict[int, RecoveryTimes], half: RecoveryTimes
+) -> dict[str, float]:
     figures = {"half.lost": float(half.lost_slots), "half.whole": float(half.whole), "half.replayed_s": half.replayed_s}
     for count, found in at_once.items():
         figures |= {f"m{count}.{field}": _mean(found, field) for field in ("noticed_s", "replayed_s", "caught_up_s")}
@@ -189,7 +191,12 @@ def _claims(seen: dict[str, float], nodes: int, large: int) -> tuple[Claim, ...]
 
 
 def _rows(
-    nodes: int, large: int, at_once: dict[int, list[Recovery]], most: dict[int, Recovery], over: dict[int, Recovery], half: Recovery
+    nodes: int,
+    large: int,
+    at_once: dict[int, list[RecoveryTimes]],
+    most: dict[int, RecoveryTimes],
+    over: dict[int, RecoveryTimes],
+    half: RecoveryTimes,
 ) -> list[tuple[str, ...]]:
     rows = [(f"{count}, apart", str(nodes), "1", found) for count, found in at_once.items()]
     for what, which in (("the most allowed", most), ("r + 1 neighbours", over)):
@@ -209,7 +216,7 @@ def _rows(
     ]
 
 
-def _plot(at_once: dict[int, list[Recovery]]) -> Plot:
+def _plot(at_once: dict[int, list[RecoveryTimes]]) -> Plot:
     counts = [float(count) for count in at_once]
     series = (
         Series("until caught up", counts, [1000 * _mean(found, "caught_up_s") for found in at_once.values()]),

@@ -8,7 +8,7 @@ Parameters that the paper does not print, and the values chosen here:
   forwarder second, as in the paper. ``cost_us`` is set so that 350 expressways need about 50 machines, like SEEP. The numbers of machines
   at other loads and thresholds are results.
 - ``hop_s``: a row that never waits takes 100 ms over four operators. SEEP's median at 115 expressways is 101 ms.
-- How unevenly rows arrive (0.2, see `Settings.jitter`) and how much the speeds of machines differ (a tenth).
+- How unevenly rows arrive (0.2, see `SimulationSettings.jitter`) and how much the speeds of machines differ (a tenth).
 - ``SWITCH_S``: how long upstream operators stop at a scale out. It is set so that percentiles at 350 expressways are similar to Fig. 7's.
 - State per vehicle, and the start-up time of a machine (90 s; SEEP 5.2 says minutes).
 """
@@ -23,7 +23,7 @@ from headrace.control import bottleneck
 from headrace.control.observation import Floats
 from headrace.ids import OperatorId
 from headrace.sim import workload
-from headrace.sim.model import MachineModel, Operator, Plan, Query, Settings, State
+from headrace.sim.model import MachineModel, SimulatedOperator, SimulatedQuery, SimulatedState, SimulationPlan, SimulationSettings
 from headrace.sim.policies import constant_pool, seep
 from headrace.sim.simulator import Simulator
 from headrace.sim.trace import Trace
@@ -43,11 +43,11 @@ INTO_ASSESSMENT = 0.3
 """The share of the toll calculator's rows that go to toll assessment: vehicles that enter a new segment are charged."""
 
 
-def query(expressways: int, duration_s: float, cost_us: float = COST_US) -> Query:
+def query(expressways: int, duration_s: float, cost_us: float = COST_US) -> SimulatedQuery:
     """The query of Fig. 5, with Linear Road's growing input."""
     rate = workload.linear_road(expressways, duration_s, FIRST, LAST)
-    vehicles = State(bytes_per_row=40.0, bytes_max=expressways * 200_000.0, checkpoint_cpu_s_per_byte=2e-9)
-    accounts = State(bytes_per_row=40.0, bytes_max=expressways * 100_000.0, checkpoint_cpu_s_per_byte=2e-9)
+    vehicles = SimulatedState(bytes_per_row=40.0, bytes_max=expressways * 200_000.0, checkpoint_cpu_s_per_byte=2e-9)
+    accounts = SimulatedState(bytes_per_row=40.0, bytes_max=expressways * 100_000.0, checkpoint_cpu_s_per_byte=2e-9)
 
     def cost_s(name: str, rows: float) -> float:
         """The cost of a row at an operator that gets ``rows`` rows per input row."""
@@ -55,15 +55,15 @@ def query(expressways: int, duration_s: float, cost_us: float = COST_US) -> Quer
 
     charged = 0.01 + 0.99 * INTO_ASSESSMENT
     operators = (
-        Operator(FORWARDER, {"feeder": 1.0}, cost_s("forwarder", 1.0)),
-        Operator(CALCULATOR, {FORWARDER: 0.99}, cost_s("toll calculator", 0.99), state=vehicles),
-        Operator(ASSESSMENT, {FORWARDER: 0.01, CALCULATOR: INTO_ASSESSMENT}, cost_s("toll assessment", charged), state=accounts),
-        Operator(COLLECTOR, {CALCULATOR: 1.0 - INTO_ASSESSMENT}, cost_s("collector", 0.99 * (1 - INTO_ASSESSMENT))),
-        Operator(ACCOUNT, {ASSESSMENT: 1.0}, cost_s("balance account", charged), state=accounts),
+        SimulatedOperator(FORWARDER, {"feeder": 1.0}, cost_s("forwarder", 1.0)),
+        SimulatedOperator(CALCULATOR, {FORWARDER: 0.99}, cost_s("toll calculator", 0.99), state=vehicles),
+        SimulatedOperator(ASSESSMENT, {FORWARDER: 0.01, CALCULATOR: INTO_ASSESSMENT}, cost_s("toll assessment", charged), state=accounts),
+        SimulatedOperator(COLLECTOR, {CALCULATOR: 1.0 - INTO_ASSESSMENT}, cost_s("collector", 0.99 * (1 - INTO_ASSESSMENT))),
+        SimulatedOperator(ACCOUNT, {ASSESSMENT: 1.0}, cost_s("balance account", charged), state=accounts),
         # Source and sink ran on large machines of their own and could not be split. SOURCE_MAX limits the source; the sink is never full.
-        Operator(SINK, {COLLECTOR: 1.0, ACCOUNT: 1.0}, 0.7 / SOURCE_MAX, elastic=False, row_bytes=10.0),
+        SimulatedOperator(SINK, {COLLECTOR: 1.0, ACCOUNT: 1.0}, 0.7 / SOURCE_MAX, elastic=False, row_bytes=10.0),
     )
-    return Query({"feeder": lambda at_s: min(rate(at_s), SOURCE_MAX)}, operators)
+    return SimulatedQuery({"feeder": lambda at_s: min(rate(at_s), SOURCE_MAX)}, operators)
 
 
 def plan(
@@ -74,11 +74,13 @@ def plan(
     spare: int = 0,
     cost_us: float = COST_US,
     start_s: float = START_S,
-) -> Plan:
+) -> SimulationPlan:
     """A simulation of the query, with one instance per operator unless ``instances`` says otherwise."""
-    settings = Settings(tick_s=tick_s, hop_s=0.025, jitter=0.2, deploy_s=1.0, switch_s=SWITCH_S)
+    settings = SimulationSettings(tick_s=tick_s, hop_s=0.025, jitter=0.2, deploy_s=1.0, switch_s=SWITCH_S)
     machines = MachineModel(start_s=start_s, speed_deviation=0.1)
-    return Plan(query(expressways, duration_s, cost_us), duration_s, instances or {}, machines=machines, settings=settings, spare=spare)
+    return SimulationPlan(
+        query(expressways, duration_s, cost_us), duration_s, instances or {}, machines=machines, settings=settings, spare=spare
+    )
 
 
 def machines_of(trace: Trace) -> Floats:

@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from headrace.control.observation import Floats
-from headrace.control.replicas.model import HandOver, RangeId, ReplicaConfig, Ship
+from headrace.control.replicas.model import HandOver, RangeId, ReplicaConfig, ShipCopy
 from headrace.ids import SLOTS, OperatorId
 from headrace.report.plots import Plot, Series
 from headrace.sim import model, workload
@@ -56,20 +56,20 @@ def simulate(options: Options, replicated: bool, seed: int) -> tuple[Trace, Repl
     at_s = number(options, "at_s")
     before, after = sum(CPU.values()), sum(CPU.values()) - CPU[RangeId("violet")] + VIOLET_GROWN
     first, grown = shares(CPU[RangeId("violet")]), shares(VIOLET_GROWN)
-    count = model.Operator(
+    count = model.SimulatedOperator(
         COUNT,
         {"rows": 1.0},
         cost_s=1.0 / ROWS_PER_S,
-        state=model.State(checkpoint_s=number(options, "checkpoint_s")),
+        state=model.SimulatedState(checkpoint_s=number(options, "checkpoint_s")),
         keys=lambda now_s: first if now_s < at_s else grown,
         keys_change=True,
     )
-    plan = model.Plan(
-        model.Query({"rows": workload.steps((0.0, before * ROWS_PER_S), (at_s, after * ROWS_PER_S))}, (count,)),
+    plan = model.SimulationPlan(
+        model.SimulatedQuery({"rows": workload.steps((0.0, before * ROWS_PER_S), (at_s, after * ROWS_PER_S))}, (count,)),
         duration_s=at_s + number(options, "after_s"),
         instances={COUNT: 4},
         machines=model.MachineModel(network_bytes_per_s=number(options, "network_bytes_per_s"), zones=8),
-        settings=model.Settings(report_s=1.0, recovery="none", replicas=0, deploy_s=0.0),
+        settings=model.SimulationSettings(report_s=1.0, recovery="none", replicas=0, deploy_s=0.0),
         faults=(model.Fault(at_s, machines=(FAILED,)),),
         spare=1,
     )
@@ -138,7 +138,7 @@ def _figures(name: str, trace: Trace, groups: ReplicaGroups, at_s: float) -> dic
 def _claims(seen: dict[str, float], groups: ReplicaGroups) -> tuple[Claim, ...]:
     where = {name: (groups.primaries[name], sorted(groups.replicas[name])) for name in COLOURS}
     yellow, red, violet = (where[RangeId(name)] for name in ("yellow", "red", "violet"))
-    shipped = {each.change.range for each in groups.done if isinstance(each.change, Ship) and each.change.target == f"m{NEW}"}
+    shipped = {each.change.range for each in groups.done if isinstance(each.change, ShipCopy) and each.change.target == f"m{NEW}"}
     return (
         Claim("yellow, whose host failed", "restored on the second, replicated on the new one", _told(yellow), yellow == (1, [NEW])),
         Claim("violet, whose host is overloaded", "moved to the fourth", _told(violet), violet[0] == 3),

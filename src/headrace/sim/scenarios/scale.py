@@ -8,7 +8,7 @@ from headrace.control import bottleneck
 from headrace.ids import OperatorId
 from headrace.report.plots import Plot, Series
 from headrace.sim import workload
-from headrace.sim.model import Fault, MachineModel, Operator, Plan, Query, Settings, State
+from headrace.sim.model import Fault, MachineModel, SimulatedOperator, SimulatedQuery, SimulatedState, SimulationPlan, SimulationSettings
 from headrace.sim.policies import pool_of, seep
 from headrace.sim.scenario import Claim, Options, Result, Scenario, number, positive, violations_of
 from headrace.sim.simulator import Simulator
@@ -19,16 +19,16 @@ MAP, SUM = OperatorId("map"), OperatorId("sum")
 def run(options: Options, seed: int) -> Result:
     positive(options, "nodes", "duration_s", "tick_s")
     nodes, duration_s = int(number(options, "nodes")), number(options, "duration_s")
-    state = State(bytes_per_row=10, bytes_max=1e9, checkpoint_cpu_s_per_byte=1e-9)
-    operators = (Operator(MAP, {"in": 1.0}, 1e-4), Operator(SUM, {MAP: 1.0}, 2e-4, state=state))
+    state = SimulatedState(bytes_per_row=10, bytes_max=1e9, checkpoint_cpu_s_per_byte=1e-9)
+    operators = (SimulatedOperator(MAP, {"in": 1.0}, 1e-4), SimulatedOperator(SUM, {MAP: 1.0}, 2e-4, state=state))
     # Machines are 50% busy outside of bursts, and 75% in a burst.
     rate = workload.bursts(workload.constant(nodes * 0.5 / 3e-4), seed, factor=1.5, every_s=300, length_s=60)
-    plan = Plan(
-        Query({"in": rate}, operators),
+    plan = SimulationPlan(
+        SimulatedQuery({"in": rate}, operators),
         duration_s,
         {MAP: nodes // 3, SUM: nodes - nodes // 3},
         machines=MachineModel(start_s=60),
-        settings=Settings(tick_s=number(options, "tick_s"), jitter=0.2),
+        settings=SimulationSettings(tick_s=number(options, "tick_s"), jitter=0.2),
         faults=(Fault(duration_s * 0.1, count=1), Fault(duration_s * 0.2, count=5), Fault(duration_s * 0.3, zone=1)),
         spare=4,
     )

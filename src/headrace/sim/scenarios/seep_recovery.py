@@ -29,7 +29,7 @@ from headrace.control.observation import Floats, Observation
 from headrace.ids import OperatorId
 from headrace.report.plots import Plot, Series
 from headrace.sim import workload
-from headrace.sim.model import Fault, MachineModel, Operator, Plan, Query, Settings, State
+from headrace.sim.model import Fault, MachineModel, SimulatedOperator, SimulatedQuery, SimulatedState, SimulationPlan, SimulationSettings
 from headrace.sim.scenario import Claim, Options, Result, Scenario, number, numbers, positive, violations_of
 from headrace.sim.simulator import Simulator
 from headrace.sim.trace import Trace
@@ -45,7 +45,7 @@ NAMES = {R_SM: "R+SM", UB: "upstream backup", SR: "source replay"}
 def run_once(options: Options, seed: int, rows_per_s: float, approach: str = R_SM, interval_s: float = 5.0, parts: int = 1) -> Trace:
     """Simulate one failure, at a random moment between two checkpoints."""
     full = number(options, "full_rows_per_s")
-    state = State(
+    state = SimulatedState(
         bytes_per_row=100.0,
         bytes_max=STATE_BYTES,
         checkpoint_s=interval_s if approach == R_SM else math.inf,
@@ -53,10 +53,13 @@ def run_once(options: Options, seed: int, rows_per_s: float, approach: str = R_S
         window_s=WINDOW_S,
     )
     # A row is a sentence in both operators. Splitting it into words takes a quarter of the time of counting them.
-    operators = (Operator(SPLITTER, {"sentences": 1.0}, 0.25 / full), Operator(COUNTER, {SPLITTER: 1.0}, 1.0 / full, state=state))
+    operators = (
+        SimulatedOperator(SPLITTER, {"sentences": 1.0}, 0.25 / full),
+        SimulatedOperator(COUNTER, {SPLITTER: 1.0}, 1.0 / full, state=state),
+    )
     begun_s = math.ceil(45.0 / interval_s) * interval_s
     failed_s = begun_s + float(np.random.default_rng(seed).uniform(0, interval_s))
-    settings = Settings(
+    settings = SimulationSettings(
         tick_s=number(options, "tick_s"),
         report_s=1.0,
         recovery=approach,
@@ -65,8 +68,8 @@ def run_once(options: Options, seed: int, rows_per_s: float, approach: str = R_S
         detect_s=number(options, "detect_s"),
         deploy_s=number(options, "deploy_s"),
     )
-    plan = Plan(
-        Query({"sentences": workload.constant(rows_per_s)}, operators),
+    plan = SimulationPlan(
+        SimulatedQuery({"sentences": workload.constant(rows_per_s)}, operators),
         failed_s + number(options, "watch_s"),
         machines=MachineModel(),
         settings=settings,

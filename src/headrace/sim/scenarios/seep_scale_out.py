@@ -8,7 +8,7 @@ from headrace.control.observation import Floats
 from headrace.ids import OperatorId
 from headrace.report.plots import Plot, Series
 from headrace.sim import workload
-from headrace.sim.model import MachineModel, Operator, Plan, Query, Settings, State
+from headrace.sim.model import MachineModel, SimulatedOperator, SimulatedQuery, SimulatedState, SimulationPlan, SimulationSettings
 from headrace.sim.policies import constant_pool, seep
 from headrace.sim.scenario import Claim, Options, Result, Scenario, number, positive, violations_of
 from headrace.sim.scenarios import linear_road
@@ -79,14 +79,14 @@ def open_loop(options: Options, seed: int) -> Result:
     positive(options, "rows_per_s", "duration_s", "tick_s")
     start_s, pool = number(options, "start_s"), int(number(options, "pool"))
     limit = number(options, "queue_rows")
-    counts = State(bytes_per_row=1.0, bytes_max=1e6, checkpoint_cpu_s_per_byte=2e-9)
+    counts = SimulatedState(bytes_per_row=1.0, bytes_max=1e6, checkpoint_cpu_s_per_byte=2e-9)
     operators = (
-        Operator(MAP, {"pages": 1.0}, 30e-6, queue_rows_max=limit),
-        Operator(REDUCE, {MAP: 1.0}, 15e-6, state=counts, queue_rows_max=limit),
+        SimulatedOperator(MAP, {"pages": 1.0}, 30e-6, queue_rows_max=limit),
+        SimulatedOperator(REDUCE, {MAP: 1.0}, 15e-6, state=counts, queue_rows_max=limit),
     )
-    settings = Settings(tick_s=number(options, "tick_s"), jitter=0.2, hop_s=0.025, switch_s=linear_road.SWITCH_S)
-    made = Plan(
-        Query({"pages": workload.constant(rate)}, operators),
+    settings = SimulationSettings(tick_s=number(options, "tick_s"), jitter=0.2, hop_s=0.025, switch_s=linear_road.SWITCH_S)
+    made = SimulationPlan(
+        SimulatedQuery({"pages": workload.constant(rate)}, operators),
         duration_s,
         machines=MachineModel(start_s=start_s, speed_deviation=0.1),
         settings=settings,

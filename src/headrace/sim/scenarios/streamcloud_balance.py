@@ -50,11 +50,12 @@ def keys_of(shapes: tuple[Shape, ...], period_s: float, seed: int) -> workload.K
     shares = [slot_shares(shape, slot_of_number) for shape in shapes]
     return lambda at_s: shares[min(int(at_s / period_s), len(shares) - 1)]
 
+
 SPREAD_MAX = 0.03
 """Mean CPU counts as constant if it varies by less than this."""
 
 
-class Watch:
+class BalanceWatch:
     """A listener that records the mean and the deviation of CPU over the instances, at every report."""
 
     def __init__(self) -> None:
@@ -75,25 +76,25 @@ class Watch:
         return [float(reduce(values[(at // period_s == period) & inside])) for period in range(int(at[-1] // period_s) + 1)]
 
 
-def simulate(shapes: tuple[Shape, ...], options: Options, balanced: bool, seed: int) -> tuple[Trace, Watch]:
+def simulate(shapes: tuple[Shape, ...], options: Options, balanced: bool, seed: int) -> tuple[Trace, BalanceWatch]:
     """Run all periods, with the load balancer if ``balanced``."""
     period_s, instances, rows_per_s = number(options, "period_s"), int(options["instances"]), number(options, "rows_per_s")
-    count = model.Operator(
+    count = model.SimulatedOperator(
         COUNT,
         {"calls": 1.0},
         cost_s=number(options, "busy") * instances / rows_per_s,
-        state=model.State(bytes_per_row=100, bytes_max=NUMBERS * 1_000.0),
+        state=model.SimulatedState(bytes_per_row=100, bytes_max=NUMBERS * 1_000.0),
         keys=keys_of(shapes, period_s, seed),
         keys_change=True,
     )
-    plan = model.Plan(
-        model.Query({"calls": workload.constant(rows_per_s)}, (count,)),
+    plan = model.SimulationPlan(
+        model.SimulatedQuery({"calls": workload.constant(rows_per_s)}, (count,)),
         duration_s=period_s * len(shapes),
         instances={COUNT: instances},
-        settings=model.Settings(report_s=number(options, "report_s"), handover="pause"),
+        settings=model.SimulationSettings(report_s=number(options, "report_s"), handover="pause"),
     )
     config = load_balancer.LoadBalancerConfig(imbalance_max=number(options, "imbalance_max"))
-    watch = Watch()
+    watch = BalanceWatch()
     trace = Simulator(plan, [policies.balancer(config)] if balanced else [], seed=seed, listeners=[watch]).run()
     return trace, watch
 
@@ -129,7 +130,7 @@ def run(options: Options, seed: int) -> Result:
     )
 
 
-def _figures(part: str, on: Watch, off: Watch, options: Options) -> dict[str, float]:
+def _figures(part: str, on: BalanceWatch, off: BalanceWatch, options: Options) -> dict[str, float]:
     period_s, report_s = number(options, "period_s"), number(options, "report_s")
     # After a change of keys, the first report still mixes both distributions. The balancer decides at the second; slots have moved by the
     # fourth.
@@ -184,7 +185,7 @@ def _claims(part: str, seen: dict[str, float], limit: float) -> list[Claim]:
     return claims
 
 
-def _plot(part: str, on: Watch, off: Watch) -> Plot:
+def _plot(part: str, on: BalanceWatch, off: BalanceWatch) -> Plot:
     what = {"a": "mean of the keys moves", "b": "deviation of the keys shrinks"}[part]
     series = (
         Series("deviation, balanced", on.at_s, on.deviation),
@@ -195,7 +196,7 @@ def _plot(part: str, on: Watch, off: Watch) -> Plot:
     return Plot(f"StreamCloud Fig. 20{part}: {what}", "CPU", series)
 
 
-def _rows(part: str, shapes: tuple[Shape, ...], on: Watch, off: Watch, options: Options) -> list[tuple[str, ...]]:
+def _rows(part: str, shapes: tuple[Shape, ...], on: BalanceWatch, off: BalanceWatch, options: Options) -> list[tuple[str, ...]]:
     period_s, report_s = number(options, "period_s"), number(options, "report_s")
     columns = (
         off.per_period(off.deviation, period_s, np.mean, skip_s=2 * report_s),

@@ -35,14 +35,13 @@ class SizeChange:
     cpu_after: float
     """Mean CPU in the second report after the change. The first one still includes time before it."""
 
-
     @property
     def meets_target(self) -> bool:
         """True if CPU is at the target, or below it only because the number of instances is rounded up."""
         return TARGET * (self.after - 1) / self.after - 0.03 <= self.cpu_after <= TARGET + 0.02
 
 
-class Watch:
+class ProvisioningWatch:
     """A listener that records mean CPU and the number of instances, at every report."""
 
     def __init__(self) -> None:
@@ -65,24 +64,26 @@ class Watch:
         ]
 
 
-def simulate(rate: workload.Rate, duration_s: float, first: int, provisioning: str, options: Options, seed: int) -> tuple[Trace, Watch]:
+def simulate(
+    rate: workload.Rate, duration_s: float, first: int, provisioning: str, options: Options, seed: int
+) -> tuple[Trace, ProvisioningWatch]:
     most = int(options["instances_max"])
-    count = model.Operator(
+    count = model.SimulatedOperator(
         COUNT,
         {"calls": 1.0},
         cost_s=1.0 / ROWS_PER_INSTANCE,
-        state=model.State(bytes_per_row=100, bytes_max=10_000 * 1_000.0),
+        state=model.SimulatedState(bytes_per_row=100, bytes_max=10_000 * 1_000.0),
     )
-    plan = model.Plan(
-        model.Query({"calls": rate}, (count,)),
+    plan = model.SimulationPlan(
+        model.SimulatedQuery({"calls": rate}, (count,)),
         duration_s=duration_s,
         instances={COUNT: first},
         # StreamCloud keeps a pool of running instances; deploying the subquery takes less than 10 ms (V).
-        settings=model.Settings(report_s=number(options, "report_s"), handover="pause", deploy_s=0.01),
+        settings=model.SimulationSettings(report_s=number(options, "report_s"), handover="pause", deploy_s=0.01),
         spare=most,
     )
     config = elastic_manager.ElasticManagerConfig(LOWER, UPPER, TARGET, provisioning, instances_max=most)
-    watch = Watch()
+    watch = ProvisioningWatch()
     trace = Simulator(plan, [policies.streamcloud(config)], seed=seed, listeners=[watch]).run()
     return trace, watch
 
@@ -90,7 +91,7 @@ def simulate(rate: workload.Rate, duration_s: float, first: int, provisioning: s
 def run(options: Options, seed: int) -> Result:
     slope, until = number(options, "rows_per_s_per_s"), int(options["instances_until"])
     first_rows, top = 0.3 * ROWS_PER_INSTANCE, int(options["instances_top"])
-    runs: dict[str, tuple[Trace, Watch]] = {}
+    runs: dict[str, tuple[Trace, ProvisioningWatch]] = {}
     durations_s = []
     for way, last_rows in (("individual", UPPER * until * ROWS_PER_INSTANCE), ("load-aware", TARGET * top * ROWS_PER_INSTANCE)):
         durations_s.append((last_rows - first_rows) / slope)
@@ -117,7 +118,7 @@ def run(options: Options, seed: int) -> Result:
     )
 
 
-def _figures(watches: dict[str, Watch], traces: dict[str, Trace]) -> dict[str, float]:
+def _figures(watches: dict[str, ProvisioningWatch], traces: dict[str, Trace]) -> dict[str, float]:
     figures: dict[str, float] = {}
     for name, watch in watches.items():
         steps = watch.steps()
@@ -135,7 +136,7 @@ def _figures(watches: dict[str, Watch], traces: dict[str, Trace]) -> dict[str, f
     return figures
 
 
-def _claims(seen: dict[str, float], individual: Watch, load_aware: Watch) -> tuple[Claim, ...]:
+def _claims(seen: dict[str, float], individual: ProvisioningWatch, load_aware: ProvisioningWatch) -> tuple[Claim, ...]:
     one, many, down = "individual", "load-aware", "decommissioning"
     sizes = [step.after for step in load_aware.steps()]
     # Steps of (b) until it has at least as many instances as (a) at its end.
@@ -184,7 +185,7 @@ def _claims(seen: dict[str, float], individual: Watch, load_aware: Watch) -> tup
     )
 
 
-def _plot(name: str, trace: Trace, watch: Watch) -> Plot:
+def _plot(name: str, trace: Trace, watch: ProvisioningWatch) -> Plot:
     figure = {"individual": "21a", "load-aware": "21b", "decommissioning": "21c"}[name]
     most = max(watch.sizes)
     series = (

@@ -15,7 +15,7 @@ from headrace.config import Config
 from headrace.control.elastic import Elastic
 from headrace.errors import CheckpointError, QueryError
 from headrace.graph.nodes import Rows
-from headrace.ids import OperatorId, StoreId
+from headrace.ids import OperatorId, StoreId, Version
 from headrace.logs import set_level
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.checkpoint import Checkpoint
@@ -103,9 +103,9 @@ def start_query(plan: QueryPlan) -> Engine:
         checkpoint.check_logs()
         first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
         _check_name(session, run.name, run.where)
-        if not checkpoint.has_versions():
-            for sink in sinks:
-                sink.check_new_query()
+        newest, delivered = checkpoint.newest_facts(), checkpoint.spark_log.newest("commits")
+        for sink in sinks:
+            sink.check_follows(None if newest is None else newest.version, None if delivered is None else Version(delivered))
         checkpoint.claim()
         checkpoint.check_logs()
         if not checkpoint.drops_state():

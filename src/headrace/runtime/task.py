@@ -105,7 +105,7 @@ class InstanceTask:
     """Called by Spark (``mapInArrow``) with an instance's rows. Yields the task's report.
 
     If results are not staged, it yields those instead, and writes the report to a file at its end. Several attempts may do so. The report
-    of each is complete, so any of them will do.
+    of each is complete, and that of the last attempt counts.
     """
 
     spec: TaskSpec

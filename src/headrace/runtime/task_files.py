@@ -67,10 +67,17 @@ class Names:
 
 
 def reports_left(spec: Work) -> list[str]:
-    """The reports that tasks wrote to files. The files are removed, so they can be read only once."""
+    """The reports that tasks wrote to files, one for each instance. The files are removed, so they can be read only once.
+
+    If an instance ran several times, the report of its last attempt counts, because the next operator got the results of that attempt.
+    A processor of the user may give other results each time, and its state must belong to them.
+    """
     kind = "flush-report" if spec.until_ms is not None else "report"
-    left = []
-    for path in (Path(spec.directory) / "staged").glob(f"v{spec.version:012d}-{spec.operator_id}-i*-e{spec.writer}-a*[0-9]-{kind}.json"):
-        left.append(path.read_text())
+    prefix, suffix = f"v{spec.version:012d}-{spec.operator_id}-i", f"-{kind}.json"
+    last: dict[int, tuple[int, str]] = {}
+    for path in (Path(spec.directory) / "staged").glob(f"{prefix}*-e{spec.writer}-a*[0-9]{suffix}"):
+        instance, _, attempt = path.name.removeprefix(prefix).removesuffix(suffix).partition(f"-e{spec.writer}-a")
+        found = int(attempt), path.read_text()
+        last[int(instance)] = max(found, last.get(int(instance), found))
         path.unlink()
-    return left
+    return [text for _, text in last.values()]

@@ -51,7 +51,7 @@ MEMBERS: Members = {
         "ExpressionUtils": "column/1 expression/1",
     },
     "org.apache.spark.sql.internal": {
-        "SessionState": "conf sqlParser catalog",
+        "SessionState": "conf sqlParser catalog newHadoopConf",
         "UnresolvedFunction": "functionName arguments",
         "Alias": "name child",
         "Literal": "value",
@@ -139,6 +139,7 @@ MEMBERS: Members = {
     "org.apache.spark.sql.execution.exchange": {"ReusedExchangeExec": "child"},
     "org.apache.spark.sql.execution.datasources": {"DataSource": "lookupDataSource/2 options className"},
     "org.apache.spark.sql.execution.streaming.runtime": {
+        "CompactibleFileStreamLog": "compactInterval batchIdToPath/1 serialize/2 allFiles",
         "StreamingQueryWrapper": "streamingQuery awaitTermination awaitTermination/1 exception lastProgress recentProgress",
         "StreamExecution": (
             "logicalPlan lastExecution availableOffsets latestOffsets getStartOffsetsOfLatestBatch isInterruptionException/2 "

@@ -50,20 +50,52 @@ class LoggedFiles:
     """Spark's file sink. Its log names the files of each batch, so that a batch is written once and readers see all of it or nothing."""
 
     def __init__(self, session: SparkSession, format: str, path: str, partition_by: Sequence[str], options: Mapping[str, str]) -> None:
-        self._session = session
+        self._session, self._path = session, path
         jvm = jvm_of(session)
-        sinks = jvm.org.apache.spark.sql.execution.streaming.sinks
         no_classes, no_objects = (java_array(session, kind, []) for kind in (jvm.java.lang.Class, jvm.java.lang.Object))
         file_format = class_named(session, FILE_FORMATS[format]).getDeclaredConstructor(no_classes).newInstance(no_objects)
-        arguments = (path, file_format, seq(session, list(partition_by)), scala_map(session, dict(options)))
-        self._sink = sinks.FileStreamSink(java_session(session), *arguments)
+        self._arguments = (path, file_format, seq(session, list(partition_by)), scala_map(session, dict(options)))
+        self._open()
+
+    def _open(self) -> None:
+        session = self._session
+        sinks = jvm_of(session).org.apache.spark.sql.execution.streaming.sinks
+        self._sink = sinks.FileStreamSink(java_session(session), *self._arguments)
         version = sinks.FileStreamSinkLog.VERSION()
-        self._log = sinks.FileStreamSinkLog(version, java_session(session), f"{path.rstrip('/')}/_spark_metadata", none(session))
+        self._log = sinks.FileStreamSinkLog(version, java_session(session), f"{self._path.rstrip('/')}/_spark_metadata", none(session))
 
     def latest_batch(self) -> int | None:
         """The newest batch in the log, or None if the log is empty."""
         latest = self._log.getLatestBatchId()
         return int(latest.get()) if latest.isDefined() else None
+
+    def has_rows(self) -> bool:
+        """True if the log names a file. Reads the whole log."""
+        return len(self._log.allFiles()) > 0
+
+    def begin_at(self, version: Version) -> None:
+        """Let a log without rows begin at this batch.
+
+        Readers, and the compaction of every tenth entry, need all entries since the compaction before. So these are written, without rows.
+        """
+        interval = int(self._log.compactInterval())
+        first = version // interval * interval
+        if first:
+            self._add_compacted(first - 1)
+        for each in range(first, version):
+            self.add_empty(Version(each))
+        # Spark reads the interval from the compacted entries, once for each log object.
+        self._open()
+
+    def _add_compacted(self, batch: int) -> None:
+        path = self._log.batchIdToPath(batch)
+        parts = jvm_of(self._session).org.apache.hadoop.fs
+        temporary = parts.Path(path.getParent(), f".{path.getName()}.tmp")
+        files = path.getFileSystem(java_session(self._session).sessionState().newHadoopConf())
+        out = files.create(temporary, True)
+        self._log.serialize(self._no_files(), out)
+        out.close()
+        files.rename(temporary, path)
 
     def add(self, version: Version, rows: DataFrame) -> None:
         """Write a batch. One that is in the log is ignored."""
@@ -71,10 +103,12 @@ class LoggedFiles:
 
     def add_empty(self, version: Version) -> None:
         """Log a batch without rows. The log needs an entry for every batch, and this one takes no Spark job."""
-        status = class_named(self._session, FILE_STATUS)
         latest = self.latest_batch()
         if latest is None or latest < version:
-            self._log.add(version, jvm_of(self._session).java.lang.reflect.Array.newInstance(status, 0))
+            self._log.add(version, self._no_files())
+
+    def _no_files(self) -> Any:
+        return jvm_of(self._session).java.lang.reflect.Array.newInstance(class_named(self._session, FILE_STATUS), 0)
 
 
 def has_format(session: SparkSession, name: str) -> bool:

@@ -58,8 +58,11 @@ class Sink(ABC):
         request = self.request
         return f"{request.format if request.foreach_batch is None else 'foreachBatch'} sink ({request.where})"
 
-    def check_new_query(self) -> None:  # noqa: B027 (most sinks have nothing to refuse)
-        """Raise an error if the sink would silently skip the results of a new query, because it has those of another one."""
+    def check_follows(self, newest: Version | None, delivered: Version | None) -> None:  # noqa: B027 (most sinks have nothing to refuse)
+        """Raise an error if the sink has later results than the checkpoint, or lacks results that it was given.
+
+        ``newest`` is the newest version of the checkpoint, and ``delivered`` the newest that all sinks were given; None if there is none.
+        """
 
     def begin(self) -> None:  # noqa: B027 (most sinks have nothing to make)
         """Create what users see of the sink, such as a table. Called when the query has passed all checks and is about to start."""

@@ -145,7 +145,8 @@ def is_zombie(process: int) -> bool:
 
 
 def pid_of(executor: str, app: str) -> int:
-    """The process of an executor."""
+    """The process of an executor. Two programs that start in the same second may have the same application id, so ours goes first."""
+    found = []
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
             try:
@@ -153,8 +154,22 @@ def pid_of(executor: str, app: str) -> int:
             except OSError:
                 continue
             if b"--executor-id" in words and app.encode() in words and words[words.index(b"--executor-id") + 1] == executor.encode():
-                return int(path.name)
-    raise ProcessLookupError(executor)
+                found.append(int(path.name))
+    if not found:
+        raise ProcessLookupError(executor)
+    return max(found, key=lambda pid: os.getpid() in ancestors(pid))
+
+
+def ancestors(pid: int) -> list[int]:
+    """The processes that started this one, nearest first."""
+    found: list[int] = []
+    while pid > 1:
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+        found.append(pid)
+    return found
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from headrace.errors import (
     CorruptStateError,
     HeadraceError,
     InvariantError,
+    MissingRunError,
     QueryError,
     StorageError,
     UnsupportedError,
@@ -26,7 +27,7 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 def example(kind: type[HeadraceError]) -> HeadraceError:
     path = {"path": "runs/3.arrow"}
-    extra = {CorruptStateError: path, StorageError: path, UnsupportedError: {"supported": ["sum", "avg"]}}.get(kind, {})
+    extra = {CorruptStateError: path, MissingRunError: path, StorageError: path, UnsupportedError: {"supported": ["sum", "avg"]}}.get(kind, {})
     return kind("agg failed", wanted="a thing", where="agg", found="another", hint="change it", **extra)
 
 
@@ -75,7 +76,7 @@ def test_a_broken_invariant_is_reported_as_a_bug() -> None:
 
 
 def test_errors_that_a_user_can_see_are_public_and_need_no_spark() -> None:
-    names = {kind.__name__ for kind in KINDS} - {"PlaceLostError"}
+    names = {kind.__name__ for kind in KINDS} - {"PlaceLostError", "MissingRunError"}
     assert {name for name in headrace.__all__ if name.endswith("Error")} == names
     assert all(getattr(headrace, name) is getattr(errors, name) for name in names)
     program = "import headrace, sys; headrace.FencedError; sys.exit('pyspark' in sys.modules)"

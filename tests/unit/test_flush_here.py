@@ -35,6 +35,7 @@ class Spec:
     refs: dict[str, tuple[RunRef, ...]]
     moment: Moment
     until_ms: int
+    driver_reads: bool = True
 
 
 def spec(operator: Any, rows: int, store: str = MAIN, bytes_each: int = 40, until_s: int = 1000) -> Any:

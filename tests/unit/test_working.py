@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.errors import CorruptStateError
+from headrace.errors import CorruptStateError, MissingRunError
 from headrace.ids import SLOTS
 from headrace.state.blocks import BLOCK_BYTES
 from headrace.state.layout import Layout
 from headrace.state.open_runs import OPEN
-from headrace.state.run import RunReader, RunRef, write_run
+from headrace.state.run import TABLE, RunReader, RunRef, write_run
 from headrace.state.slots import clip
 from headrace.state.working import Working
 
@@ -148,7 +148,8 @@ def test_blocks_that_another_executor_lends_are_not_fetched(tmp_path: Path, run:
     eighth = part(run, 512, 1024)
     old = reader(tmp_path, "a")
     expected = old.open(eighth).rows
-    lent = list(old.lend(eighth))
+    (table, _), *lent = old.lend(eighth)
+    assert table == TABLE
     assert fetched(old) >= run.bytes / 8
     new = reader(tmp_path, "b")
     assert new.working is not None
@@ -159,6 +160,29 @@ def test_blocks_that_another_executor_lends_are_not_fetched(tmp_path: Path, run:
     assert fetched(new) <= 6 * BLOCK_BYTES
     again = [new.working.accept(tmp_path / "runs" / run.file, run.bytes, run.crc, first, data) for first, data in lent]
     assert sum(again) == 0, "they are here"
+
+
+def test_a_whole_run_is_lent_though_its_original_is_gone(tmp_path: Path, run: RunRef) -> None:
+    expected = RunReader(tmp_path / "runs", LAYOUT).open(run).rows
+    old = reader(tmp_path, "a")
+    lent = list(old.lend(run, whole=True))
+    (tmp_path / "runs" / run.file).unlink()
+    new = reader(tmp_path, "b")
+    assert new.working is not None
+    with pytest.raises(MissingRunError):
+        new.open(run)
+    (_, table), *blocks = lent
+    with pytest.raises(CorruptStateError, match="checksum"):
+        new.working.accept_table(run.file, run.bytes, run.crc, b"?" + table[1:])
+    new.working.accept_table(run.file, run.bytes, run.crc, table)
+    first, data = blocks[0]
+    assert new.working.accept(tmp_path / "runs" / run.file, run.bytes, run.crc, first, data)
+    if len(blocks) > 1:
+        with pytest.raises(MissingRunError):
+            new.open(run)
+    for first, data in blocks:
+        new.working.accept(tmp_path / "runs" / run.file, run.bytes, run.crc, first, data)
+    assert new.open(run).rows.equals(expected)
 
 
 def test_a_block_that_is_damaged_on_the_way_is_not_taken(tmp_path: Path, run: RunRef) -> None:

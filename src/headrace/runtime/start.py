@@ -13,10 +13,10 @@ from headrace.compile.build import compile_flow
 from headrace.compile.dataflow import Dataflow
 from headrace.config import Config
 from headrace.control.elastic import Elastic
-from headrace.errors import CheckpointError, QueryError
+from headrace.errors import CheckpointError, QueryError, SourceError
 from headrace.graph.nodes import Rows
 from headrace.ids import OperatorId, StoreId, Version
-from headrace.logs import set_level
+from headrace.logs import logger, set_level
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.engine import Engine, assemble
@@ -28,8 +28,12 @@ from headrace.runtime.session import check_session, starting
 from headrace.runtime.sinks import Sink
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
+from headrace.spark.replayable import nondeterministic_parts, static_inputs, unreplayable_sources
 from headrace.state.layout import Layout
 from headrace.state.routing import Routing
+
+
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,22 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
                 op.plan.check_mode(output.mode, output.where)
             elif output.mode is OutputMode.COMPLETE:
                 raise QueryError(where=output.where, wanted="append or update: this output has no aggregate", found="output mode complete")
+    if config.checkpointSeconds > 0:
+        _check_replayable(flow, run.where)
     return QueryPlan(tuple(outputs), options, run, config, flow)
+
+
+def _check_replayable(flow: Dataflow, where: str) -> None:
+    """Raise an error if a source cannot give earlier rows again, and log what may differ when versions are computed again."""
+    refused = unreplayable_sources(flow.streaming)
+    if refused:
+        hint = "leave headrace.checkpointSeconds at 0, so that every version is durable at once"
+        wanted = "sources that give earlier rows again, because headrace.checkpointSeconds keeps state on executors"
+        raise SourceError(where=where, wanted=wanted, found="; ".join(refused), hint=hint)
+    for each in nondeterministic_parts(flow.streaming):
+        _log.warning("versions that are computed again after a loss may differ: %s", each)
+    for each in static_inputs(flow.streaming):
+        _log.info("versions that are computed again after a loss read this again, and differ if it has changed: %s", each)
 
 
 def start_query(plan: QueryPlan) -> Engine:

@@ -122,7 +122,8 @@ class Manifest:
     previous_crc: int | None = None
     """The checksum of the manifest before (see ``follows``); None for the first one."""
     checkpoint_version: Version | None = None
-    """This version itself, if every version is made durable. With ``headrace.checkpointSeconds``, the durable version before this one."""
+    """This version itself, if every version is made durable. With ``headrace.checkpointSeconds``, the durable version before this one, or
+    -1 for the first."""
     counters: Counters = field(default_factory=Counters)
     crc: int | None = field(default=None, compare=False)
     """Its own checksum; None until it is written."""

@@ -56,8 +56,7 @@ class Keeping:
 
     def as_durable(self, manifest: Manifest) -> Manifest:
         """The manifest by which a version becomes durable. It follows the durable version before, and has no staged output."""
-        before = None if self.durable == NO_VERSION else self.durable
-        return replace(manifest, staged=(), checkpoint_version=before, previous_crc=self._durable_crc)
+        return replace(manifest, staged=(), checkpoint_version=self.durable, previous_crc=self._durable_crc)
 
     def commit(self, manifest: Manifest, record: Record) -> Manifest:
         """Make a version exist: by its manifest, or by its record in the journal."""

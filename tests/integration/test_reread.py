@@ -338,7 +338,7 @@ def test_while_the_query_is_idle(spark: SparkSession, tmp_path: Path) -> None:
             with pytest.raises(CheckpointError, match=r"offsets of batch 3; found those of batches 0 to 2$"):
                 reader.rows(3)
             (tmp_path / "in" / "1.parquet").unlink()
-            with pytest.raises(SourceError, match="batch 1 again.*the 1 files of the batch; found 0 of them"):
+            with pytest.raises(SourceError, match=r"batch 1 again.*the 1 files of the batch; found 0 of them"):
                 reader.rows(1)
     finally:
         query.stop()

@@ -27,7 +27,8 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 def example(kind: type[HeadraceError]) -> HeadraceError:
     path = {"path": "runs/3.arrow"}
-    extra = {CorruptStateError: path, MissingRunError: path, StorageError: path, UnsupportedError: {"supported": ["sum", "avg"]}}.get(kind, {})
+    supported = {"supported": ["sum", "avg"]}
+    extra = {CorruptStateError: path, MissingRunError: path, StorageError: path, UnsupportedError: supported}.get(kind, {})
     return kind("agg failed", wanted="a thing", where="agg", found="another", hint="change it", **extra)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.dataflow import Op
@@ -21,9 +20,11 @@ from headrace.errors import MissingRunError
 from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
 from headrace.runtime.lending import Fetched, Files, Loan, Share, Sweep, have_ready, loans
+from headrace.runtime.loss import broken_off_on_loss
 from headrace.runtime.pool import PoolClient
 from headrace.runtime.safety.copies import Copies, Lack, Wanted
 from headrace.spark.executors import Executor, Executors
+from headrace.spark.gateway import SPARK_ERRORS
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
 from headrace.state.slots import clip
@@ -211,8 +212,9 @@ class Placement:
         if not wanted or self.working is None:
             return Fetched()
         try:
-            return have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
-        except PySparkException:
+            with broken_off_on_loss(self.executors):
+                return have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
+        except SPARK_ERRORS:
             _log.warning("state was not fetched ahead; batches fetch it when they need it", exc_info=True, query=self.runs.parents[1])
             return None
 

@@ -32,7 +32,6 @@ from headrace.spark.replayable import nondeterministic_parts, static_inputs, unr
 from headrace.state.layout import Layout
 from headrace.state.routing import Routing
 
-
 _log = logger(__name__)
 
 

@@ -28,6 +28,8 @@ from headrace.runtime.safety.keeping import Keeping
 from headrace.spark.executors import Executor
 from headrace.state.routing import Routing
 
+ATTEMPTS_MAX = 3
+"""How often copies are tried to be made of one version, if executors are lost meanwhile."""
 SWEEP_EVERY = 10
 """Peers remove copies that nobody needs once in this many versions."""
 _log = logger(__name__)
@@ -90,7 +92,15 @@ class Replicas:
             self._due.set()
 
     def update(self) -> Redundancy:
-        """Bring every peer what it lacks of the newest version."""
+        """Bring every peer what it lacks of the newest version. If an executor is lost meanwhile, try again with the others."""
+        for _ in range(ATTEMPTS_MAX):
+            found = self._update()
+            if found is not None:
+                return found
+        return self._note(len(self._peers) * self.count, len(self._peers) * self.count, 0)
+
+    def _update(self) -> Redundancy | None:
+        """Like ``update``, once; None if it was broken off."""
         live = {each.id: each for each in self.placement.trusted()}
         routing, version = self._routing, self._version()
         names, shares = self._instances(routing, live)
@@ -105,11 +115,12 @@ class Replicas:
         if incomplete:
             sweep = Sweep(self._named(), version) if version % SWEEP_EVERY == 0 else None
             fetched = self.placement.fetch(lacking, lack.loans, sweep)
-            if fetched is not None:
-                lent, incomplete = fetched.bytes, sum(any(r.file in lack.lost for s in each for r in s.refs) for _, each in lacking)
-                for peer, each in lacking:
-                    for ref in (ref for share in each for ref in share.refs if ref.file not in lack.lost):
-                        copies.add(ref.file, peer.id)
+            if fetched is None:
+                return None
+            lent, incomplete = fetched.bytes, sum(any(r.file in lack.lost for s in each for r in s.refs) for _, each in lacking)
+            for peer, each in lacking:
+                for ref in (ref for share in each for ref in share.refs if ref.file not in lack.lost):
+                    copies.add(ref.file, peer.id)
         return self._note(len(names) * self.count, incomplete + len(names) * self.count - len(wanted), lent)
 
     def _instances(

@@ -8,7 +8,6 @@
                                  VersionNotFoundError
       MissingRunError            not public: a CorruptStateError that recovery repairs, if the run can be computed again
       ClusterError, InvariantError
-      PlaceLostError             not public: only SEEP's primitives raise it, which no query uses
 
 A message says where the problem is, what was wanted, what was found, and what to do next:
 
@@ -160,10 +159,6 @@ class VersionNotFoundError(CheckpointError):
 
 class ClusterError(HeadraceError):
     """``headrace cluster`` cannot start a cluster on this machine, or finds none."""
-
-
-class PlaceLostError(HeadraceError):
-    """A place (see ``state/places.py``), or state that should be at it, is gone. Other places are not affected."""
 
 
 class InvariantError(HeadraceError):

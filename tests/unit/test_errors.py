@@ -77,7 +77,7 @@ def test_a_broken_invariant_is_reported_as_a_bug() -> None:
 
 
 def test_errors_that_a_user_can_see_are_public_and_need_no_spark() -> None:
-    names = {kind.__name__ for kind in KINDS} - {"PlaceLostError", "MissingRunError"}
+    names = {kind.__name__ for kind in KINDS} - {"MissingRunError"}
     assert {name for name in headrace.__all__ if name.endswith("Error")} == names
     assert all(getattr(headrace, name) is getattr(errors, name) for name in names)
     program = "import headrace, sys; headrace.FencedError; sys.exit('pyspark' in sys.modules)"

@@ -1,27 +1,21 @@
-"""Floe's fragments: sorted by age, frozen into a delta in which a key that changed often is one row."""
+"""Floe's fragments of a state, by the versions that wrote them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from headrace.errors import InvariantError
 from headrace.ids import SLOTS, Version
-from headrace.state.fragments import compact_delta, fragments, same_fragment
-from headrace.state.layout import Indices, Layout, Policy
-from headrace.state.merge import merge_rows
-from headrace.state.run import RunReader, RunRef, write_run
+from headrace.state.fragments import fragments, same_fragment
+from headrace.state.layout import Layout, Policy
+from headrace.state.run import RunRef, write_run
 from headrace.state.sequence import VersionStep, run_seq, run_version
 
 LAYOUT = Layout(keys=(("k0", pa.int64()),), values=(("p0", pa.int64()),), policy=Policy.COMBINE)
-
-
-def add(columns: list[pa.Array], starts: Indices) -> list[pa.Array]:
-    return [pa.array(np.add.reduceat(columns[0].to_numpy(), starts))]
 
 
 def rows(keys: list[int], values: list[int]) -> pa.RecordBatch:
@@ -65,28 +59,6 @@ def test_all_runs_of_a_version_that_is_backed_up_are_master(tmp_path: Path) -> N
 def test_nothing_is_frozen_before_it_is_written() -> None:
     with pytest.raises(InvariantError, match="frozen"):
         fragments([], backed_up=Version(5), frozen=Version(4))
-
-
-def test_a_key_that_changed_often_is_one_row_of_the_delta(tmp_path: Path) -> None:
-    master = written(tmp_path, 0, rows([1, 2, 3], [10, 20, 30]))
-    inactive = [written(tmp_path, version, rows([1, 2], [1, version])) for version in (1, 2, 3)]
-    reader = RunReader(tmp_path, LAYOUT)
-    delta = compact_delta(inactive, (0, SLOTS), reader, LAYOUT, add, "delta.arrow", sync=False)
-    assert delta is not None
-    assert delta.rows == 2
-    assert run_version(delta.seq) == 3
-    merged = merge_rows([reader.open(delta).rows, reader.open(master).rows], LAYOUT, add)
-    assert merged.column("p0").to_pylist() == [13, 26, 30]
-
-
-def test_a_delta_covers_only_the_slots_asked_for(tmp_path: Path) -> None:
-    inactive = [written(tmp_path, 1, rows([1, 500], [1, 1]))]
-    reader = RunReader(tmp_path, LAYOUT)
-    first_half = compact_delta(inactive, (0, SLOTS // 4), reader, LAYOUT, add, "a.arrow", sync=False)
-    nothing = compact_delta(inactive, (8, 16), reader, LAYOUT, add, "b.arrow", sync=False)
-    assert first_half is not None
-    assert first_half.rows == 1
-    assert nothing is None
 
 
 def test_compaction_keeps_to_one_side_of_the_checkpoint(tmp_path: Path) -> None:

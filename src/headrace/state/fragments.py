@@ -1,14 +1,12 @@
 """Floe's fragments of a state: master, inactive, active.
 
 Rows written since the last backup are the *active* fragment. A backup first freezes them: they become the *inactive* fragment, and new rows
-form the next active one. The inactive fragment is merged into one compact delta, with one row for a key that changed many times. When the
-delta has been backed up, it belongs to the *master* fragment. Running queries back up every batch, so all their runs are master.
+form the next active one. When the inactive fragment has been backed up, it belongs to the *master* fragment. With
+``headrace.checkpointSeconds=0``, every version is backed up when it is committed, so all runs are master.
 
-The version that wrote a run decides its fragment, so no file moves when the fragment changes. Compaction must not merge runs across the
-last backup (``same_fragment``). Otherwise a delta would contain rows that were backed up before.
-
-In running queries, compaction calls ``same_fragment``. Only tests call ``compact_delta``; it is for durable checkpoints at longer
-intervals than a batch.
+The version that wrote a run decides its fragment, so no file moves when the fragment changes. Compaction merges the active fragment into
+few runs, in which a key that changed many times has one row; the checkpointer ships those (``runtime/safety/checkpointer.py``). It must not
+merge runs across the last backup (``same_fragment``). Otherwise rows that were backed up before would be shipped again.
 """
 
 from __future__ import annotations
@@ -18,11 +16,8 @@ from dataclasses import dataclass
 
 from headrace.errors import require
 from headrace.ids import Version
-from headrace.state.layout import Combine, Layout
-from headrace.state.merge import merge_rows
-from headrace.state.run import RunReader, RunRef, write_run
+from headrace.state.run import RunRef
 from headrace.state.sequence import run_version
-from headrace.state.slots import SlotRange, restrict
 
 
 @dataclass(frozen=True)
@@ -61,15 +56,3 @@ def same_fragment(newest_first: list[RunRef], backed_up: Version) -> list[list[R
     """The references of a stack in at most two lists, divided at the last backup. Compaction merges within a list only."""
     sorted_ = fragments(newest_first, backed_up)
     return [list(part) for part in (sorted_.active, sorted_.master) if part]
-
-
-def compact_delta(
-    inactive: Iterable[RunRef], slots: SlotRange, reader: RunReader, layout: Layout, combine: Combine, file: str, *, sync: bool
-) -> RunRef | None:
-    """Write one run with all changes of the inactive fragment in these slots, deletions included; None if nothing changed."""
-    lo, hi = slots
-    parts = [part for ref in sorted(inactive, key=lambda r: -r.seq) if (part := restrict(ref, lo, hi)) is not None]
-    rows = merge_rows([reader.open(part).rows for part in parts], layout, combine, keep_deleted=True)
-    if not rows.num_rows:
-        return None
-    return write_run(reader.directory, file, rows, layout, seq=max(p.seq for p in parts), lo=lo, hi=hi, sync=sync)

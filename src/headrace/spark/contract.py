@@ -39,7 +39,7 @@ MEMBERS: Members = {
         "killExecutors/1 killAndReplaceExecutor/1",
     },
     "org.apache.spark.scheduler": {"TaskSchedulerImpl": "runningTasksByExecutors"},
-    "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1"},
+    "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1", "PythonFunction": "command"},
     "org.apache.spark.rdd": {"RDD": "id"},
     "org.apache.spark.status": {"AppStatusStore": "executorList/1"},
     "org.apache.spark.status.api.v1": {"ExecutorSummary": "id hostPort totalCores"},
@@ -47,11 +47,11 @@ MEMBERS: Members = {
     "org.apache.spark.sql": {"Column": "new/1 node", "Dataset": "createOrReplaceTempView/1", "RowFactory": "create/1"},
     "org.apache.spark.sql.classic": {
         "SparkSession": "createDataFrame/2 parseDataType/1 sessionState",
-        "Dataset": "ofRows/2 queryExecution collect",
+        "Dataset": "new/2 ofRows/2 queryExecution collect",
         "ExpressionUtils": "column/1 expression/1",
     },
     "org.apache.spark.sql.internal": {
-        "SessionState": "conf sqlParser catalog newHadoopConf",
+        "SessionState": "conf sqlParser catalog newHadoopConf dataSourceManager",
         "UnresolvedFunction": "functionName arguments",
         "Alias": "name child",
         "Literal": "value",
@@ -62,13 +62,15 @@ MEMBERS: Members = {
         "Metadata": "empty contains/1 getLong/1",
         "Decimal": "toUnscaledLong",
     },
-    "org.apache.spark.sql.connector.read.streaming": {"Offset": "json"},
+    "org.apache.spark.sql.connector.catalog": {"Table": "name"},
+    "org.apache.spark.sql.connector.read.streaming": {"Offset": "json", "SparkDataStream": "initialOffset deserializeOffset/1"},
     "org.apache.spark.sql.util": {"CaseInsensitiveStringMap": "asCaseSensitiveMap"},
     "org.apache.spark.sql.catalyst.catalog": {"SessionCatalog": "getTableMetadata/1", "CatalogTable": "provider location"},
     "org.apache.spark.sql.catalyst.parser": {"ParserInterface": "parseTableIdentifier/1"},
-    "org.apache.spark.sql.catalyst.streaming": {"StreamingRelationV2": "sourceName extraOptions"},
+    "org.apache.spark.sql.catalyst.encoders": {"ExpressionEncoder": "apply/1"},
+    "org.apache.spark.sql.catalyst.streaming": {"StreamingRelationV2": "sourceName extraOptions table"},
     "org.apache.spark.sql.catalyst.trees": {
-        "TreeNode": "children withNewChildren/1",
+        "TreeNode": "children withNewChildren/1 transform/1",
         "UnaryLike": "child",
         "TreePatternBits": "containsPattern/1",
         "TreePattern": "CURRENT_LIKE PLAN_EXPRESSION AGGREGATE WINDOW",
@@ -78,12 +80,12 @@ MEMBERS: Members = {
         "HyperLogLogPlusPlusHelper": "RAW_ESTIMATE_DATA BIAS_DATA THRESHOLDS",
     },
     "org.apache.spark.sql.catalyst.plans": {
-        "QueryPlan": "output expressions references deterministic schema sameResult/1",
+        "QueryPlan": "output expressions references deterministic schema sameResult/1 transformAllExpressions/1",
         "JoinType": "sql",
     },
     "org.apache.spark.sql.catalyst.plans.physical": {"SinglePartition$": "", "ShufflePartitionIdPassThrough": "new/2"},
     "org.apache.spark.sql.catalyst.plans.logical": {
-        "LogicalPlan": "isStreaming maxRows",
+        "LogicalPlan": "isStreaming maxRows metadataOutput",
         "AnalysisHelper": "setAnalyzed",
         "Project": "new/2 projectList",
         "Filter": "condition",
@@ -92,7 +94,7 @@ MEMBERS: Members = {
         "Aggregate": "groupingExpressions aggregateExpressions",
         "EventTimeWatermark": "nodeId eventTime delay child copy/4",
         "MapInArrow": "functionExpr isBarrier profile copy/5",
-        "LocalRelation": "data stream copy/4",
+        "LocalRelation": "new/4 data stream copy/4",
         "Repartition": "numPartitions shuffle copy/3",
         "WithCTE": "plan cteDefs",
         "CTERelationDef": "id child",
@@ -105,6 +107,12 @@ MEMBERS: Members = {
         "AttributeReference": "new/6",
         "AttributeSet": "toSeq",
         "UserDefinedExpression": "name",
+        "ExpressionWithRandomSeed": "",
+        "PlanExpression": "plan",
+        "CurrentBatchTimestamp": "new/3",
+        "CurrentDate": "timeZoneId",
+        "LocalTimestamp": "timeZoneId",
+        "FileSourceMetadataAttribute$": "unapply/1",
         "NamedLambdaVariable": "",
         "ExprId": "id",
         "Alias": "new/6 child",
@@ -133,40 +141,79 @@ MEMBERS: Members = {
     "org.apache.spark.sql.execution": {
         "LogicalRDD": "rdd",
         "QueryExecution": "analyzed optimizedPlan executedPlan toRdd",
+        "CommandExecutionMode": "ALL",
     },
     "org.apache.spark.sql.execution.adaptive": {"AdaptiveSparkPlanExec": "executedPlan", "QueryStageExec": "plan"},
     "org.apache.spark.sql.execution.columnar": {"InMemoryTableScanExec": "relation", "InMemoryRelation": "cachedPlan"},
     "org.apache.spark.sql.execution.exchange": {"ReusedExchangeExec": "child"},
-    "org.apache.spark.sql.execution.datasources": {"DataSource": "lookupDataSource/2 options className"},
+    "org.apache.spark.sql.execution.datasources": {
+        "DataSource": "lookupDataSource/2 options className",
+        "DataSourceManager": "lookupDataSource/1",
+        "LogicalRelation": "relation withMetadataColumns",
+        "HadoopFsRelation": "location",
+        "FileIndex": "rootPaths",
+        "PartitioningAwareFileIndex": "allFiles",
+    },
+    "org.apache.spark.sql.execution.datasources.v2": {
+        "StreamingDataSourceV2ScanRelation": "relation scan output stream copy/6",
+    },
+    "org.apache.spark.sql.execution.datasources.v2.python": {"UserDefinedPythonDataSource": "dataSourceCls"},
+    "org.apache.spark.sql.execution.streaming": {"Source": "getBatch/2"},
     "org.apache.spark.sql.execution.streaming.runtime": {
         "CompactibleFileStreamLog": "compactInterval batchIdToPath/1 serialize/2 allFiles",
         "StreamingQueryWrapper": "streamingQuery awaitTermination awaitTermination/1 exception lastProgress recentProgress",
         "StreamExecution": (
             "logicalPlan lastExecution availableOffsets latestOffsets getStartOffsetsOfLatestBatch isInterruptionException/2 "
-            "awaitProgressLock"
+            "awaitProgressLock awaitInitialization/1 sparkSessionForStream offsetLog sources resolvedCheckpointRoot outputMode id runId"
         ),
         "StreamingRelation": "sourceName dataSource",
+        "StreamingExecutionRelation": "source output",
+        "StreamProgress": "get/1",
+        "WatermarkPropagator$": "noop",
     },
     "org.apache.spark.sql.execution.streaming.operators.stateful": {
         "EventTimeWatermarkExec": "nodeId eventTimeStats delayMs",
         "EventTimeStatsAccum": "value",
         "EventTimeStats": "count max",
     },
-    "org.apache.spark.sql.execution.streaming.sources": {"MemorySink": "new write/3", "MemoryPlan": "new/2"},
+    "org.apache.spark.sql.execution.streaming.sources": {
+        "MemorySink": "new write/3",
+        "MemoryPlan": "new/2",
+        "WriteToMicroBatchDataSourceV1": "child",
+    },
     "org.apache.spark.sql.execution.streaming.sinks": {
         "FileStreamSink": "new/5 addBatch/2",
         "FileStreamSinkLog": "new/4 VERSION",
     },
     "org.apache.spark.sql.execution.streaming.state": {"StateStore$": "stop"},
     "org.apache.spark.sql.streaming": {"StreamingQueryProgress": "batchId json"},
-    "org.apache.spark.sql.execution.streaming.checkpointing": {"HDFSMetadataLog": "getLatestBatchId add/2"},
+    "org.apache.spark.sql.execution.streaming.checkpointing": {
+        "HDFSMetadataLog": "getLatestBatchId add/2 get/1 listBatchesOnDisk",
+        "OffsetSeqLog": "offsetSeqMetadataForBatchId/1",
+        "OffsetSeqMetadata": "batchTimestampMs",
+    },
 }
 MEMBERS_OF: Mapping[str, Members] = {
-    "4.1": {"org.apache.spark.sql.execution": {"LogicalRDD": "new/9"}},
-    "4.2": {"org.apache.spark.sql.execution": {"LogicalRDD": "new/9"}},
+    "4.1": {
+        "org.apache.spark.sql.execution": {"LogicalRDD": "new/9", "LogicalRDD$": "fromDataset/3"},
+        "org.apache.spark.sql.execution.streaming.checkpointing": {"OffsetSeq": "toStreamProgress/1"},
+        "org.apache.spark.sql.execution.streaming.runtime": {"IncrementalExecution": "new/15"},
+    },
+    "4.2": {
+        "org.apache.spark.sql.execution": {"LogicalRDD": "new/9", "LogicalRDD$": "fromDataset/3"},
+        "org.apache.spark.sql.execution.streaming.checkpointing": {"OffsetSeqBase": "toStreamProgress/2"},
+        "org.apache.spark.sql.execution.streaming.runtime": {"IncrementalExecution": "new/15", "MicroBatchExecution": "sourceIdMap"},
+    },
     "4.3": {
-        "org.apache.spark.sql.execution": {"LogicalRDD": "new/10"},
-        "org.apache.spark.sql.catalyst.expressions": {"Floor": "failOnError", "Ceil": "failOnError"},
+        "org.apache.spark.sql.execution": {"LogicalRDD": "new/10", "LogicalRDD$": "fromDataset/4"},
+        "org.apache.spark.sql.execution.streaming.checkpointing": {"OffsetSeqBase": "toStreamProgress/2"},
+        "org.apache.spark.sql.execution.streaming.runtime": {"IncrementalExecution": "new/16", "MicroBatchExecution": "sourceIdMap"},
+        "org.apache.spark.sql.catalyst.expressions": {
+            "Floor": "failOnError",
+            "Ceil": "failOnError",
+            "CurrentTimestampNanos": "",
+            "LocalTimestampNanos": "timeZoneId",
+        },
     },
 }
 """By Spark version: members that not all versions have."""
@@ -175,15 +222,20 @@ _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _STATEFUL_NODES = """
     Deduplicate DeduplicateWithinWatermark Distinct Except Intersect Offset Pivot Sort Tail GlobalLimit LocalLimit Window CoGroup MapGroups
     FlatMapGroupsWithState FlatMapGroupsInPandas FlatMapGroupsInArrow FlatMapCoGroupsInPandas FlatMapCoGroupsInArrow
-    FlatMapGroupsInPandasWithState TransformWithState TransformWithStateInPySpark UpdateEventTimeWatermarkColumn
+    FlatMapGroupsInPandasWithState TransformWithState TransformWithStateInPySpark UpdateEventTimeWatermarkColumn Sample
 """
 _PLAIN_NODES = "SubqueryAlias RepartitionByExpression RebalancePartitions ResolvedHint CollectMetrics View Range OneRowRelation"
+_EXPRESSIONS = (
+    "CurrentTimestamp Now CurrentTime InputFileName InputFileBlockStart InputFileBlockLength MonotonicallyIncreasingID SparkPartitionID"
+)
 _STAGES = "org.apache.spark.sql.execution"
 NAMES: tuple[str, ...] = (
     *(f"{_LOGICAL}.{name}" for name in (*_STATEFUL_NODES.split(), *_PLAIN_NODES.split())),
-    f"{_STAGES}.streaming.runtime.StreamingExecutionRelation",
     f"{_STAGES}.datasources.v2.StreamingDataSourceV2Relation",
     f"{_STAGES}.streaming.runtime.FileStreamSource",
+    *(f"{_STAGES}.streaming.{name}" for name in ("runtime.MemoryStreamTable", "sources.TextSocketTable")),
+    f"{_STAGES}.datasources.v2.python.PythonTable",
+    *(f"org.apache.spark.sql.catalyst.expressions.{name}" for name in _EXPRESSIONS.split()),
     *(f"{_STAGES}.adaptive.{name}" for name in INNER_PLANS if name.endswith("StageExec")),
     *FILE_FORMATS.values(),
     FILE_STATUS,

@@ -62,8 +62,8 @@ def _why_not(session: SparkSession, relation: Any) -> str | None:
 def _has_stream_reader(session: SparkSession, name: str) -> bool:
     """True if a user's data source in Python has a ``streamReader``. Spark asks the other kind of reader for its newest rows only."""
     source = java_session(session).sessionState().dataSourceManager().lookupDataSource(name)
-    made: Any = unpickled(session, source.dataSourceCls())
-    return not isinstance(made, type) or getattr(made, "streamReader", None) is not DataSource.streamReader
+    users_class: type[DataSource] = unpickled(session, source.dataSourceCls())
+    return users_class.streamReader is not DataSource.streamReader
 
 
 def nondeterministic_parts(frame: DataFrame) -> list[str]:

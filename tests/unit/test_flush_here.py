@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.ids import SLOTS, OperatorId, RunSeq, Version, WriterId
 from headrace.operators.counted import WAITING as COUNTED_WAITING
 from headrace.operators.counted import CountAggregate
 from headrace.operators.kernel import MAIN, Moment, OutputMode
@@ -18,9 +20,11 @@ from headrace.operators.session import SessionAggregate
 from headrace.operators.shape import ProcessorShape, TimerClock
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
-from headrace.runtime.flush_here import closes_here
-from headrace.state.layout import Layout, Policy
-from headrace.state.run import RunRef
+from headrace.runtime.flush_here import close_here, closes_here
+from headrace.runtime.task import TaskSpec
+from headrace.state.layout import HASH, SUB, Layout, Policy
+from headrace.state.routing import Routing
+from headrace.state.run import RunRef, write_run
 
 S = 1_000_000
 KEYS = (("k0", pa.int64()),)
@@ -67,6 +71,39 @@ def windows(size_s: int, advance_s: int) -> WindowedAggregate:
 )
 def test_what_a_flush_gives_decides(what: Any, here: bool) -> None:
     assert closes_here(what) is here
+
+
+def test_a_flush_in_the_driver_can_be_done_again(tmp_path: Path) -> None:
+    """A step runs again if an executor is lost, and the files of the first attempt are still there."""
+    operator = windows(60, 60)
+    for folder in ("runs", "staged"):
+        (tmp_path / folder).mkdir()
+    columns = {HASH: [1, 1 << 60], "k0": [1, 2], SUB: [0, 30 * S], "p0": [3, 4]}
+    layout = operator.stores[MAIN].layout
+    rows = pa.RecordBatch.from_pydict({name: columns[name] for name in layout.schema.names}, schema=layout.schema)
+    ref = write_run(tmp_path / "runs", "r.arrow", rows, layout, seq=RunSeq(1), lo=0, hi=SLOTS, sync=False)
+    task = TaskSpec(
+        directory=str(tmp_path),
+        operator=operator,
+        operator_id=OperatorId("aggregate"),
+        version=Version(1),
+        writer=WriterId("1xabc"),
+        moment=Moment(OutputMode.APPEND, 0),
+        refs={MAIN: (ref,)},
+        routing=Routing.even(2),
+        ones=(),
+        counts_rows=None,
+        sync=False,
+        depth_max=4,
+        compact_rows=100,
+        compact_factor=1.0,
+        passes_on=False,
+        until_ms=100_000,
+    )
+    first, again = close_here(task), close_here(task)
+    for reports in (first, again):
+        assert sum(file.rows for report in reports for file in report.staged) == 2
+    assert not {file.file for report in first for file in report.staged} & {file.file for report in again for file in report.staged}
 
 
 def test_users_code_never_runs_in_the_driver() -> None:

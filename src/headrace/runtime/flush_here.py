@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from headrace.ids import InstanceId
 from headrace.runtime.reports import InstanceReport
 from headrace.runtime.task import InstanceTask, TaskSpec
@@ -11,8 +13,8 @@ STATE_ROWS_MAX = 2_000_000
 RESULT_ROWS_MAX = 1_000_000
 RESULT_BYTES_MAX = 1 << 27
 """A Spark job also closes windows if there may be more results than this, in rows or in bytes."""
-ATTEMPT = 0
-"""The number of the task attempt in the names of files that the driver writes. It makes only one attempt."""
+_attempts = itertools.count()
+"""The numbers of attempts in the names of files that the driver writes. If a step runs again, so does what the driver did of it."""
 
 
 def closes_here(spec: TaskSpec) -> bool:
@@ -35,5 +37,5 @@ def closes_here(spec: TaskSpec) -> bool:
 
 def close_here(spec: TaskSpec) -> list[InstanceReport]:
     """Do a flush in the driver, one instance after the other. Returns their reports."""
-    task = InstanceTask(spec)
-    return [task.run_here(InstanceId(at), ATTEMPT) for at in range(len(spec.routing.parts))]
+    task, attempt = InstanceTask(spec), next(_attempts)
+    return [task.run_here(InstanceId(at), attempt) for at in range(len(spec.routing.parts))]

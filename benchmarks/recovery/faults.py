@@ -2,13 +2,14 @@
 
     wait for the end of a batch -> a part of a batch later: the fault, on an executor that works -> deliveries, until all is as before
 
-Both engines are treated alike: the victim is the executor that has worked most since the batch began. It has state, because the tasks
-with state take longest.
+The victim is an executor with state: the one with most instances or partitions, and of those the one that has worked most since the
+batch began. Headrace says where its instances ran; an executor of Spark has the files of its RocksDB stores open.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ STEADY_BATCHES, STEADY = 5, 1.5
 """The query is steady if so many batches in a row took at most this many times as long as usual."""
 RECOVERED_S_MAX, STEADY_S_MAX = 400.0, 45.0
 """How long deliveries and a new executor are waited for, and then how long for steady batches. Spark needs minutes to find a hang."""
+STORE = re.compile(r"StateStoreId\(opId=\d+,partId=(\d+),")
 LOOK_S, SAMPLE_S = 0.05, 0.02
 """How often something that is waited for is looked at, and the work of executors before a fault."""
 BEFORE = 30
@@ -38,28 +40,28 @@ BEFORE = 30
 
 
 def strike(runner: Runner, seen: list[Delivery]) -> dict[str, Any]:
-    """Let an executor fail, and return when what happened."""
-    executors = Executors.of(runner.spark.sparkContext)
-    fault = SIGNALS.get(str(runner.lane.params["fault"])) if executors is not None else None
-    gaps_ms = _gaps_ms(seen[-BEFORE:])
-    usual_ms = median(gaps_ms)
+    """Let an executor fail, and return when what happened. Without a fault, or without executors, the times are those of calm batches."""
+    context = runner.spark.sparkContext
+    executors, fault = Executors.of(context), SIGNALS.get(str(runner.lane.params["fault"]))
+    usual_ms = median(_gaps_ms(seen[-BEFORE:]))
     moment = MOMENTS[len(runner.notes) % len(MOMENTS)]
     at = len(seen)
     _wait(runner, lambda: len(seen) > at, RECOVERED_S_MAX, "a batch")
-    victim = _worker(executors, usual_ms * moment / 1000)
-    had = len(executors.live()) if executors is not None else 0
-    at = len(seen)
-    struck_ms = time.time() * 1000
-    if fault is not None and victim is not None:
-        os.kill(pid_of(victim, str(runner.spark.sparkContext.applicationId)), fault)
-    note = {"executor": victim, "moment": moment, "usual_ms": round(usual_ms, 1), "struck_ms": struck_ms}
-    if executors is not None and fault is not None:
+    note: dict[str, Any] = {"moment": moment, "usual_ms": round(usual_ms, 1)}
+    if executors is None or fault is None:
+        note["struck_ms"] = time.time() * 1000
+    else:
+        live, victim = len(executors.live()), _victim(runner, executors, usual_ms * moment / 1000)
+        process = pid_of(victim, str(context.applicationId))
+        note |= {"executor": victim, "struck_ms": time.time() * 1000}
+        os.kill(process, fault)
+        at = len(seen)
         _wait(runner, lambda: victim not in _ids(executors), RECOVERED_S_MAX, "the loss of an executor")
         note["lost_ms"] = time.time() * 1000
-        _wait(runner, lambda: len(_ids(executors)) >= had, RECOVERED_S_MAX, "another executor")
+        _wait(runner, lambda: len(_ids(executors)) >= live, RECOVERED_S_MAX, "another executor")
         note["replaced_ms"] = time.time() * 1000
-    _wait(runner, lambda: len(seen) >= at + STEADY_BATCHES, RECOVERED_S_MAX, "batches")
-    steady = _holds(runner, lambda: max(_gaps_ms(seen[-STEADY_BATCHES - 1 :])) <= STEADY * usual_ms, STEADY_S_MAX)
+    _wait(runner, lambda: len(seen) > at + STEADY_BATCHES, RECOVERED_S_MAX, "batches")
+    steady = _holds(runner, lambda: _is_steady(seen, usual_ms) and _is_spread(runner, executors), STEADY_S_MAX)
     note["steady_ms"] = time.time() * 1000 if steady else None
     note["delivered"] = [[each.batch, each.at_ms] for each in seen[max(0, at - BEFORE) :]]
     note["batches"] = _own(runner, seen[max(0, at - 1)].batch)
@@ -77,17 +79,43 @@ def pid_of(executor: str, application: str) -> int:
     raise ProcessLookupError(executor)
 
 
-def _worker(executors: Executors | None, seconds: float) -> str | None:
-    """Wait this long, and return the executor that has worked most meanwhile. One that works at the end is preferred."""
+def _victim(runner: Runner, executors: Executors, seconds: float) -> str:
+    """Wait this long, and return an executor that has state, if possible one that works at the end."""
     until_s = time.monotonic() + seconds
+    state = _state_at(runner, executors)
     worked: Counter[str] = Counter()
-    now: dict[str, int] = {}
-    while executors is not None and (not worked or time.monotonic() < until_s):
-        now = {each: tasks for each, tasks in executors.running_tasks().items() if tasks}
-        worked.update(now.keys())
-        time.sleep(SAMPLE_S)
-    time.sleep(max(0.0, until_s - time.monotonic()))
-    return max(now or worked, key=lambda each: (worked[each], each), default=None)
+    now: set[str] = set()
+    while time.monotonic() < until_s:
+        now = {each for each, tasks in executors.running_tasks().items() if tasks}
+        worked.update(now)
+        time.sleep(min(SAMPLE_S, max(0.0, until_s - time.monotonic())))
+    return max(_ids(executors), key=lambda each: (state[each], each in now, worked[each], each))
+
+
+def _state_at(runner: Runner, executors: Executors) -> Counter[str]:
+    """The number of instances or partitions on each executor."""
+    if runner.lane.engine == OURS:
+        return Counter(each["executor"] for each in runner.query.lastProgress["headrace"]["instances"])
+    application = str(runner.spark.sparkContext.applicationId)
+    return Counter({each: len(_stores_of(pid_of(each, application))) for each in _ids(executors)})
+
+
+def _is_steady(seen: Sequence[Delivery], usual_ms: float) -> bool:
+    return max(_gaps_ms(seen[-STEADY_BATCHES - 1 :])) <= STEADY * usual_ms
+
+
+def _is_spread(runner: Runner, executors: Executors | None) -> bool:
+    """True if every executor has instances again. Spark leaves partitions where they are."""
+    return runner.lane.engine != OURS or executors is None or set(_state_at(runner, executors)) >= _ids(executors)
+
+
+def _stores_of(process: int) -> set[str]:
+    """The partitions whose RocksDB stores a process has open, from the names of their folders."""
+    found = set()
+    for handle in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(OSError):
+            found.update(STORE.findall(os.readlink(handle)))
+    return found
 
 
 def _ids(executors: Executors) -> set[str]:

@@ -38,8 +38,12 @@ class Lane:
     changes: bool = False
     """True if ``change`` of the query module changes the running query halfway through its time."""
 
+    changes_each_turn: bool = False
+    """True if it is changed once in every turn, instead of once in all. Such a lane has all its turns, however long each one takes."""
     master: str | None = None
     """Spark's master, if it is not all cores of this machine."""
+    conf: dict[str, str] = field(default_factory=dict)
+    """Spark settings of this lane. ``--conf`` wins over them."""
     group: str = ""
     """Lanes of one group take turns with each other. One group ends before the next begins."""
 
@@ -90,7 +94,7 @@ class LaneResult:
     paused_ms: float | None = None
     """When its last pause began, since the epoch."""
     changed_ms: float | None = None
-    """When the lane was told to change, since the epoch."""
+    """When the lane was last told to change, since the epoch."""
     headrace: list[dict[str, Any]] = field(default_factory=list)
     """Headrace's own progress of the last batches; empty for Spark's engines."""
 
@@ -154,6 +158,8 @@ class Benchmark:
     lanes: Callable[[Options], Sequence[Lane]]
     alternates: bool = True
     """True if lanes take turns. Otherwise one lane ends before the next begins, and ``--turns`` is ignored."""
+    turns: Callable[[Options], int] | None = None
+    """The number of turns, if the benchmark's own options decide it. Then ``--turns`` is ignored."""
     extra: Callable[[Results, Options], dict[str, Any]] = lambda results, options: {}
     """Additional keys of the RESULT line; they may replace the usual ones."""
     tables: Callable[[Results, Options], list[Table]] = lambda results, options: []
@@ -220,6 +226,7 @@ def _value(where: str, word: str, text: str, default: Option) -> Option:
         parsed = type(default)(text.replace("_", ""))
     except ValueError:
         raise HeadraceError(where=where, wanted=f"a number for {word}", found=repr(text)) from None
-    if parsed <= 0:
-        raise HeadraceError(where=where, wanted=f"a number above 0 for {word}", found=text)
+    # An option that is 0 by default can also be given as 0.
+    if parsed < 0 or (parsed == 0 and default != 0):
+        raise HeadraceError(where=where, wanted=f"a number {'above' if default else 'from'} 0 for {word}", found=text)
     return parsed

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,7 @@ class LaneProcess:
         folder.mkdir(parents=True)
         self.lane = lane
         self._on_java = on_java
+        self._leaves: Path | None = None
         self._log = folder / "log.txt"
         order = {"bench": bench, "lane": asdict(lane), "folder": str(folder), "cores": cores, "heap_gb": heap_gb, "conf": conf}
         with self._log.open("wb") as log:
@@ -62,6 +64,7 @@ class LaneProcess:
             if event["event"] in ("batch", "preload"):
                 return MeasuredBatch(**event["batch"])
             self._on_java(event["java"])
+            self._leaves = Path(event["leaves"])
 
     def finish(self, idle: Callable[[], None] = lambda: None) -> tuple[Verdict, list[dict[str, Any]]]:
         """Stop the query and check its result; the process ends."""
@@ -86,9 +89,11 @@ class LaneProcess:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the process and all processes that it started."""
+        """End the process and all processes that it started, and remove what its executors leave in Spark's own folder."""
         self._signal(signal.SIGKILL)
         self._process.wait()
+        if self._leaves is not None:
+            shutil.rmtree(self._leaves, ignore_errors=True)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppressed(_log, "a pipe of a lane cannot be closed", OSError, level=logging.DEBUG):

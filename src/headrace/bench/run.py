@@ -57,7 +57,8 @@ def run_benchmark(name: str, args: Sequence[str], settings: BenchSettings, open_
         return LaneProcess(benchmark.name, lane, folder, machine.cores(), settings.heap_gb, settings.conf, javas.add)
 
     opener = open_lane or process
-    rounds = settings.turns if benchmark.alternates else 1
+    wanted = benchmark.turns(options) if benchmark.turns else settings.turns
+    rounds = wanted if benchmark.alternates else 1
     try:
         with LiveView(f"bench {name}", [lane.name for lane in lanes]) as view:
             opened = partial(_open, opener, benchmark, folder)

@@ -30,9 +30,11 @@ class LaneDied(Exception):
     """The query ended unexpectedly."""
 
 
-def lane_session(cores: int, heap_gb: int, conf: dict[str, str], master: str | None = None) -> SparkSession:
+def lane_session(cores: int, heap_gb: int, conf: dict[str, str], lane: Lane, folder: Path) -> SparkSession:
     """A session, with the same settings for every engine: Headrace's settings suit Spark's own engine as well."""
     settings = {
+        # What killed processes leave there is removed with the lane's folder.
+        "spark.local.dir": str(folder / "local"),
         "spark.driver.memory": f"{heap_gb}g",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.session.timeZone": "UTC",
@@ -40,9 +42,10 @@ def lane_session(cores: int, heap_gb: int, conf: dict[str, str], master: str | N
         # A lane is paused during other lanes' turns. Its processes must not take each other for dead when they resume.
         "spark.network.timeout": "36000s",
         "spark.executor.heartbeatInterval": "3600s",
+        **lane.conf,
         **conf,
     }
-    session = hr.session("headrace bench", master=master or f"local[{cores}]", **settings)
+    session = hr.session("headrace bench", master=lane.master or f"local[{cores}]", **settings)
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -164,12 +167,13 @@ class Runner:
         return self._query
 
     def headrace(self) -> list[dict[str, Any]]:
-        """Headrace's own progress of the last batches, without long lists."""
+        """Headrace's own progress of the last batches, without long lists. What changes reported comes last, for Spark's engines too."""
+        notes = [{"notes": self.notes}] if self.notes else []
         if self.lane.engine != OURS or self._query is None:
-            return []
+            return notes
         kept = [{"id": p["batchId"], **p["headrace"]} for p in self._query.recentProgress]
         short = [{**p, "instances": [{k: v for k, v in i.items() if k != "rowsPerSlot"} for i in p["instances"]]} for p in kept]
-        return [*short, {"notes": self.notes}] if self.notes else short
+        return [*short, *notes]
 
     def check(self) -> Verdict:
         finished = Finished(self.spark, self.lane.engine, self.lane.params, self.folder, self._rows, self._query)

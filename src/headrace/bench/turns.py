@@ -120,11 +120,14 @@ class WarmUp:
 
 def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, seconds: float, view: LiveView) -> None:
     """The turn of one lane in a round."""
-    until_ms = seconds * 1000 * turn / turns
+    lane = handle.lane
+    from_ms, until_ms = 0.0, seconds * 1000 * turn / turns
+    if lane.changes_each_turn:
+        from_ms, until_ms = result.measured_ms, result.measured_ms + seconds * 1000 / turns
     # A lane with long batches may have used up the time of several turns; it skips those.
     if result.failed is not None or result.measured_ms >= until_ms:
         return
-    view.stage(handle.lane.name, f"turn {turn} of {turns}")
+    view.stage(lane.name, f"turn {turn} of {turns}")
     with _guarded(result, handle):
         began_ms = time.time() * 1000
         workers_gone = result.paused_ms is not None and began_ms - result.paused_ms > IDLE_MS_MAX
@@ -132,12 +135,13 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
             handle.resume()
         taken: list[MeasuredBatch] = []
         result.turns.append(taken)
+        changes = lane.changes and (lane.changes_each_turn or result.changed_ms is None)
         cpu_began_s, rows = handle.cpu_s(), 0
-        while result.measured_ms < until_ms or not _has_changed(result, taken):
+        while result.measured_ms < until_ms or changes or not _has_changed(result, taken):
             batch = handle.next_batch(view.refresh)
-            view.batch(handle.lane.name, batch)
+            view.batch(lane.name, batch)
             # A batch that the pause interrupted began earlier; a batch that fills the state has another size.
-            counts = batch.start_ms >= began_ms and batch.rows == handle.lane.rows
+            counts = batch.start_ms >= began_ms and batch.rows == lane.rows
             if counts and not workers_gone:
                 taken.append(batch)
             elif not taken:
@@ -145,9 +149,9 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
                 cpu_began_s, rows, workers_gone = handle.cpu_s(), 0, workers_gone and not counts
                 continue
             rows += batch.rows
-            if handle.lane.changes and result.changed_ms is None and result.measured_ms >= until_ms / 2 and len(taken) > BATCHES_AFTER:
-                view.stage(handle.lane.name, "changing the running query")
-                result.changed_ms = time.time() * 1000
+            if changes and result.measured_ms >= (from_ms + until_ms) / 2 and len(taken) > BATCHES_AFTER:
+                view.stage(lane.name, "changing the running query")
+                changes, result.changed_ms = False, time.time() * 1000
                 handle.change()
         result.cpu.append((handle.cpu_s() - cpu_began_s, rows))
         if turns > 1:
@@ -156,7 +160,7 @@ def _take_turn(handle: Handle, result: LaneResult, turn: int, turns: int, second
 
 
 def _has_changed(result: LaneResult, taken: list[MeasuredBatch]) -> bool:
-    """True if enough batches after the change of a lane were measured."""
+    """True if enough batches after the change of a lane were measured, or it is not changed."""
     if not result.lane.changes:
         return True
     return result.changed_ms is not None and sum(batch.start_ms > result.changed_ms for batch in taken) >= BATCHES_AFTER

@@ -35,12 +35,14 @@ def main() -> None:
 
 def _run(order: dict[str, Any], events: TextIO, told: dict[str, threading.Event]) -> None:
     from headrace.bench.runner import Runner, lane_session
-    from headrace.spark.gateway import java_version
+    from headrace.spark.gateway import java_version, spark_home
 
-    lane = Lane(**order["lane"])
-    spark = lane_session(order["cores"], order["heap_gb"], order["conf"], lane.master)
-    _say(events, "ready", java=java_version(spark))
-    runner = Runner(spark, order["bench"], lane, Path(order["folder"]))
+    lane, folder = Lane(**order["lane"]), Path(order["folder"])
+    spark = lane_session(order["cores"], order["heap_gb"], order["conf"], lane, folder)
+    # Executors of local-cluster have their folders in that of Spark itself.
+    leaves = Path(spark_home()) / "work" / str(spark.sparkContext.applicationId)
+    _say(events, "ready", java=java_version(spark), leaves=str(leaves))
+    runner = Runner(spark, order["bench"], lane, folder)
     for batch in runner.preload():
         _say(events, "preload", batch=asdict(batch))
     if not runner.running:

@@ -18,6 +18,7 @@ from benchmarks.word_frequency.cell import Cell, Run
 from benchmarks.word_frequency.check import Texts, wrong
 from benchmarks.word_frequency.summary import Seen, summarise
 from headrace.bench.machine import cores
+from headrace.bench.model import Lane
 from headrace.bench.runner import lane_session
 from headrace.errors import HeadraceError
 
@@ -105,7 +106,7 @@ def _begin(log: str) -> None:
     with open(log, "wb") as out:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
-    _spark = lane_session(cores(), HEAP_GB, _KEPT)
+    _spark = lane_session(cores(), HEAP_GB, _KEPT, Lane("words", "any", {}), Path(log).parent)
 
 
 def _run(cell: Cell, folder: Path) -> Seen:

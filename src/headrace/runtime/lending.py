@@ -38,8 +38,8 @@ _log = logger(__name__)
 _RUN = [("file", pa.string()), ("bytes", pa.int64()), ("crc", pa.int64())]
 _LENT = pa.schema([(INSTANCE, pa.int32()), *_RUN, ("first", pa.int32()), ("data", pa.binary())])
 _LENT_SPARK = f"{INSTANCE} int, file string, bytes long, crc long, first int, data binary"
-_FETCHED = pa.schema([("fetched", pa.int64()), ("lent", pa.int64())])
-_FETCHED_SPARK = "fetched long, lent long"
+_FETCHED = pa.schema([("fetched", pa.int64()), ("lent", pa.int64()), ("to", pa.int32()), ("lacking", pa.list_(pa.string()))])
+_FETCHED_SPARK = "fetched long, lent long, to int, lacking array<string>"
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ class Fetched:
 
     durable: int = 0
     lent: int = 0
+    lacking: frozenset[tuple[int, str]] = frozenset()
+    """What could not be brought: the position of the executor among those that want state, and the run."""
 
     @property
     def bytes(self) -> int:
@@ -153,13 +155,14 @@ def have_ready(
         is_last = at == len(portions) - 1
         borrow = Borrow(files, shares if is_last else (), sweep if is_last else None)
         came = _sum(at_home(there, routed, borrow, _FETCHED_SPARK))
-        total = Fetched(total.durable + came.durable, total.lent + came.lent)
+        total = Fetched(total.durable + came.durable, total.lent + came.lent, came.lacking)
     return total
 
 
 def _sum(frame: DataFrame) -> Fetched:
     rows = frame.collect()
-    return Fetched(sum(row[0] for row in rows), sum(row[1] for row in rows))
+    lacking = frozenset((row[2], file) for row in rows for file in row[3])
+    return Fetched(sum(row[0] for row in rows), sum(row[1] for row in rows), lacking)
 
 
 @dataclass(frozen=True)
@@ -196,19 +199,25 @@ class Errand:
         working = self.files.here()
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                self.open(at, working)
-        yield pa.RecordBatch.from_pylist([{"fetched": working.fetched_bytes, "lent": 0}], schema=_FETCHED)
+                before = working.fetched_bytes
+                lacking = self.open(at, working)
+                row = {"fetched": working.fetched_bytes - before, "lent": 0, "to": at, "lacking": lacking}
+                yield pa.RecordBatch.from_pylist([row], schema=_FETCHED)
 
-    def open(self, at: int, working: Working) -> None:
-        """Open the runs of one instance, which fetches the blocks that are missing."""
+    def open(self, at: int, working: Working) -> list[str]:
+        """Open the runs of one instance, which fetches the blocks that are missing. Returns the runs that cannot be opened."""
+        lacking = []
         for share in self.shares[at] if at < len(self.shares) else ():
             reader = RunReader(Path(self.files.runs), share.layout, working)
             for ref in share.refs:
                 # A missing file was merged away meanwhile. A damaged one is reported by the batch that needs it.
+                lacking.append(ref.file)
                 with suppressed(_log, f"{ref.file} was not fetched ahead", CorruptStateError):
                     reader.open(ref)
+                    lacking.pop()
         if self.sweep is not None:
             working.sweep(self.sweep.is_stale)
+        return lacking
 
 
 @dataclass(frozen=True)
@@ -230,5 +239,6 @@ class Borrow:
                         working.accept_table(file, length, crc, data.as_py())
                     else:
                         lent += working.accept(Path(self.files.runs) / file, length, crc, first, data.as_buffer())
-        Errand(self.files, self.shares, self.sweep).open(instance, working)
-        return pa.Table.from_pylist([{"fetched": working.fetched_bytes, "lent": lent}], schema=_FETCHED)
+        lacking = Errand(self.files, self.shares, self.sweep).open(instance, working)
+        row = {"fetched": working.fetched_bytes, "lent": lent, "to": instance, "lacking": lacking}
+        return pa.Table.from_pylist([row], schema=_FETCHED)

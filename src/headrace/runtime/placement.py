@@ -146,15 +146,17 @@ class Placement:
         return wanted, self.copies.lack(wanted, self.executors.live())
 
     def _lend(self, wanted: Wanted, lack: Lack) -> bool:
-        """Lend whole runs, and note who has them then. False if that failed."""
-        if self.fetch([(executor, ()) for executor, _ in wanted], lack.loans) is None:
+        """Lend whole runs, and note who has them then. False if not all arrived."""
+        fetched = self.fetch([(executor, lack.shares(to)) for to, (executor, _) in enumerate(wanted)], lack.loans)
+        if fetched is None:
             return False
-        self._note_lent(wanted, lack)
-        return True
+        self._note_lent(wanted, lack, fetched)
+        return not fetched.lacking
 
-    def _note_lent(self, wanted: Wanted, lack: Lack) -> None:
+    def _note_lent(self, wanted: Wanted, lack: Lack, fetched: Fetched) -> None:
         for to, file in lack.files:
-            self.copies.add(file, wanted[to][0].id)
+            if (to, file) not in fetched.lacking:
+                self.copies.add(file, wanted[to][0].id)
 
     def _with_sides(self, op: OperatorId, routing: Routing, homes: list[Executor]) -> Homes:
         """The homes of instances, and of the sides of recreations. Sides live with their owners: the old one where its state is, the new
@@ -192,7 +194,7 @@ class Placement:
             lent.setdefault(lender, []).extend(each_loan)
         fetched = self.fetch(wanted, lent)
         if fetched is not None:
-            self._note_lent(wanted, whole)
+            self._note_lent(wanted, whole, fetched)
         return homes, fetched or Fetched()
 
     def anchor(self, session: SparkSession, op: OperatorId) -> DataFrame | None:

@@ -30,6 +30,8 @@ from headrace.spark.gateway import GONE
 from headrace.state.manifest import Manifest
 from headrace.state.run import RunRef
 
+ATTEMPTS_MAX = 3
+"""How often executors are asked to ship a run."""
 LOOK_S = 0.05
 """How often to look whether a checkpoint is due or asked for."""
 _log = logger(__name__)
@@ -160,8 +162,10 @@ class Checkpointer:
             shipped = set(Ship(self.files, ()).ship(refs))
         else:
             shipped = set()
-            for portion in rounds(self._loads(refs, self.executors)):
-                shipped |= ship(self.session, self.files, portion)
+            for _ in range(ATTEMPTS_MAX):
+                # If an executor is busy for long, Spark may run its task elsewhere, where the runs are not.
+                for portion in rounds(self._loads([ref for ref in refs if ref.file not in shipped], self.executors)):
+                    shipped |= ship(self.session, self.files, portion)
         lacking = [ref.file for ref in refs if ref.file not in shipped]
         if lacking:
             raise CheckpointError(

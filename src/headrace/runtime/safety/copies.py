@@ -35,6 +35,10 @@ class Lack:
         """The position of each borrower, and the run that it lacks."""
         return [(loan.to, loan.ref.file) for each in self.loans.values() for loan in each]
 
+    def shares(self, to: int) -> tuple[Share, ...]:
+        """What is lent to one of those who want state."""
+        return tuple(Share(loan.layout, (loan.ref,)) for each in self.loans.values() for loan in each if loan.to == to)
+
 
 @dataclass
 class Copies:

@@ -117,10 +117,10 @@ class Replicas:
             fetched = self.placement.fetch(lacking, lack.loans, sweep)
             if fetched is None:
                 return None
-            lent, incomplete = fetched.bytes, sum(any(r.file in lack.lost for s in each for r in s.refs) for _, each in lacking)
-            for peer, each in lacking:
-                for ref in (ref for share in each for ref in share.refs if ref.file not in lack.lost):
+            for to, (peer, each) in enumerate(lacking):
+                for ref in (ref for share in each for ref in share.refs if (to, ref.file) not in fetched.lacking):
                     copies.add(ref.file, peer.id)
+            lent, incomplete = fetched.bytes, len({to for to, _ in fetched.lacking})
         return self._note(len(names) * self.count, incomplete + len(names) * self.count - len(wanted), lent)
 
     def _instances(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +31,8 @@ from headrace.state.run import RunRef
 
 ATTEMPTS_MAX = 3
 """How often executors are asked to ship a run."""
+SWEEP_EVERY = 16
+"""Files that no durable version names are looked for once in this many checkpoints."""
 LOOK_S = 0.05
 """How often to look whether a checkpoint is due or asked for."""
 _log = logger(__name__)
@@ -71,14 +72,13 @@ class Checkpointer:
     versions_to_keep: int
     lag_max: int
     """A checkpoint is taken at once if this many versions are not durable: Spark keeps the offsets of a limited number of batches."""
-    may_ship: Callable[[], bool] = lambda: True
-    """False while a batch runs."""
     last: Checkpointed | None = None
     _asked: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
     _working: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
     _failed: str = ""
+    _taken: int = 0
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="headrace-checkpoint", daemon=True)
@@ -138,7 +138,7 @@ class Checkpointer:
     def _make_durable(self, manifest: Manifest) -> None:
         began_s, keeping = time.monotonic(), self.keeping
         runs = {ref.file: ref for state in manifest.stores.values() for ref in state.runs}
-        lacking = [ref for file, ref in runs.items() if file not in keeping.copies.durable]
+        lacking = [ref for file, ref in runs.items() if not keeping.copies.is_durable(file)]
         fail_point("checkpoint-begin", manifest.version)
         self._ship(lacking)
         fail_point("checkpoint-shipped", manifest.version)
@@ -151,6 +151,10 @@ class Checkpointer:
         checkpoint.journal.trim(before=durable.version)
         checkpoint.remember(durable)
         checkpoint.collect_garbage(self.versions_to_keep)
+        self._taken += 1
+        if self._taken % SWEEP_EVERY == 0:
+            # What checkpoints that broke off have shipped, and output that failed attempts have staged.
+            checkpoint.sweep()
         took_s, shipped = time.monotonic() - began_s, sum(ref.bytes for ref in lacking)
         self.last = Checkpointed(durable.version, time.time(), took_s, shipped, sum(ref.bytes for ref in runs.values()))
         _log.info("durable after %.0f ms, %d bytes shipped", took_s * 1000, shipped, version=durable.version)
@@ -180,7 +184,7 @@ class Checkpointer:
         live = {each.id: each for each in executors.live()}
         loads: dict[Executor, list[RunRef]] = {}
         for ref in sorted(refs, key=lambda ref: -ref.bytes):
-            holders = [live[each] for each in self.keeping.copies.holders.get(ref.file, ()) if each in live and each != DRIVER]
+            holders = [live[each] for each in self.keeping.copies.holders_of(ref.file) if each in live and each != DRIVER]
             if holders:
                 least = min(holders, key=lambda each: (sum(r.bytes for r in loads.get(each, ())), each.id))
                 loads.setdefault(least, []).append(ref)

@@ -6,11 +6,12 @@ that got a copy; if all of these are lost, the run is lost, and its version must
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.ids import OperatorId, Version
+from headrace.ids import NO_VERSION, OperatorId, Version
 from headrace.runtime.fencing import version_of
 from headrace.runtime.lending import Loan, Share
 from headrace.runtime.reports import InstanceReport
@@ -42,28 +43,34 @@ class Lack:
 
 @dataclass
 class Copies:
-    """The whole copies of the runs of a query."""
+    """The whole copies of the runs of a query. Several threads use it: batches, checkpoints, replicas."""
 
     durable: set[str] = field(default_factory=set)
     """Runs that the durable store has."""
     holders: dict[str, set[str]] = field(default_factory=dict)
     """By run: the ids of executors that have it."""
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def is_durable(self, file: str) -> bool:
+        """True if the durable store has a run. It has a query's initial state from the beginning."""
+        return file in self.durable or version_of(file) == NO_VERSION
 
     def learn(self, reports: Mapping[OperatorId, list[InstanceReport]], version: Version) -> None:
         """Note where the runs of a version are: on the executors that wrote them."""
-        for each in reports.values():
-            for report in each:
-                for ref in report.refs:
-                    if version_of(ref.file) == version:
-                        self.holders.setdefault(ref.file, set()).add(report.executor)
+        for report in (report for each in reports.values() for report in each):
+            for ref in report.refs:
+                if version_of(ref.file) == version:
+                    self.add(ref.file, report.executor)
 
     def add(self, file: str, executor: str) -> None:
         """Note that an executor has a copy now."""
-        self.holders.setdefault(file, set()).add(executor)
+        with self._lock:
+            self.holders.setdefault(file, set()).add(executor)
 
     def forget(self, file: str, executor: str) -> None:
         """Note that an executor lacks a run."""
-        self.holders.get(file, set()).discard(executor)
+        with self._lock:
+            self.holders.get(file, set()).discard(executor)
 
     def shipped(self, manifest: Manifest) -> None:
         """Note that the durable store has the runs of a version, and of no other."""
@@ -71,20 +78,26 @@ class Copies:
 
     def keep_only(self, named: Collection[str]) -> None:
         """Forget runs that nobody needs any more."""
-        self.holders = {file: each for file, each in self.holders.items() if file in named}
+        with self._lock:
+            self.holders = {file: each for file, each in self.holders.items() if file in named}
+
+    def holders_of(self, file: str) -> frozenset[str]:
+        """The executors that have a run."""
+        with self._lock:
+            return frozenset(self.holders.get(file, ()))
 
     def heir(self, shares: Iterable[Share], live: Collection[str]) -> str | None:
         """The living executor that has most of this state; None if none has any."""
         found: Counter[str] = Counter()
         for share in shares:
             for ref in share.refs:
-                for holder in self.holders.get(ref.file, set()).intersection(live):
+                for holder in self.holders_of(ref.file).intersection(live):
                     found[holder] += ref.bytes
         return max(sorted(found), key=lambda each: found[each]) if found else None
 
     def only_durable(self, share: Share) -> Share:
         """The part of a share that the durable store has. Of other runs, executors have all or nothing."""
-        return Share(share.layout, tuple(ref for ref in share.refs if ref.file in self.durable))
+        return Share(share.layout, tuple(ref for ref in share.refs if self.is_durable(ref.file)))
 
     def lack(self, wanted: Wanted, live: Iterable[Executor], *, durable_suffices: bool = True) -> Lack:
         """What these executors lack. With ``durable_suffices``, they read what the durable store has, and need no copies of it.
@@ -97,8 +110,7 @@ class Copies:
         for to, (borrower, shares) in enumerate(wanted):
             for share in shares:
                 for ref in share.refs:
-                    holders = self.holders.get(ref.file, set())
-                    is_durable = ref.file in self.durable
+                    holders, is_durable = self.holders_of(ref.file), self.is_durable(ref.file)
                     if (to, ref.file) in seen or borrower.id in holders or (is_durable and durable_suffices):
                         continue
                     seen.add((to, ref.file))

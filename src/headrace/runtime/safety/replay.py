@@ -74,7 +74,7 @@ class Replay:
     def _repairs(self, missing: MissingRunError) -> bool:
         """Note that an executor lacks a run. False if the run should be in the durable store: then it cannot be computed again."""
         file = Path(missing.path).name
-        if file in self.keeping.copies.durable:
+        if self.keeping.copies.is_durable(file):
             return False
         self.keeping.copies.forget(file, missing.executor)
         if self.routing.lacks_state():

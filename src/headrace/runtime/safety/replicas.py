@@ -191,4 +191,4 @@ class Replicas:
 
 def _lacking(share: Share, peer: Executor, copies: Copies) -> Share:
     """The part of a share that a peer has no copies of."""
-    return Share(share.layout, tuple(ref for ref in share.refs if peer.id not in copies.holders.get(ref.file, ())))
+    return Share(share.layout, tuple(ref for ref in share.refs if peer.id not in copies.holders_of(ref.file)))

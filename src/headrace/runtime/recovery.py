@@ -2,10 +2,8 @@
 
     watch the executors while the jobs run
       one is gone                      -> cancel the jobs, give its instances new homes, run the step again
-      the step takes far too long, and -> the same, without these executors (after the batch, those that still hold on
-      - some do not answer a question     to their tasks are killed and replaced)
-      - or some still work on a task,
-        and others have nothing to do
+      the step takes far too long, and -> the same, without the executors that still work on it
+      only some executors still work      (after the batch, those that still hold on to their tasks are killed and replaced)
 
 Spark would run lost tasks again by itself, but it waits for shuffle files that never come back, and it notices a hanging executor only
 after minutes. A step that runs again computes everything anew. Nothing that an earlier attempt wrote counts, because no manifest names it.
@@ -17,7 +15,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
@@ -26,7 +24,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from headrace.ids import OperatorId
-from headrace.logs import logger, suppressed
+from headrace.logs import logger
 from headrace.runtime.placement import Placement
 from headrace.spark.executors import Executors
 from headrace.spark.gateway import GONE
@@ -36,8 +34,6 @@ LOOK_S = 0.1
 """How often executors are looked at while jobs run."""
 ATTEMPTS_MAX = 4
 """How often a step is tried before its failure ends the batch; Spark tries a task as often."""
-ANSWER_S = 5.0
-"""An executor that has not answered for this long is suspected. Garbage collection, or a busy machine, can delay an answer."""
 STEPS_REMEMBERED = 20
 PATIENCE = 5.0
 """A step that takes this many times as long as the median of the last ones may have met a hanging executor."""
@@ -69,16 +65,13 @@ class Watch:
     executors: Executors
     tag: str
     patience_s: float | None
-    """After how long executors that still work on a task are suspected; None if that is not known."""
+    """After how long executors that still work are suspected; None if that is not known."""
     before: frozenset[str]
     """Executors that were there when the attempt began."""
     proven: frozenset[str] = frozenset()
     """Executors that were there in an earlier step. One that has just started may be slow, and is not suspected."""
     began_s: float = field(default_factory=time.monotonic)
     interruption: Interruption | None = None
-    _questions: dict[str, threading.Thread] = field(default_factory=dict)
-    """By executor: the thread that waits for its answer."""
-    _asked_s: float = 0.0
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -86,8 +79,8 @@ class Watch:
         try:
             while not self._ended.wait(LOOK_S):
                 if self.look() is not None:
-                    # Again and again, because the step may have been between two jobs.
                     self.executors.context.cancelJobsWithTag(self.tag)
+                    return
         except (PySparkException, *GONE) as failed:
             # Spark may be shutting down. Then the batch itself fails, and says why.
             _log.info("executors cannot be watched: %s", failed)
@@ -100,44 +93,15 @@ class Watch:
         if self.interruption is None:
             took_s = time.monotonic() - self.began_s
             lost = self.before - {each.id for each in self.executors.live()}
-            hung = self._hung(self.patience_s) if self.patience_s is not None and took_s > self.patience_s else frozenset()
+            hung = self._suspects() if self.patience_s is not None and took_s > self.patience_s else frozenset()
             if lost or hung:
                 self.interruption = Interruption(tuple(sorted(lost or hung)), not lost, took_s * 1000)
         return self.interruption
 
-    def _hung(self, patience_s: float) -> frozenset[str]:
-        """Executors that do not answer. If all do, those that have worked on a task for too long. Nothing is known while answers may come.
-
-        One that hangs may have nothing to do, while healthy ones wait for its shuffle files. So all are asked before any is suspected.
-        """
-        now_s = time.monotonic()
-        waiting = frozenset(each for each, question in self._questions.items() if question.is_alive())
-        if not self._questions or (not waiting and now_s - self._asked_s > patience_s):
-            self._asked_s, self._questions = now_s, {each: self._asking(each) for each in self.before}
-            return frozenset()
-        if waiting:
-            return waiting & self.proven if now_s - self._asked_s > ANSWER_S else frozenset()
-        return self._slow(patience_s)
-
-    def _asking(self, executor: str) -> threading.Thread:
-        def ask() -> None:
-            with suppressed(_log, f"executor {executor} cannot be asked", PySparkException, *GONE):
-                self.executors.answers(executor)
-
-        question = threading.Thread(target=ask, name=f"headrace-ask-{executor}", daemon=True)
-        question.start()
-        return question
-
-    def _slow(self, patience_s: float) -> frozenset[str]:
-        """Executors that have worked on a task of the step for too long while others have nothing to do.
-
-        If all have something to do, the step is large, or other jobs of the application keep it waiting. If none has, the driver is busy.
-        An executor that works for other jobs is not suspected, nor one that could begin only when they ended.
-        """
-        busy = {each for each, tasks in self.executors.running_tasks().items() if tasks}
-        if busy >= self.before:
-            return frozenset()
-        return self.executors.running_tasks_of([self.tag], patience_s) & self.before & self.proven
+    def _suspects(self) -> frozenset[str]:
+        """Executors that still work while others have nothing to do. If all work, the step is large; if none does, the driver is busy."""
+        working = frozenset(each for each, tasks in self.executors.running_tasks().items() if tasks) & self.before
+        return working & self.proven if len(working) < len(self.before) else frozenset()
 
 
 @dataclass
@@ -149,8 +113,6 @@ class Recovery:
     """How long the last undisturbed steps took: those with the batch's rows, and flushes."""
     interruptions: list[Interruption] = field(default_factory=list)
     """Those of the current batch."""
-    cancelled: list[str] = field(default_factory=list)
-    """The tags of the attempts that were broken off in the current batch."""
     proven: frozenset[str] = frozenset()
     """Executors that were there in the last undisturbed step."""
     replaced: set[str] = field(default_factory=set)
@@ -164,9 +126,7 @@ class Recovery:
     def watching(self, is_flush: bool) -> Iterator[Watch]:
         """Inside, the Spark jobs of this thread, and of threads that inherit from it, are watched."""
         context, lately = self.executors.context, self.steps_s.setdefault(is_flush, deque(maxlen=STEPS_REMEMBERED))
-        # That a suspect goes is no loss, because the step runs without it. Nor is it if the pool has released one.
-        known = self.replaced | self.placement.released | self.placement.avoided
-        before = frozenset(each.id for each in self.executors.live()) - known
+        before = frozenset(each.id for each in self.executors.live()) - self.replaced - self.placement.released
         watch = Watch(self.executors, f"headrace-step-{next(_tags)}", self._patience_s(lately), before, self.proven)
         context.addJobTag(watch.tag)
         watcher = threading.Thread(target=watch.run, name="headrace-watch", daemon=True)
@@ -180,8 +140,6 @@ class Recovery:
         if watch.interruption is None:
             lately.append(time.monotonic() - watch.began_s)
             self.proven = before
-        else:
-            self.cancelled.append(watch.tag)
 
     def _patience_s(self, lately: Collection[float]) -> float | None:
         """How long a step may take. None for the first one, and after an interruption: then the others have more to do."""
@@ -195,9 +153,6 @@ class Recovery:
         self.interruptions.append(interruption)
         if interruption.hung:
             self.placement.avoided |= set(interruption.executors)
-            cores, running = {each.id: each.cores for each in self.executors.live()}, self.executors.running_tasks()
-            # Tasks without a home would be sent to its free cores, and the step would hang again.
-            self._replace(each for each in interruption.executors if running.get(each, 0) < cores.get(each, 0))
         self.placement.settle(routing)
 
     def end_batch(self) -> tuple[Interruption, ...]:
@@ -205,14 +160,19 @@ class Recovery:
         avoided, found = self.placement.avoided, tuple(self.interruptions)
         self.interruptions.clear()
         if avoided:
-            self._replace(avoided & self.executors.running_tasks_of(self.cancelled))
+            for each in _hanging(avoided - self.replaced, self.executors.running_tasks()):
+                _log.warning("executor %s holds on to tasks that were cancelled; it is killed and replaced", each)
+                self.executors.replace(each)
+                self.replaced.add(each)
             # One that was killed may still be listed for a while.
             avoided.intersection_update(self.replaced)
-        self.cancelled.clear()
         return found
 
-    def _replace(self, suspects: Iterable[str]) -> None:
-        for each in sorted(set(suspects) - self.replaced):
-            _log.warning("executor %s does not answer, or holds on to tasks that were cancelled; it is killed and replaced", each)
-            self.executors.replace(each)
-            self.replaced.add(each)
+
+def _hanging(avoided: Collection[str], running: Mapping[str, int]) -> list[str]:
+    """Suspects with tasks that have not ended.
+
+    >>> _hanging({"1", "2", "3"}, {"1": 0, "2": 1})
+    ['2']
+    """
+    return sorted(each for each in avoided if running.get(each))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.errors import CheckpointError, FencedError
 from headrace.ids import StoreId
@@ -17,6 +18,7 @@ from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import VARIABLE
 from headrace.runtime.fencing import NO_LOCKS
 from headrace.state.manifest import Manifest, StoreState
+from tests.crash.driver import start
 from tests.crash.harness import RUN_SECONDS_MAX, Program, kill_session, read_output, session_members, wait_for_pid, write_input
 
 OP = StoreId.parse("op")
@@ -30,6 +32,7 @@ def fresh(path: Path) -> Checkpoint:
 
 
 @pytest.mark.crash
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("point", "before"),
     [
@@ -38,8 +41,10 @@ def fresh(path: Path) -> Checkpoint:
         pytest.param("deliver-after", "removing old versions", marks=pytest.mark.extra),
     ],
 )
-def test_a_driver_that_slept_while_another_went_on_is_fenced_off(tmp_path: Path, point: str, before: str) -> None:
-    """On a disk without locks. The other one goes on until the version that the first was at is removed as old."""
+def test_a_driver_that_slept_while_another_went_on_is_fenced_off(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, before: str
+) -> None:
+    """On a disk without locks. The other one, in this process, goes on until the version that the first was at is removed as old."""
     source = write_input(tmp_path / "input", files=7, seed=11)
     program = Program("running", source, tmp_path / "work")
     first = program.start(2, f"{NO_LOCKS},{point}@2=wait")
@@ -49,7 +54,8 @@ def test_a_driver_that_slept_while_another_went_on_is_fenced_off(tmp_path: Path,
         members = session_members(first.pid)
         for pid in members:
             os.kill(pid, signal.SIGSTOP)
-        assert program.run(3, NO_LOCKS) == 0, program.said()
+        monkeypatch.setenv(VARIABLE, NO_LOCKS)
+        start(spark, program.kind, source, program.output, program.checkpoint, 3).awaitTermination()
         kept = Checkpoint.existing(str(program.checkpoint)).manifests.versions()
         assert min(kept) > 2
         files = snapshot(program)

@@ -24,7 +24,7 @@ from tests.soak import Soak
 
 pytestmark = pytest.mark.spark
 
-BATCHES = 10
+BATCHES = 7
 KEEP = 2
 
 

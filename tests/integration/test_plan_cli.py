@@ -62,7 +62,7 @@ def test_every_example_can_be_planned(spark: SparkSession, path: Path, capsys: p
 
 
 def test_a_planned_query_has_all_that_a_query_has(spark: SparkSession) -> None:
-    rows = hr.stream(spark.readStream.format("rate-micro-batch").option("rowsPerBatch",10).load())
+    rows = hr.stream(spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load())
     with planning():
         query = rows.groupBy("value").count().writeStream.outputMode("update").format("noop").start()
     assert {name for name in dir(hr.HeadraceQuery) if not name.startswith("_")} <= set(dir(query))
@@ -84,7 +84,7 @@ def test_plan_says_what_is_wrong(spark: SparkSession, tmp_path: Path, capsys: py
 def test_instances_from_a_measured_sample(spark: SparkSession) -> None:
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2000).load()
     counts = hr.stream(rows.select((F.col("value") % 100).alias("k"))).groupBy("k").count()
-    measured = hr.measure(counts, seconds=4)
+    measured = hr.measure(counts, seconds=2)
     assert measured.rows >= 2000
     assert measured.cost_us["aggregate"] > 0
     few, many = measured.instances(rate=1.0), measured.instances(rate=1e8)

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -103,9 +104,15 @@ def package_of(path: Path) -> str:
     return module if path.name == "__init__.py" else module.rpartition(".")[0]
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """Several tests look at the same files."""
+    return ast.parse(source)
+
+
 def imports_of(source: str, package: str) -> Iterator[tuple[int, str]]:
     """Line and full name of every import, also inside functions and `if TYPE_CHECKING`. `package` resolves relative imports."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -259,7 +266,7 @@ def jvm_readers(source: str, package: str) -> list[str]:
         module, _, last = name.rpartition(".")
         if last in modules.get(module, ()) or (name.split(".")[0] == "pyspark" and not is_public(name)):
             found.append(f"{line} imports {name}")
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in READ_THE_JVM.get(node.value.id, ()):
             found.append(f"{node.lineno} uses {node.value.id}.{node.attr}")
     return found
@@ -350,7 +357,7 @@ def test_no_source_file_is_too_long() -> None:
 def test_no_function_is_too_long() -> None:
     found = []
     for path in sources():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
                 lines = node.end_lineno - node.lineno + 1
                 if lines > FUNCTION_LINES_MAX:

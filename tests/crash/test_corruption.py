@@ -53,7 +53,7 @@ def replace(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-DAMAGES = [flip, truncate, empty, remove]
+DAMAGES = [flip, *(pytest.param(damage, marks=pytest.mark.extra) for damage in (truncate, empty)), remove]
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_a_damaged_run_stops_the_restart(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("damage", [flip, pytest.param(remove, marks=pytest.mark.extra)])
-@pytest.mark.parametrize("read_by", ["driver", "tasks"])
+@pytest.mark.parametrize("read_by", [pytest.param("driver", marks=pytest.mark.extra), "tasks"])
 def test_a_damaged_staged_file_stops_the_delivery(
     spark: SparkSession,
     finished: dict[str, Program],

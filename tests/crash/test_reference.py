@@ -41,6 +41,7 @@ def pairs_of(source: Path) -> Counter[tuple[int, int, int | None]]:
     return found
 
 
+@pytest.mark.extra
 def test_a_join_of_two_branches_equals_a_reference(tmp_path: Path, undisturbed: Undisturbed) -> None:
     source = write_input(tmp_path / "input", files=4, seed=2)
     expected = pairs_of(source)

@@ -64,13 +64,13 @@ def distinct(stream: Any) -> Any:
 @pytest.mark.parametrize(
     ("query", "mode", "keys", "options"),
     [
-        (running, "update", 1, {"instances": 2}),
+        pytest.param(running, "update", 1, {"instances": 2}, marks=pytest.mark.extra),
         pytest.param(running, "complete", 1, {"combine": "never"}, marks=pytest.mark.extra),
         (marked_before, "append", 2, {"instances": 2}),
         pytest.param(marked_before, "update", 2, {"combine": "never"}, marks=pytest.mark.extra),
         pytest.param(marked_after, "append", 2, {}, marks=pytest.mark.extra),
-        (twice, "update", 2, {}),
-        (distinct, "append", 2, {}),
+        pytest.param(twice, "update", 2, {}, marks=pytest.mark.extra),
+        pytest.param(distinct, "append", 2, {}, marks=pytest.mark.extra),
     ],
 )
 def test_the_answers_are_sparks(spark: SparkSession, feed: Feed, tmp_path: Path, query: Any, mode: str, keys: int, options: Any) -> None:

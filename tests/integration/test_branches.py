@@ -150,7 +150,6 @@ CASES: dict[str, tuple[Callable[[Any], Any], Callable[[DataFrame], DataFrame]]] 
 }
 CHOSEN = {("a join of branches", "operator-set-cloud"), ("a product of branches", "operator-set-cloud")}
 CHOSEN |= {("a join of branches behind explode", "operator-cloud"), ("a join of two filters of results", "operator-cloud")}
-CHOSEN |= {("a join beside an aggregate", "operator-set-cloud"), ("a join of two filters of a source", "operator-cloud")}
 CALLS = [pytest.param(n, s, marks=[] if (n, s) in CHOSEN else pytest.mark.extra) for n in CASES for s in STRATEGIES]
 
 
@@ -179,5 +178,3 @@ def test_a_template_that_is_not_in_the_plan_is_an_error(spark: SparkSession) -> 
     twice = jvm.org.apache.spark.sql.catalyst.plans.logical.Union(gateway.seq(spark, [plans.analyzed(positive)] * 2), False, False)
     with pytest.raises(InvariantError, match=r"\[2\] times"):
         plans.substituted(plans.Plan(spark, twice), [(there, rows)])
-
-

@@ -63,6 +63,7 @@ def as_found(rows: list[Row]) -> dict[tuple[int, int], tuple[int, float]]:
     return found
 
 
+@pytest.mark.extra
 def test_the_aggregate_by_district_is_that_of_plain_python(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     found = records(spark).collect()
     watermark_s = max(call.ts.timestamp() for call in found) - BY_DISTRICT.delay_s

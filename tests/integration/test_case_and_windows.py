@@ -50,7 +50,7 @@ def test_a_window_of_windows_goes_by_their_last_moment(spark: SparkSession, tmp_
     assert len(assert_equal(spark, [feed], query, "append", tmp_path).rows) >= 3
 
 
-@pytest.mark.parametrize("subset", [["window"], ["k", "window"], ["n"]])
+@pytest.mark.parametrize("subset", [["k", "window"], *(pytest.param(each, marks=pytest.mark.extra) for each in (["window"], ["n"]))])
 def test_distinct_windows_go_by_their_end(subset: list[str], spark: SparkSession, tmp_path: Path) -> None:
     """The event time of an aggregate's results is their window, as a whole."""
     parts = [[1, 7, 12, 18], [33, 41, 55], [3600], [7200], [10000], [14000]]

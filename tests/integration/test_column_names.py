@@ -83,6 +83,7 @@ def test_stateless_steps_and_duplicates(spark: SparkSession, feed: Feed, tmp_pat
     assert_equal(spark, [feed], query, "append", tmp_path)
 
 
+@pytest.mark.extra
 def test_duplicates_of_whole_rows(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     assert_equal(spark, [feed], lambda rows: rows.drop(c(TIME)).dropDuplicates(), "append", tmp_path)
 
@@ -114,6 +115,7 @@ def test_windows(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     assert_equal(spark, [feed], query, "append", tmp_path)
 
 
+@pytest.mark.extra
 def test_sessions(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     def query(rows: Any) -> Any:
         timed = rows.withWatermark(q(TIME), "10 seconds")
@@ -122,6 +124,7 @@ def test_sessions(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     assert_equal(spark, [feed], query, "append", tmp_path)
 
 
+@pytest.mark.extra
 def test_windows_of_rows(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     def query(rows: hr.Stream) -> hr.Stream:
         timed = rows.withWatermark(q(TIME), "0 seconds")

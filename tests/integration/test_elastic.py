@@ -145,6 +145,7 @@ def test_instances_follow_the_load_unless_somebody_knows_better(
     assert (again.what, again.instances_before) == (grown.what, 1)
 
 
+@pytest.mark.extra
 def test_a_dry_run_decides_and_changes_nothing(spark: SparkSession, tmp_path: Path, source: Source) -> None:
     counts: dict[int, int] = {}
     query = start(spark, tmp_path, source, counts, hr.Elastic(policy="rates", max=4, dry_run=True, period_s=0.5, target=0.5))

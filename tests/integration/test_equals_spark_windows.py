@@ -87,7 +87,8 @@ def test_times_before_1970(spark: SparkSession, tmp_path: Path, mode: str) -> No
     assert_equal(spark, [feed], windowed("25 seconds", "10 seconds", "3 seconds"), mode, tmp_path, keys=2)
 
 
-@pytest.mark.parametrize("mode", ["append", pytest.param("update", marks=pytest.mark.extra)])
+@pytest.mark.extra
+@pytest.mark.parametrize("mode", ["append", "update"])
 def test_grouping_by_the_event_time_itself(spark: SparkSession, feed: Feed, tmp_path: Path, mode: str) -> None:
     def query(stream: Any) -> Any:
         return stream.withWatermark("ts", "10 seconds").groupBy("ts", F.col("k").alias("who")).agg(F.sum("v").alias("sum"))
@@ -95,6 +96,7 @@ def test_grouping_by_the_event_time_itself(spark: SparkSession, feed: Feed, tmp_
     assert_equal(spark, [feed], query, mode, tmp_path, keys=2, depthMax=1)
 
 
+@pytest.mark.extra
 def test_stateless_operators_on_both_sides_in_a_zone_of_its_own(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     def query(stream: Any) -> Any:
         c = F.col
@@ -128,6 +130,7 @@ def test_first_and_last_go_by_event_time(spark: SparkSession, feed: Feed, tmp_pa
     assert_same_rows(found.last(1), wanted, found.columns, "first and last")
 
 
+@pytest.mark.extra
 def test_duplicates(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     """The first row of a key is any of its first batch, so only its columns are compared."""
 

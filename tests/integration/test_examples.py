@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, QueryTest)
 """Functions and classes whose docstrings have examples that need Spark."""
+LONG = ("elastic", "windows")
+"""`test_elastic.py` and other examples say the same in less time."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -56,7 +58,7 @@ def test_docstrings_of_the_user_s_api_run(globs: dict[str, Any]) -> None:
     assert runner.failures == 0
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [pytest.param(p, id=p.stem, marks=[pytest.mark.extra] if p.stem in LONG else []) for p in EXAMPLES])
 def test_the_example_runs(path: Path, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(path))["main"](spark, str(tmp_path))
     assert capsys.readouterr().out.strip(), "an example shows something"

@@ -103,6 +103,7 @@ def test_sinks_in_another_order_find_their_state_and_their_sources(program: Prog
     assert {tuple(row) for row in query.state("aggregate").collect()} == set(wanted(rows.filter("v < 100")).items())
 
 
+@pytest.mark.extra
 def test_a_sink_on_an_operator_that_is_there_may_come_and_go(program: Program) -> None:
     program.offer("in", ("a", 1), ("b", 100))
     program.run(all=totals(program.source()))

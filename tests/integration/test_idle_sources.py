@@ -49,6 +49,7 @@ def test_an_idle_source_does_not_hold_the_others_back(spark: SparkSession, tmp_p
         query.stop()
 
 
+@pytest.mark.extra
 def test_time_in_which_a_query_is_down_is_no_idle_time(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two sources, an hour of downtime, and then the rows of one of them come a batch later than the other's: none is lost."""
     rows = sorted(events(), key=lambda e: e[1])

@@ -199,6 +199,7 @@ def _micros(value: Any) -> Any:
     )
 
 
+@pytest.mark.extra
 def test_a_window_per_cell_depends_on_the_grid(spark: SparkSession, tmp_path: Path) -> None:
     calls, _ = feeds(tmp_path, *tables(seed=19, batches=2, rows=60, keys=3, spread=12))
 

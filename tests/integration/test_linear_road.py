@@ -16,6 +16,7 @@ from benchmarks.linear_road.run import Outcome, Run, response_times
 PAST_S, PRESENT_S = 300, 4
 
 
+@pytest.mark.extra
 @pytest.mark.slow
 @pytest.mark.spark
 def test_every_answer_is_the_references(spark: SparkSession, tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_it_survives_a_rescale_and_a_crash(spark: SparkSession, tmp_path: Path) 
         t.assert_same_as_spark(three_greatest_by_spark)
 
 
+@pytest.mark.extra
 def test_its_state_is_shown_and_found_again(spark: SparkSession, tmp_path: Path) -> None:
     with QueryTest(spark, tmp_path) as t:
         games = t.source("player string, points long")

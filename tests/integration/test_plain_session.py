@@ -110,12 +110,11 @@ def with_a_subquery(spark: SparkSession) -> Prefix:
     return lambda rows: marked(rows).filter(F.expr("v < (select count(*) from people) + 100"))
 
 
-MORE = [
-    pytest.param(make, marks=pytest.mark.extra) for make in (joined_by_broadcast, joined_by_sorting, joined_with_nothing, with_a_subquery)
-]
+JOINED = [pytest.param(make, marks=pytest.mark.extra) for make in (joined_with_a_cached_table, joined_by_broadcast, joined_by_sorting)]
+MORE = [pytest.param(make, marks=pytest.mark.extra) for make in (joined_with_nothing, with_a_subquery)]
 
 
-@pytest.mark.parametrize("make", [joined_with_a_cached_table, emptied_behind_the_mark, *MORE])
+@pytest.mark.parametrize("make", [emptied_behind_the_mark, *JOINED, *MORE])
 def test_windows_close_whatever_the_streaming_plan_holds(
     make: Callable[[SparkSession], Prefix], spark: SparkSession, feed: Feed, tmp_path: Path
 ) -> None:
@@ -123,8 +122,7 @@ def test_windows_close_whatever_the_streaming_plan_holds(
     assert len(found.rows) > 1
 
 
-@pytest.mark.extra
-@pytest.mark.parametrize("make", [joined_with_a_cached_table, *MORE[:2]])
+@pytest.mark.parametrize("make", JOINED)
 def test_event_times_are_found_in_a_plan_that_runs_in_stages(
     make: Callable[[SparkSession], Prefix], spark: SparkSession, feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,7 +68,7 @@ def joined_by_spark(rows: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.extra) for seed in (1, *range(3, 9)))])
-@pytest.mark.parametrize("query", [windowed, running, joined])
+@pytest.mark.parametrize("query", [windowed, pytest.param(running, marks=pytest.mark.extra), joined])
 def test_random_changes_change_nothing(t: QueryTest, query: Callable[[Any], Any], seed: int) -> None:
     rows, random = t.source(SCHEMA), Random(seed)
     t.start(query, "update" if query is running else "append", instances=2, depthMax=2)

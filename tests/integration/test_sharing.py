@@ -78,7 +78,9 @@ def test_streams_that_only_read_alike_are_kept_apart(spark: SparkSession, folder
     assert len(sources) == 2 or any(rest is not None for _, rest in parts.values())
 
 
-@pytest.mark.parametrize("what", ["static DataFrames with other filters", "explode and explode_outer"])
+@pytest.mark.parametrize(
+    "what", ["static DataFrames with other filters", pytest.param("explode and explode_outer", marks=pytest.mark.extra)]
+)
 def test_each_gets_its_own_rows(spark: SparkSession, folder: Path, tmp_path: Path, static: DataFrame, what: str) -> None:
     streaming, batch = spark.readStream.schema(SCHEMA).parquet(str(folder)), spark.read.schema(SCHEMA).parquet(str(folder))
     found: dict[int, list[tuple[object, ...]]] = {}

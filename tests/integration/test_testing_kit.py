@@ -153,18 +153,19 @@ def test_aborts_in_a_row_and_batches_that_wait(t: QueryTest) -> None:
 def test_rows_of_several_sources_share_a_batch_every_time(t: QueryTest) -> None:
     left, right = t.source("k string, v long", "left"), t.source("k string, v long", "right")
     t.start(lambda left, right: left.union(right).groupBy("k").agg(F.sum("v").alias("v")), "update")
-    for at_ in range(12):
+    for at_ in range(5):
         with t.batch():
             left.add(("both", at_))
             right.add(("both", 100))
             right.add(("both", 1000))
     right.add()
     t.run()
-    assert [t.rows(batch=at_)[0].v for at_ in range(12)] == [1100 * (at_ + 1) + sum(range(at_ + 1)) for at_ in range(12)]
-    assert t.rows(batch=12) == [], "a batch without rows"
+    assert [t.rows(batch=at_)[0].v for at_ in range(5)] == [1100 * (at_ + 1) + sum(range(at_ + 1)) for at_ in range(5)]
+    assert t.rows(batch=5) == [], "a batch without rows"
     t.assert_same_as_spark()
 
 
+@pytest.mark.extra
 def test_rescaled_moved_and_restarted_with_another_number(t: QueryTest) -> None:
     calls = t.source(CALLS)
     t.start(totals, "complete", instances=2)
@@ -179,6 +180,7 @@ def test_rescaled_moved_and_restarted_with_another_number(t: QueryTest) -> None:
     t.assert_same_as_spark()
 
 
+@pytest.mark.extra
 def test_a_sink_of_the_user_s_own_beside_one_that_is_kept(t: QueryTest, tmp_path: Path) -> None:
     def query(calls: Any) -> dict[str, Any]:
         firsts = calls.dropDuplicates(["src"])
@@ -286,6 +288,7 @@ def test_mistakes_are_told_at_the_user_s_line_and_the_test_goes_on(t: QueryTest)
     assert t.rows() == [("ada",)]
 
 
+@pytest.mark.extra
 def test_results_of_unknown_keys_are_not_guessed(t: QueryTest) -> None:
     calls = t.source(CALLS)
     renamed = lambda calls: totals(calls).select(F.upper("src").alias("who"), "total")  # noqa: E731

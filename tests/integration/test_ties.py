@@ -167,6 +167,7 @@ def test_structs_arrays_and_maps(spark: SparkSession, tmp_path: Path) -> None:
     assert_equal(spark, [feed], nested, "update", tmp_path, keys=1, batch=True, instances=3, depthMax=1)
 
 
+@pytest.mark.extra
 def test_state_shows_what_is_picked(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     seen: list[Any] = []
 
@@ -178,6 +179,7 @@ def test_state_shows_what_is_picked(spark: SparkSession, feed: Feed, tmp_path: P
     assert_same_rows(seen[-1], found.steps[-2], found.columns, "the state")
 
 
+@pytest.mark.extra
 def test_windows_pick_whole_rows(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     def query(stream: Any) -> Any:
         grouped = stream.withWatermark("ts", "1 second").groupBy("k", F.window("ts", "2 seconds", "1 second").alias("w"))

@@ -235,6 +235,7 @@ def test_a_version_delivered_twice_is_once_in_a_file_sink(spark: SparkSession, t
     assert not Left.of(made.program).difference(Left.of(undisturbed.program))
 
 
+@pytest.mark.extra
 def test_a_version_delivered_twice_has_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     made = case(tmp_path, files=3)
     made.offer(3)
@@ -247,6 +248,7 @@ def test_a_version_delivered_twice_has_the_same_rows(spark: SparkSession, tmp_pa
     assert in_order(spark.read.parquet(str(last)).toPandas()) == first_time
 
 
+@pytest.mark.extra
 def test_state_without_its_offsets_is_not_mixed_with_a_new_stream(spark: SparkSession, tmp_path: Path) -> None:
     """Somebody removed the folder with our state and kept Spark's: version 3 has nothing to build on."""
     made = case(tmp_path, files=4)

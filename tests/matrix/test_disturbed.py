@@ -15,6 +15,7 @@ from tests.matrix.cases import before_end, feed, sliding
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.extra
 def test_live_rescale(spark: SparkSession, tmp_path: Path) -> None:
     """1, 3, 2 and 4 instances, changed before each file."""
     rows, waiting, seen = feed(tmp_path), [3, 2, 4], [1]
@@ -29,6 +30,7 @@ def test_live_rescale(spark: SparkSession, tmp_path: Path) -> None:
     assert_same_rows(before_end(found.rows), before_end(spark_batch(spark, [rows], sliding).rows), found.columns, "rescaled")
 
 
+@pytest.mark.extra
 @pytest.mark.crash
 def test_driver_killed_in_the_middle_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     """kill -9 when the tasks of a batch are done and nothing is committed; the restarted program goes on with more instances."""

@@ -20,7 +20,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Feed:
     return feed(tmp_path_factory.mktemp("matrix"))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == "running aggregate" else pytest.mark.extra) for name in CASES])
 def test_operator(spark: SparkSession, tmp_path: Path, rows: Feed, name: str) -> None:
     case = CASES[name]
     wanted = before_end(spark_batch(spark, [rows], case.batch).rows)
@@ -29,6 +29,7 @@ def test_operator(spark: SparkSession, tmp_path: Path, rows: Feed, name: str) ->
     assert_same_rows(before_end(found.last(case.keys) if case.keys else found.rows), wanted, found.columns, name)
 
 
+@pytest.mark.extra
 def test_split_with_several_sinks(spark: SparkSession, tmp_path: Path, rows: Feed) -> None:
     """One query writes rows, windows and running totals to files, to a table in memory and to a function."""
     calls: list[tuple[object, ...]] = []

@@ -64,6 +64,7 @@ def test_fig_21_provisioning_of_too_many_or_too_few_is_caught(factor: float, mon
     assert "21b: CPU after each step" in failed(streamcloud_provisioning.run(PROVISION, seed=1))
 
 
+@pytest.mark.extra
 def test_fig_8_a_solver_that_ignores_the_workload_and_a_fit_that_depends_on_the_imbalance_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -37,6 +37,7 @@ TINY = {
     "handover": "--windows 1 --sizes 20 --rows 20 --repeats 1 --settle=false --moving-rows 1000 --master none",
     "elastic": "--keys 300 --rows 100 --path 1",
     "executors": "--keys 300 --rows 100 --repeats 1 --master none",
+    "recovery": "--keys 300 --rows 100 --kills 1 --executors 2 --fault none",
     "control": "--operators 40 --nodes 5 --instances 20 --epsilon 0.3 --repeats 1",
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }
@@ -74,7 +75,7 @@ def test_every_benchmark_has_a_tiny_run_and_a_readme() -> None:
 
 
 LIKE_OTHERS = ("call-records", "join", "process", "product", "strategies", "heavy-customers", "state-size", "sliding", "aggregate")
-WITH_CHANGES = ("elastic", "executors", "handover", "rescale")
+WITH_CHANGES = ("elastic", "executors", "handover", "recovery", "rescale")
 ALIKE = {*LIKE_OTHERS, *WITH_CHANGES}
 """Those whose way through the runner others take too."""
 
@@ -107,6 +108,23 @@ def test_the_command_runs_engines_as_processes_in_turns(tmp_path: Path) -> None:
     assert line == json.loads(result.read_text(encoding="utf-8"))
     assert line["versions"]["java"]
     assert "turn 1 of 2" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.extra
+@pytest.mark.crash
+def test_an_executor_is_killed_and_results_are_right_again(tmp_path: Path) -> None:
+    options = "recovery --keys 300 --rows 100 --executors 2 --memory-mb 512 --kills 2 --seconds 0.2 --heap 1 --baselines none"
+    command = [sys.executable, "-c", "from headrace.cli import main; main()", "bench", *options.split(), "--dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path, env=os.environ | {"COLUMNS": "200"})
+    assert done.returncode == 0, done.stderr + done.stdout
+    line = last_result(done.stdout)
+    check_form(line, "recovery")
+    assert line["equal"] is True
+    faults = line["faults"]["ours"]
+    assert len(faults) == 2
+    assert all(each["recovery_s"] > 0 and each["replaced_s"] >= each["lost_s"] > 0 for each in faults)
+    assert [path.name for path in tmp_path.iterdir()] == ["bench-out"]
 
 
 def last_result(out: str) -> dict[str, Any]:

@@ -173,6 +173,22 @@ def test_a_lane_with_long_batches_leaves_turns_out() -> None:
     assert results[ROCKSDB].measured_ms == 500
 
 
+def test_a_lane_that_is_changed_in_each_turn_has_all_its_turns() -> None:
+    class Changed(FakeLane):
+        """Changing takes as long as all turns together."""
+
+        def change(self) -> None:
+            self.log.append("change")
+            self.clock_ms += 300
+
+    changed = replace(lane(), changes=True, changes_each_turn=True)
+    fakes = [Changed(changed, 10), FakeLane(lane(ROCKSDB), 10)]
+    results = run(fakes)
+    assert [what for what in fakes[0].log if what != "open"] == ["pause", *["resume", "change", "pause"] * 3, "finish", "kill"]
+    assert all(len(turn) > turns.BATCHES_AFTER for turn in results[OURS].turns)
+    assert "change" not in fakes[1].log
+
+
 def test_a_baseline_that_dies_is_null_with_its_reason() -> None:
     fakes = [FakeLane(lane(), 10), FakeLane(lane(ROCKSDB), 10), FakeLane(lane(MEMORY), 10, lives=0)]
     results = run(fakes)
@@ -212,6 +228,28 @@ def test_options_are_read_by_the_type_of_their_default() -> None:
     read = parse_options(nothing([]), ["--keys", "5_000", "--deep", "--baselines=none"])
     assert read == {"keys": 5000, "deep": True, "baselines": "none"}
     assert engines_of(read) == [OURS]
+
+
+def test_an_option_that_is_0_by_default_can_be_given_as_0() -> None:
+    benchmark = replace(nothing([]), options={"replicas": 0})
+    assert parse_options(benchmark, ["--replicas", "0"]) == {"replicas": 0}
+    with pytest.raises(HeadraceError, match="from 0"):
+        parse_options(benchmark, ["--replicas=-1"])
+
+
+@pytest.mark.parametrize(("alternates", "used"), [(True, 7), (False, 1)])
+def test_a_benchmark_may_decide_how_many_turns_there_are(monkeypatch: pytest.MonkeyPatch, alternates: bool, used: int) -> None:
+    mine = replace(nothing([lane()]), turns=lambda options: int(options["keys"]), alternates=alternates)
+    monkeypatch.setattr(discover, "load", lambda name: mine)
+
+    def opened(benchmark: Benchmark, lane: Lane, folder: Path) -> FakeLane:
+        fake = FakeLane(lane, 1)
+        # All batches lie after the warm-up, also if there is no pause after it.
+        fake.clock_ms = time.time() * 1000 + 1000
+        return fake
+
+    line = run_benchmark("nothing", ("--keys=7",), Settings(seconds=0.1, turns=2), opened)
+    assert line["turns"] == used
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ Vehicles report their position every 30 s. There are three stateful operators, e
 python examples/linear_road.py
 """
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -313,7 +314,10 @@ def a_small_jam(folder: Path) -> None:
     folder.mkdir()
     for minute in range(3):
         now = zip(*(row for row in rows if row[1] // 60 == minute), strict=True)
-        pq.write_table(pa.table([pa.array(each, pa.int32()) for each in now], names=NAMES), folder / f"{minute}.parquet")
+        file = folder / f"{minute}.parquet"
+        pq.write_table(pa.table([pa.array(each, pa.int32()) for each in now], names=NAMES), file)
+        # Spark reads files by their time. Files that are written within one millisecond could come in any order.
+        os.utime(file, (1_800_000_000 + minute,) * 2)
 
 
 def main(spark: SparkSession, folder: str) -> None:

@@ -140,7 +140,7 @@ CASES: list[tuple[Callable[[Path, Path], None], str]] = [
     (no_state, "found no version"),
     (files_replaced, "other content in entries 2 to 2"),
     (overwritten_by_its_predecessor, "the manifest of version 1 under the number 2"),
-    (exchanged, "the manifest of version 2 under the number 1"),
+    (exchanged, "the manifest of version [12] under the number [12]"),
     (predecessor_of_another_run, "on top of another"),
 ]
 

@@ -248,7 +248,7 @@ def test_a_benchmark_may_decide_how_many_turns_there_are(monkeypatch: pytest.Mon
         fake.clock_ms = time.time() * 1000 + 1000
         return fake
 
-    line = run_benchmark("nothing", ("--keys=7",), Settings(seconds=0.1, turns=2), opened)
+    line = run_benchmark("nothing", ("--keys=7",), BenchSettings(seconds=0.1, turns=2), opened)
     assert line["turns"] == used
 
 

@@ -16,7 +16,6 @@ import headrace as hr
 from headrace.api.query import HeadraceQuery
 
 KEYS = 3
-BEGIN = "begin"
 
 
 def session() -> SparkSession:
@@ -66,21 +65,7 @@ def interrupt(folder: Path) -> dict[str, Any]:
     again = start(spark, folder, lambda rows, version: delivered.append(version))
     again.processAllAvailable()
     again.stop()
-    logged(spark, folder)
     return done | {"restarted": delivered}
-
-
-def logged(spark: SparkSession, folder: Path) -> None:
-    """Two queries, one that logs nothing and one that logs everything; each begins with a line on stderr, and so does the end."""
-    for name, options in (("silent", {}), ("loud", {"headrace.logLevel": "debug"})):
-        print(BEGIN, file=sys.stderr, flush=True)
-        counts = hr.stream(spark.readStream.schema("k int").json(str(folder / "in"))).groupBy("k").count()
-        writer = counts.writeStream.outputMode("update").format("noop").option("checkpointLocation", str(folder / name))
-        query = writer.options(**{"headrace.instances": "2", **options}).start()
-        query.processAllAvailable()
-        query.rescale(1)
-        query.stop()
-    print(BEGIN, file=sys.stderr, flush=True)
 
 
 def stops(folder: Path) -> dict[str, Any]:

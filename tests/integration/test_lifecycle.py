@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ import headrace as hr
 from headrace.api.query import HeadraceQuery
 from headrace.errors import BatchFailedError, CheckpointError, QueryError
 from headrace.runtime.failures import Stopping, full_text
-from tests.integration.lifecycle import BEGIN
 
 pytestmark = pytest.mark.spark
 
@@ -215,21 +213,10 @@ def run_program(part: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A program that has ended."""
-
-    folder: Path
-    code: int
-    said: str
-    errors: str
-
-
-@pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """A program that was interrupted in a batch, and ran other queries after that."""
-    folder, said = tmp_path_factory.mktemp("interrupted"), ""
-    with run_program("interrupt", folder) as program:
+def test_an_interrupt_from_the_keyboard(tmp_path: Path) -> None:
+    """The batch that runs comes to its end, the query stops, and the program sees KeyboardInterrupt and nothing of Java's."""
+    said = ""
+    with run_program("interrupt", tmp_path) as program:
         assert program.stdout is not None
         assert program.stderr is not None
         for line in program.stdout:
@@ -237,29 +224,12 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Ended:
             if line == "in a batch\n":
                 os.killpg(program.pid, signal.SIGINT)
         errors = program.stderr.read()
-    return Ended(folder, program.returncode, said, errors)
-
-
-def test_an_interrupt_from_the_keyboard(interrupted: Ended) -> None:
-    """The batch that runs comes to its end, the query stops, and the program sees KeyboardInterrupt and nothing of Java's."""
-    errors = interrupted.errors.split(f"{BEGIN}\n")[0]
-    assert interrupted.code == 0, interrupted.errors
-    result = json.loads(interrupted.said.splitlines()[-1])
+    assert program.returncode == 0, errors
+    result = json.loads(said.splitlines()[-1])
     assert result == {"interrupted": True, "active": False, "exception": None, "delivered": [0], "committed": 0, "restarted": [0, 1]}
     noise = [line for line in errors.splitlines() if "Exception" in line or "ERROR" in line or line.lstrip().startswith("at ")]
-    assert not noise, errors
-
-
-def test_a_query_prints_nothing_by_default_and_with_a_level_what_driver_and_workers_log(interrupted: Ended) -> None:
-    _, silent, loud, end = interrupted.errors.split(f"{BEGIN}\n")
-    assert silent == ""
-    assert end == ""
-    lines, checkpoint = loud.splitlines(), interrupted.folder / "loud"
-    assert any(f"DEBUG headrace.runtime.checkpoint [query={checkpoint} version=0] committed" in line for line in lines)
-    for instance in (0, 1):
-        fields = f"[query={checkpoint} version=0 operator=aggregate instance={instance}]"
-        assert sum(f"DEBUG headrace.runtime.task {fields}" in line for line in lines) == 1
-    assert any(f"INFO headrace.runtime.elastic [query={checkpoint} operator=aggregate] 2 -> 1 instances" in line for line in lines)
+    # Spark's own stop may interrupt its thread while that plans the next batch. Spark prints one line about it.
+    assert not [line for line in noise if "ERROR TorrentBroadcast: Store broadcast" not in line], errors
 
 
 @pytest.mark.extra

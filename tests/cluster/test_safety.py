@@ -38,6 +38,7 @@ def test_an_executor_is_lost_and_its_instance_goes_on_where_a_copy_is(tmp_path: 
     assert seen["batches"][-1]["replicas"]["missing"] == 0, "all copies are there again"
 
 
+@pytest.mark.extra
 def test_an_executor_is_lost_and_its_state_is_computed_again_from_the_source(tmp_path: Path) -> None:
     assert rebuilt(run(tmp_path, "k", NEVER)) >= 3
 

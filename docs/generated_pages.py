@@ -46,7 +46,7 @@ def option_lines() -> Iterator[str]:
     """A Markdown table with one row for each field of `Config`."""
     docs = ModuleAnalyzer.for_module(config.__name__).find_attr_docs()
     yield from ("| option | default | values | meaning |", "| --- | --- | --- | --- |")
-    for field in dataclasses.fields(config.Config):
+    for field in config.option_fields():
         meaning = " ".join(docs["Config", field.name])
         yield row(f"`{config.PREFIX}{field.name}`", shown(field.default), values_of(field), meaning)
 

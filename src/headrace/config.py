@@ -8,13 +8,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 from headrace.errors import QueryError, UnsupportedError
+from headrace.guarantees import Approach, Contradiction, Guarantee, Safety, chosen_safety
 from headrace.logs import LEVELS as LOG_LEVELS
 
 PREFIX = "headrace."
+IS_OPTION = "is an option"
+"""Marks the fields of `Config` that users cannot set, because they follow from others."""
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
 OPERATOR_CHANGES = ("refuse", "accept")
 FETCH_FROM = ("executors", "checkpoint")
@@ -75,6 +78,11 @@ class Config:
     acknowledge: str = "peers"
     """On a cluster with replicas: what results wait for. With peers, they wait until the copies are there; with home they do not, and the
     copies are made beside the next batch."""
+    guarantee: str = ""
+    """What the query promises after a loss: precise (nothing is lost or doubled), rollback (results leave at once, and some may come
+    twice), or gap (what was lost is skipped, counted and reported). If empty, the best that ``recovery`` gives."""
+    recovery: str = ""
+    """How the query recovers: checkpoint, peer, active, upstream or amnesia. If empty, peer with ``replicas``, and checkpoint without."""
     operatorChanges: str = "refuse"
     """What happens if operators were added or removed since the checkpoint was written: refuse or accept. With accept, a new operator
     starts with empty state and does not see earlier rows, and the state of a removed one is dropped."""
@@ -83,6 +91,8 @@ class Config:
     error. If empty, it prints nothing. The level is that of the whole process: the last query that sets it wins."""
     hashBits: int = 64
     """The number of bits of the key hash that are used. With fewer bits different keys collide, for tests."""
+    safety: Safety = field(default=Safety(), metadata={IS_OPTION: False})
+    """What follows from ``guarantee``, ``recovery``, ``checkpointSeconds``, ``replicas`` and ``acknowledge``. It is no option itself."""
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -109,19 +119,24 @@ class Config:
     @classmethod
     def read(cls, *sources: Mapping[str, Any]) -> Config:
         """Read the settings from mappings of options, of which later ones win. Refuses unknown ``headrace.`` names and bad values."""
-        known = {f.name.lower(): f for f in fields(cls)}
+        known = {each.name.lower(): each for each in option_fields()}
         values: dict[str, Any] = {}
         for source in sources:
             for name, value in source.items():
                 if not name.lower().startswith(PREFIX):
                     continue
-                field = known.get(name[len(PREFIX) :].lower())
-                if field is None:
+                option = known.get(name[len(PREFIX) :].lower())
+                if option is None:
                     raise _unknown(name)
-                values[field.name] = _parse(field.name, value, type(field.default))
+                values[option.name] = _parse(option.name, value, type(option.default))
         config = cls(**values)
         _check(config)
-        return config
+        return replace(config, safety=_safety(config, values))
+
+
+def option_fields() -> list[Field[Any]]:
+    """The fields of `Config` that users can set as options."""
+    return [each for each in fields(Config) if each.metadata.get(IS_OPTION, True)]
 
 
 def _bad(name: str, wanted: str, found: str) -> QueryError:
@@ -130,7 +145,7 @@ def _bad(name: str, wanted: str, found: str) -> QueryError:
 
 def _unknown(name: str) -> QueryError:
     """The error for an unknown name. It suggests the most similar known name."""
-    names = {(PREFIX + field.name).lower(): PREFIX + field.name for field in fields(Config)}
+    names = {(PREFIX + each.name).lower(): PREFIX + each.name for each in option_fields()}
     near = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {names[near[0]]}?" if near else ""
     return QueryError(where=f"option {name!r}", wanted=f"one of {', '.join(names.values())}", found="an unknown name", hint=hint)
@@ -174,8 +189,27 @@ _CHOICES = {
     "fetchFrom": FETCH_FROM,
     "acknowledge": ACKNOWLEDGE,
     "combine": COMBINE,
+    "guarantee": ("", *Guarantee),
+    "recovery": ("", *Approach),
     "logLevel": ("", *LOG_LEVELS),
 }
+
+
+def _safety(config: Config, given: Mapping[str, Any]) -> Safety:
+    """What the settings together promise. ``given`` has those that the user has set."""
+    try:
+        safety = chosen_safety(
+            guarantee=config.guarantee,
+            recovery=config.recovery,
+            checkpoint_s=given.get("checkpointSeconds"),
+            replicas=given.get("replicas"),
+            acknowledge=given.get("acknowledge"),
+        )
+    except Contradiction as found:
+        raise _bad(found.setting, found.wanted, found.found) from None
+    if config.workingDirectory == "none" and (safety.at_home or safety.replicas):
+        raise _bad("workingDirectory", "a folder, because state is kept on executors", "'none'")
+    return safety
 
 
 def _check(config: Config) -> None:
@@ -194,8 +228,6 @@ def _check(config: Config) -> None:
     directory = config.workingDirectory
     if not directory.strip() or "\0" in directory or ".." in directory.split("/"):
         raise _bad("workingDirectory", "a folder's name, a path without '..', or none", repr(directory))
-    if directory == "none" and (config.checkpointSeconds or config.replicas):
-        raise _bad("workingDirectory", "a folder, because checkpointSeconds and replicas keep state on executors", "'none'")
     config.instances_by_operator()
     grid = re.fullmatch(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})", config.productGrid)
     if grid is None or int(grid[1]) * int(grid[2]) > 4096:

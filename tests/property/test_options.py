@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import fields
 from decimal import Decimal
 from typing import Any
 
@@ -12,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.config import Config
+from headrace.config import Config, option_fields
 from headrace.errors import QueryError, UnsupportedError
 from tests.examples import examples
 
-FIELDS = {field.name: type(field.default) for field in fields(Config)}
+FIELDS = {field.name: type(field.default) for field in option_fields()}
 DOMAINS: dict[str, tuple[float, float]] = {
     "instances": (0, 4096),
     "idleSeconds": (0, 1e9),

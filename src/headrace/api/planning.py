@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from headrace.api.query import HeadraceQuery, Progress
 from headrace.compile.dataflow import Dataflow
 from headrace.compile.explain import rendered
+from headrace.guarantees import Safety
 from headrace.ids import OperatorId
 from headrace.runtime.start import QueryPlan, first_routing
 from headrace.runtime.state_frame import store_named
@@ -29,6 +30,7 @@ class Planned:
     sinks: tuple[str, ...]
     where: str
     name: str | None
+    safety: Safety
 
 
 _PLANNED: ContextVar[list[Planned] | None] = ContextVar("headrace-planned", default=None)
@@ -55,7 +57,8 @@ def note(plan: QueryPlan) -> PlannedQuery:
     noted = _PLANNED.get()
     assert noted is not None
     routing = first_routing(plan.flow, plan.config, plan.session, {}, plan.run.elastic)
-    planned = Planned(plan.flow, routing, tuple(output.format for output in plan.outputs), plan.run.where, plan.run.name)
+    sinks = tuple(output.format for output in plan.outputs)
+    planned = Planned(plan.flow, routing, sinks, plan.run.where, plan.run.name, plan.config.safety)
     noted.append(planned)
     return PlannedQuery(planned)
 
@@ -106,7 +109,8 @@ class PlannedQuery(HeadraceQuery):
 
     def explain(self, extended: bool = False, mode: str | None = None, rate: float = 10_000.0, nodes: int | None = None) -> None:
         plan = self._planned
-        print(rendered(plan.flow, plan.routing, list(plan.sinks), [f"to {sink}" for sink in plan.sinks], mode, rate, nodes))
+        sinks = [f"to {sink}" for sink in plan.sinks]
+        print(rendered(plan.flow, plan.routing, list(plan.sinks), sinks, mode, rate, nodes, safety=plan.safety))
 
     def state(self, operator: str | None = None, version: int | None = None) -> DataFrame:
         store, op = store_named(self._planned.flow, operator)

@@ -146,7 +146,8 @@ class HeadraceQuery(Helpful):
         """
         engine = self._engine
         names, guarantees = [sink.request.format for sink in engine.sinks], [sink.guarantee for sink in engine.sinks]
-        print(rendered(engine.flow, engine.routing.routing, names, guarantees, mode, rate, nodes, engine.routing.homes()))
+        homes = engine.routing.homes()
+        print(rendered(engine.flow, engine.routing.routing, names, guarantees, mode, rate, nodes, homes, engine.safety))
         if extended:
             self._spark.explain(extended)
 

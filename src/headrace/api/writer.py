@@ -10,9 +10,11 @@ from pyspark.sql import DataFrame
 from headrace.api import missing, planning
 from headrace.api.origin import user_line
 from headrace.api.query import HeadraceQuery
+from headrace.config import PREFIX
 from headrace.control.elastic import Elastic
 from headrace.errors import QueryError, SinkError, UnsupportedError
 from headrace.graph.nodes import Rows
+from headrace.guarantees import Approach, Guarantee
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.sinks import SinkRequest, make_sink
@@ -117,6 +119,28 @@ class StreamWriter(missing.Helpful):
             raise QueryError(where=user_line("elastic"), wanted='settings: hr.Elastic(policy="elastic-manager", ...)', found=repr(settings))
         self._elastic = settings
         return self
+
+    def guarantee(self, guarantee: str) -> StreamWriter:
+        """Choose what the query promises after a loss: the option ``headrace.guarantee``.
+
+        ``guarantee`` is ``"precise"`` (nothing is lost or doubled), ``"rollback"`` (results leave at once; after a loss some may come
+        twice) or ``"gap"`` (what was lost is skipped, counted and reported by ``query.gaps()``). Raises ``QueryError`` for another word.
+        """
+        return self._word("guarantee", guarantee, Guarantee)
+
+    def recovery(self, approach: str) -> StreamWriter:
+        """Choose how the query recovers after a loss: the option ``headrace.recovery``.
+
+        ``approach`` is ``"checkpoint"``, ``"peer"``, ``"active"``, ``"upstream"`` or ``"amnesia"``; docs/recovery.md says what they cost
+        and which guarantees they give. Raises ``QueryError`` for another word. ``start`` refuses what contradicts the other options.
+        """
+        return self._word("recovery", approach, Approach)
+
+    def _word(self, name: str, value: str, words: type[Guarantee] | type[Approach]) -> StreamWriter:
+        try:
+            return self.option(f"{PREFIX}{name}", words(str(value).lower()).value)
+        except ValueError:
+            raise QueryError(where=user_line(name), wanted=" or ".join(words), found=repr(value)) from None
 
     def partitionBy(self, *cols: Any) -> StreamWriter:
         """Write files into one folder for each combination of values of ``cols``, as Spark does."""

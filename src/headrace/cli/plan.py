@@ -48,7 +48,7 @@ def plan(
         sinks = list(query.sinks)
         about = query.flow, query.routing, sinks, [f"to {sink}" for sink in sinks]
         typer.echo(f"# {query.name or f'query {number + 1}'}, {query.where}")
-        typer.echo(rendered(*about))
+        typer.echo(rendered(*about, safety=query.safety))
         if cost:
             typer.echo("\n" + rendered(*about, mode="cost", rate=rate, nodes=nodes))
         for target, mode in ((svg, "svg"), (dot, "dot")):

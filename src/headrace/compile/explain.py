@@ -9,6 +9,7 @@ from headrace.compile.picture import to_dot, to_svg
 from headrace.compile.render import picture, query_graph
 from headrace.compile.strategies import render_costs
 from headrace.errors import QueryError
+from headrace.guarantees import Safety
 from headrace.ids import SLOTS, OperatorId
 from headrace.state.routing import Routing
 from headrace.state.slots import shown
@@ -25,13 +26,14 @@ def rendered(
     rate: float = 10_000.0,
     nodes: int | None = None,
     homes: Mapping[OperatorId, Sequence[str]] | None = None,
+    safety: Safety | None = None,
 ) -> str:
     """The plan in one of the forms of `MODES`. `homes` are the executors on which the instances of each operator run."""
     mode = mode or "plan"
     if mode not in MODES:
         raise QueryError(where="explain", wanted=f"mode {', '.join(MODES)}", found=repr(mode))
     if mode == "plan":
-        return explain(flow, routing, guarantees, homes or {})
+        return "\n".join([explain(flow, routing, guarantees, homes or {}), *(_safety(safety) if safety else ())])
     instances = {name: each.instances for name, each in routing.items()}
     if mode == "cost":
         return render_costs(query_graph(flow), nodes or sum(instances.values()), rate)
@@ -52,6 +54,12 @@ def explain(flow: Dataflow, routing: Mapping[OperatorId, Routing], guarantees: l
         lines.extend(_then(port, len(flow.ops) + len(flow.outlets) > 2))
         lines.append(f"deliver     {guarantee}")
     return "\n".join(lines)
+
+
+def _safety(safety: Safety) -> list[str]:
+    """What the query promises after a loss."""
+    first, *more = safety.lines()
+    return [f"safety      {first}", *(f"  {line}" for line in more)]
 
 
 def _operator(flow: Dataflow, op: Op, routing: Routing, homes: Sequence[str]) -> Iterator[str]:

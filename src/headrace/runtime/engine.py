@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from headrace.compile.dataflow import Dataflow, inputs_of
 from headrace.compile.prepared import Preparations
 from headrace.config import Config
 from headrace.control.elastic import Elastic
+from headrace.guarantees import Safety
 from headrace.ids import OperatorId
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.backlog import Backlog
@@ -62,6 +64,7 @@ class Engine:
     """The parts of a query that runs, or is about to run."""
 
     flow: Dataflow
+    safety: Safety
     sinks: tuple[Sink, ...]
     session: SparkSession
     checkpoint: Checkpoint
@@ -137,7 +140,8 @@ def assemble(
     runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner)
     checkpointer = _checkpointer(checkpoint, config, session, keeping, placement)
-    replicas = Replicas(placement, keeping, config.replicas, config.acknowledge == "peers") if config.replicas and placement else None
+    safety = config.safety
+    replicas = Replicas(placement, keeping, safety.replicas, safety.waits_for_peers) if safety.replicas and placement else None
     loop = BatchLoop(
         flow,
         config,
@@ -157,6 +161,7 @@ def assemble(
     gate = BatchGate(loop.run, checkpoint, spark, live.lock)
     return Engine(
         flow,
+        safety,
         sinks,
         session,
         checkpoint,
@@ -178,7 +183,7 @@ def _keeping(checkpoint: Checkpoint, config: Config, session: SparkSession) -> t
     """Where state is kept, and what to close at the end of the query."""
     # Names of runs are unique within a checkpoint. So later starts of the query may use the same copies, but no other checkpoint may.
     mark = hashlib.sha256(str(checkpoint.location).encode()).hexdigest()[:12]
-    at_home, on_executors = config.checkpointSeconds > 0, Executors.of(session.sparkContext) is not None
+    at_home, on_executors = config.safety.at_home, Executors.of(session.sparkContext) is not None
     working = None if config.workingDirectory == "none" else f"{config.workingDirectory}/{mark}"
     closing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if not on_executors:
@@ -200,7 +205,8 @@ def _checkpointer(
     executors = None if placement is None else placement.executors
     files = Files(str(checkpoint.runs), keeping.working, config.logLevel)
     lag_max = max(1, int(str(session.conf.get(RETAINED))) - LAG_SPARE)
-    return Checkpointer(keeping, session, files, executors, config.checkpointSeconds, config.versionsToKeep, lag_max)
+    interval_s = config.safety.checkpoint_s if config.safety.takes_checkpoints else math.inf
+    return Checkpointer(keeping, session, files, executors, interval_s, config.versionsToKeep, lag_max)
 
 
 def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession, keeping: Keeping) -> Placement | None:

@@ -34,7 +34,7 @@ from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
 from headrace.runtime.task import Phase
-from headrace.runtime.version import VersionMaker
+from headrace.runtime.version import Made, VersionMaker
 from headrace.state.manifest import Manifest
 
 _log = logger(__name__)
@@ -77,17 +77,20 @@ class BatchLoop:
             # Several operators read the batch, but its source is read only once.
             batch = batch.persist()
         try:
-            if manifest is None:
-                manifest, reports = self.replay.make(batch, version, phases)
-            if self.replicas is not None:
-                with Phase(phases, "replicas"):
-                    self.replicas.after_version(self.routing.routing)
+            made = None if manifest is not None else self.replay.make(batch, version, phases)
+            commits_first = self.config.safety.commits_first
+            if made is not None:
+                reports = made.reports
+                manifest = self._kept(made, phases) if commits_first else made.manifest
+            assert manifest is not None
             with Phase(phases, "deliver"):
                 if not self.spark.is_active():
                     # Spark is stopping and would not commit the batch, so a restart would deliver it again.
                     raise Stopping
                 self.delivery.deliver(batch, manifest)
                 fail_point("deliver-after", version)
+            if made is not None and not commits_first:
+                manifest = self._kept(made, phases)
         finally:
             if kept:
                 batch.unpersist()
@@ -97,6 +100,14 @@ class BatchLoop:
             self._collect_garbage(manifest, reports)
         self._report(manifest, reports, replayed, phases, begin_s)
         self.last_begin_s = begin_s
+
+    def _kept(self, made: Made, phases: dict[str, float]) -> Manifest:
+        """Commit a version, and let other executors have copies of its state."""
+        manifest = self.versions.commit(made, phases)
+        if self.replicas is not None:
+            with Phase(phases, "replicas"):
+                self.replicas.after_version(self.routing.routing)
+        return manifest
 
     def _already_made(self, version: Version) -> Manifest | None:
         """The manifest of this version if it was committed before, because Spark replays the batch; else None.

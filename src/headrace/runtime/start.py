@@ -15,6 +15,7 @@ from headrace.config import Config
 from headrace.control.elastic import Elastic
 from headrace.errors import CheckpointError, QueryError, SourceError
 from headrace.graph.nodes import Rows
+from headrace.guarantees import Guarantee, Safety
 from headrace.ids import OperatorId, StoreId, Version
 from headrace.logs import logger, set_level
 from headrace.operators.kernel import OutputMode
@@ -25,7 +26,7 @@ from headrace.runtime.interpreter import check_workers
 from headrace.runtime.lifetime import end_orphans
 from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.session import check_session, starting
-from headrace.runtime.sinks import Sink
+from headrace.runtime.sinks import EXACTLY_ONCE, Sink
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
 from headrace.spark.replayable import nondeterministic_parts, static_inputs, unreplayable_sources
@@ -84,7 +85,7 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
                 op.plan.check_mode(output.mode, output.where)
             elif output.mode is OutputMode.COMPLETE:
                 raise QueryError(where=output.where, wanted="append or update: this output has no aggregate", found="output mode complete")
-    if config.checkpointSeconds > 0:
+    if config.safety.at_home and config.safety.replays:
         _check_replayable(flow, run.where)
     return QueryPlan(tuple(outputs), options, run, config, flow)
 
@@ -93,8 +94,8 @@ def _check_replayable(flow: Dataflow, where: str) -> None:
     """Raise an error if a source cannot give earlier rows again, and log what may differ when versions are computed again."""
     refused = unreplayable_sources(flow.streaming)
     if refused:
-        hint = "leave headrace.checkpointSeconds at 0, so that every version is durable at once"
-        wanted = "sources that give earlier rows again, because headrace.checkpointSeconds keeps state on executors"
+        hint = "leave headrace.checkpointSeconds at 0, so that every version is durable at once, or choose the guarantee gap"
+        wanted = "sources that give earlier rows again, because state is kept on executors and computed again after a loss"
         raise SourceError(where=where, wanted=wanted, found="; ".join(refused), hint=hint)
     for each in nondeterministic_parts(flow.streaming):
         _log.warning("versions that are computed again after a loss may differ: %s", each)
@@ -121,9 +122,7 @@ def start_query(plan: QueryPlan) -> Engine:
         checkpoint.check_logs()
         first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
         _check_name(session, run.name, run.where)
-        newest, delivered = checkpoint.newest_facts(), checkpoint.spark_log.newest("commits")
-        for sink in sinks:
-            sink.check_follows(None if newest is None else newest.version, None if delivered is None else Version(delivered))
+        _check_sinks(sinks, checkpoint, plan.config.safety)
         checkpoint.claim()
         checkpoint.check_logs()
         if not checkpoint.drops_state():
@@ -136,6 +135,19 @@ def start_query(plan: QueryPlan) -> Engine:
     except BaseException:
         checkpoint.release()
         raise
+
+
+def _check_sinks(sinks: tuple[Sink, ...], checkpoint: Checkpoint, safety: Safety) -> None:
+    """Raise an error if a sink has other results than the checkpoint says. Log what a sink cannot promise."""
+    newest, delivered = checkpoint.newest_facts(), checkpoint.spark_log.newest("commits")
+    latest = None if newest is None else newest.version
+    if not safety.commits_first:
+        # Results leave before their version is committed, so a sink may have those of one more version.
+        latest = Version(0 if latest is None else latest + 1)
+    for sink in sinks:
+        sink.check_follows(latest, None if delivered is None else Version(delivered))
+        if safety.guarantee is Guarantee.PRECISE and sink.guarantee != EXACTLY_ONCE:
+            _log.info("the %s is %s: if the driver is lost, it may get its last batch again, with the same id", sink.place, sink.guarantee)
 
 
 def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan: QueryPlan) -> Engine:

@@ -61,6 +61,18 @@ def shapes_of(flow: Dataflow, sinks: Sequence[Sink]) -> tuple[OperatorShape, ...
     return tuple(shapes)
 
 
+@dataclass(frozen=True)
+class Made:
+    """A version that was computed."""
+
+    manifest: Manifest
+    record: Record
+    """Its record for the journal."""
+    reports: Reports
+    before: Record | None = None
+    """The record that it has in the journal, if it was committed before and its state was lost."""
+
+
 @dataclass
 class VersionMaker:
     """Makes one version after the other."""
@@ -86,10 +98,8 @@ class VersionMaker:
             configure_query_session(session, (op.plan.operator.input_schema for op in self.flow.ops))
             self.tracker = watermark.Tracker(str(session.conf.get(watermark.POLICY)), self.config.idleSeconds)
 
-    def make(
-        self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None = None
-    ) -> tuple[Manifest, Reports]:
-        """Compute and commit a version. Returns its manifest and the reports of its tasks.
+    def make(self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None = None) -> Made:
+        """Compute a version. It does not exist before it is committed.
 
         If the version was committed before and its state was lost, ``record`` is its record in the journal, which is obeyed.
         """
@@ -122,19 +132,21 @@ class VersionMaker:
             counters=_counters(before, reports),
         )
         rows = {op.id: sum(report.rows for report in reports.get(op.id, ())) for op in self.flow.readers}
-        with Phase(phases, "commit"):
-            fail_point("manifest-before", version)
-            manifest = self._commit(manifest, self.keeping.record(manifest, now_ms, rows), record)
-            fail_point("manifest-after", version)
-        self.keeping.learn(reports, manifest)
-        return manifest, reports
+        return Made(manifest, self.keeping.record(manifest, now_ms, rows), reports, record)
 
-    def _commit(self, manifest: Manifest, made: Record, before: Record | None) -> Manifest:
-        """Commit a version. If it was committed ``before``, check that it is the same, and take it as it was."""
-        if before is None:
-            return self.keeping.commit(manifest, made)
-        check_same(before, made, str(self.checkpoint.journal.path(manifest.version)))
-        return self.keeping.hold(replace(before.facts, stores=manifest.stores, staged=manifest.staged))
+    def commit(self, made: Made, phases: dict[str, float]) -> Manifest:
+        """Commit a version. If it was committed before, check that it is the same, and take it as it was."""
+        manifest, before = made.manifest, made.before
+        with Phase(phases, "commit"):
+            fail_point("manifest-before", manifest.version)
+            if before is None:
+                manifest = self.keeping.commit(manifest, made.record)
+            else:
+                check_same(before, made.record, str(self.checkpoint.journal.path(manifest.version)))
+                manifest = self.keeping.hold(replace(before.facts, stores=manifest.stores, staged=manifest.staged))
+            fail_point("manifest-after", manifest.version)
+        self.keeping.learn(made.reports, manifest)
+        return manifest
 
     def build_on(self, manifest: Manifest) -> None:
         """Let the next version build on this one, which was delivered, without reading its manifest again."""

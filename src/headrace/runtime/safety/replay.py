@@ -20,12 +20,10 @@ from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.failpoints import fail_point
-from headrace.runtime.jobs import Reports
 from headrace.runtime.safety.keeping import Keeping, remove_staged
 from headrace.runtime.spark_query import SparkQuery
-from headrace.runtime.version import VersionMaker
+from headrace.runtime.version import Made, VersionMaker
 from headrace.spark.reread import BatchReader
-from headrace.state.manifest import Manifest
 
 ATTEMPTS_MAX = 4
 """How often a batch is tried after state was lost, before the loss ends the query."""
@@ -45,7 +43,7 @@ class Replay:
     rebuilt: int = 0
     """How many versions were computed again since the last batch was reported."""
 
-    def make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> tuple[Manifest, Reports]:
+    def make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> Made:
         """Make a version. If state that it builds on was lost, compute that again first."""
         record = self.checkpoint.journal.read(version)
         for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -109,7 +107,7 @@ class Replay:
         if kept:
             rows = rows.persist()
         try:
-            manifest, _ = self.versions.make(rows, version, {}, record)
+            manifest = self.versions.commit(self.versions.make(rows, version, {}, record), {})
         finally:
             if kept:
                 rows.unpersist()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.runtime.sinks.base import Sink, SinkRequest
+from headrace.runtime.sinks.base import EXACTLY_ONCE, Sink, SinkRequest
 from headrace.runtime.sinks.files import FileSink
 from headrace.runtime.sinks.simple import AnyFormatSink, ConsoleSink, ForeachBatchSink, MemorySink, NoopSink
 from headrace.spark.sinks import FILE_FORMATS
 
-__all__ = ["Sink", "SinkRequest", "make_sink"]
+__all__ = ["EXACTLY_ONCE", "Sink", "SinkRequest", "make_sink"]
 
 
 def make_sink(request: SinkRequest) -> Sink:

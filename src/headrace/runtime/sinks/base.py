@@ -31,6 +31,9 @@ class SinkRequest:
     foreach_batch: Callable[[DataFrame, int], Any] | None = None
 
 
+EXACTLY_ONCE = "exactly-once"
+
+
 class Sink(ABC):
     """Base of all sinks."""
 

@@ -11,14 +11,14 @@ from headrace.errors import SinkError
 from headrace.ids import Version
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.options import Options
-from headrace.runtime.sinks.base import Sink, SinkRequest
+from headrace.runtime.sinks.base import EXACTLY_ONCE, Sink, SinkRequest
 from headrace.spark.sinks import LoggedFiles
 
 
 class FileSink(Sink):
     """The formats parquet, json, csv, orc and text."""
 
-    guarantee: ClassVar[str] = "exactly-once"
+    guarantee: ClassVar[str] = EXACTLY_ONCE
     modes: ClassVar[tuple[OutputMode, ...]] = (OutputMode.APPEND,)
 
     def __init__(self, request: SinkRequest) -> None:

@@ -120,6 +120,9 @@ class PlannedQuery(HeadraceQuery):
     def routing(self) -> dict[str, Routing]:
         return dict(self._planned.routing.items())
 
+    def gaps(self) -> tuple[()]:
+        return ()
+
     def decisions(self) -> tuple[()]:
         return ()
 

@@ -20,6 +20,7 @@ from headrace.runtime.autoscale import required_autoscaler
 from headrace.runtime.elastic import Slots
 from headrace.runtime.engine import Engine
 from headrace.runtime.state_frame import state_frame, store_named
+from headrace.state.gaps import Gap
 from headrace.state.routing import Routing
 
 LEASES = 16
@@ -191,6 +192,10 @@ class HeadraceQuery(Helpful):
             hint = "call processAllAvailable() first"
             raise QueryError("there is no state yet", where="checkpoint", found="no finished batch", hint=hint)
         return durable
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """State that was lost and skipped under the guarantee ``gap``, oldest first: operator, slots, versions and rows."""
+        return tuple(self._engine.checkpoint.gaps.read())
 
     def rescale(self, *request: str | int, protocol: str | None = None) -> None:
         """Change the number of instances: ``rescale(4)`` of all operators, ``rescale("join", 4)`` of one.

@@ -133,9 +133,9 @@ class LiveRouting:
         if self.placement is not None:
             self.placement.ensure(self.routing)
 
-    def lacks_state(self) -> bool:
-        """True if state of the newest version was lost: no living executor has it, nor the durable store."""
-        return self.placement is None or self.placement.lacks(self.routing)
+    def lost_runs(self) -> frozenset[str] | None:
+        """The runs of the newest version that are lost: no living executor has them, nor the durable store. None on a local master."""
+        return None if self.placement is None else self.placement.lost_runs(self.routing)
 
     @contextmanager
     def as_it_was(self) -> Iterator[None]:

@@ -25,7 +25,7 @@ from headrace.compile.prepared import Preparations
 from headrace.config import Config
 from headrace.control.elastic import Elastic
 from headrace.guarantees import Safety
-from headrace.ids import OperatorId
+from headrace.ids import OperatorId, StoreId
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
@@ -45,6 +45,7 @@ from headrace.runtime.pool import Pool, PoolClient
 from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
 from headrace.runtime.safety.checkpointer import Checkpointer
+from headrace.runtime.safety.gaps import Gaps
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
@@ -142,6 +143,8 @@ def assemble(
     checkpointer = _checkpointer(checkpoint, config, session, keeping, placement)
     safety = config.safety
     replicas = Replicas(placement, keeping, safety.replicas, safety.waits_for_peers) if safety.replicas and placement else None
+    stores = tuple(StoreId(op.id, name) for op in flow.ops for name in op.plan.operator.stores)
+    gaps = None if safety.replays else Gaps(checkpoint, safety, stores)
     loop = BatchLoop(
         flow,
         config,
@@ -150,7 +153,7 @@ def assemble(
         live,
         keeping,
         versions,
-        Replay(flow, checkpoint, keeping, versions, live, spark),
+        Replay(flow, checkpoint, keeping, versions, live, spark, gaps),
         checkpointer,
         replicas,
         Delivery(flow, sinks, checkpoint, preparations, {shape.sink for shape in shapes if shape.sink is not None}),

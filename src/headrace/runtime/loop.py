@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import Dataflow
 from headrace.config import Config
+from headrace.guarantees import Approach
 from headrace.ids import Version
 from headrace.logs import logger
 from headrace.runtime.backlog import Backlog
@@ -96,6 +97,7 @@ class BatchLoop:
                 batch.unpersist()
         self.versions.build_on(manifest)
         self.routing.observe(reports)
+        self.replay.observe(manifest.version, reports)
         with Phase(phases, "collectGarbage"):
             self._collect_garbage(manifest, reports)
         self._report(manifest, reports, replayed, phases, begin_s)
@@ -127,6 +129,9 @@ class BatchLoop:
         if self.keeping.at_home:
             # The checkpointer collects what durable versions no longer need.
             self.keeping.drop_staged(manifest)
+            if self.config.safety.approach is Approach.AMNESIA:
+                # Only the watermark of the last versions is needed.
+                self.checkpoint.journal.trim(before=Version(version - 1))
             return
         self.checkpoint.remember(manifest)
         # A version may have written runs that its manifest does not name, because all their windows are closed.
@@ -151,6 +156,7 @@ class BatchLoop:
             homes=self.routing.homes(),
             interruptions=() if self.recovery is None else self.recovery.end_batch(),
             rebuilt=self.replay.drain_rebuilt(),
+            gaps=self.replay.drain_gaps(),
             redundancy=None if self.replicas is None else self.replicas.redundancy,
             checkpointed=None if self.checkpointer is None else self.checkpointer.last,
         )

@@ -136,10 +136,10 @@ class Placement:
                 return
             self.settle(routing)
 
-    def lacks(self, routing: Mapping[OperatorId, Routing]) -> bool:
-        """True if state is lost: no living executor has it, nor the durable store."""
+    def lost_runs(self, routing: Mapping[OperatorId, Routing]) -> frozenset[str]:
+        """The runs of the newest version that are lost: no living executor has them, nor the durable store."""
         self.ensured = None
-        return bool(self._lack(routing)[1].lost)
+        return self._lack(routing)[1].lost
 
     def _lack(self, routing: Mapping[OperatorId, Routing]) -> tuple[Wanted, Lack]:
         wanted = [pair for op, each in routing.items() for pair in zip(self.homes.get(op, ()), self.shares(op, each), strict=False)]

@@ -15,6 +15,7 @@ from headrace.runtime.recovery import Interruption
 from headrace.runtime.reports import InstanceReport
 from headrace.runtime.safety.checkpointer import Checkpointed
 from headrace.runtime.safety.replicas import Redundancy
+from headrace.state.gaps import Gap
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
 
@@ -60,6 +61,8 @@ class BatchProgress:
     """Attempts at the batch's steps that were broken off because executors were lost or hung."""
     rebuilt: int = 0
     """Versions that were computed again before the batch, because their state was lost."""
+    gaps: tuple[Gap, ...] = ()
+    """State that was lost and skipped before the batch."""
     checkpointed: Checkpointed | None = None
     """The last checkpoint since the query started; None if every version is durable when it is committed."""
     redundancy: Redundancy | None = None
@@ -137,6 +140,7 @@ class BatchProgress:
             "changes": [change.to_json() for change in self.changes],
             "interruptions": [each.to_json() for each in self.interruptions],
             "versionsRebuilt": self.rebuilt,
+            "gaps": [gap.to_json() for gap in self.gaps],
             "replicas": None if self.redundancy is None else self.redundancy.to_json(),
             "checkpoint": None if self.checkpointed is None else self.checkpointed.to_json(),
             "decisions": [entry.to_json() for entry in self.decisions],

@@ -119,12 +119,12 @@ def start_query(plan: QueryPlan) -> Engine:
     checkpoint.lock()
     try:
         # All checks come before the token is taken. On a disk without locks, taking it ends a query that still runs.
-        checkpoint.check_logs()
+        checkpoint.check_logs(replays=plan.config.safety.replays)
         first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
         _check_name(session, run.name, run.where)
         _check_sinks(sinks, checkpoint, plan.config.safety)
         checkpoint.claim()
-        checkpoint.check_logs()
+        checkpoint.check_logs(replays=plan.config.safety.replays)
         if not checkpoint.drops_state():
             checkpoint.keep_identity()
         # Only the owner may sweep. Files that no manifest names may belong to the next version of a running query.

@@ -20,10 +20,14 @@ from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.failpoints import fail_point
+from headrace.runtime.jobs import Reports
+from headrace.runtime.safety.gaps import Gaps
 from headrace.runtime.safety.keeping import Keeping, remove_staged
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.version import Made, VersionMaker
 from headrace.spark.reread import BatchReader
+from headrace.state.gaps import Gap
+from headrace.state.manifest import Manifest
 
 ATTEMPTS_MAX = 4
 """How often a batch is tried after state was lost, before the loss ends the query."""
@@ -40,6 +44,8 @@ class Replay:
     versions: VersionMaker
     routing: LiveRouting
     spark: SparkQuery
+    gaps: Gaps | None = None
+    """Skips lost state; None if it is computed again."""
     rebuilt: int = 0
     """How many versions were computed again since the last batch was reported."""
 
@@ -49,18 +55,27 @@ class Replay:
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
                 if self._lacks(Version(version - 1)):
-                    self._rebuild(batch.sparkSession, Version(version - 1))
+                    self._restore(batch.sparkSession, Version(version - 1))
                 return self.versions.make(batch, version, phases, record)
             except MissingRunError as missing:
                 if attempt == ATTEMPTS_MAX or not self._repairs(missing):
                     raise
-                _log.warning("state was lost and is computed again: %s", missing, version=version)
+                _log.warning("state was lost and is %s: %s", "computed again" if self.gaps is None else "skipped", missing, version=version)
         raise AssertionError
 
     def drain_rebuilt(self) -> int:
         """How many versions were computed again since the last call."""
         found, self.rebuilt = self.rebuilt, 0
         return found
+
+    def observe(self, version: Version, reports: Reports) -> None:
+        """Remember what a version did, for the case that it is lost and skipped."""
+        if self.gaps is not None:
+            self.gaps.observe(version, reports, self.keeping.durable)
+
+    def drain_gaps(self) -> tuple[Gap, ...]:
+        """What was skipped since the last call."""
+        return () if self.gaps is None else self.gaps.drain()
 
     def _lacks(self, version: Version) -> bool:
         """True if the version is only in the journal: its state is neither durable nor on living executors."""
@@ -75,9 +90,27 @@ class Replay:
         if self.keeping.copies.is_durable(file):
             return False
         self.keeping.copies.forget(file, missing.executor)
-        if self.routing.lacks_state():
+        lost = self.routing.lost_runs()
+        lost = frozenset([file]) if lost is None else lost
+        if lost and self.gaps is None:
             self.versions.previous = self.checkpoint.current = None
+        elif lost and self.gaps is not None and (previous := self.versions.previous) is not None:
+            self._go_on_from(self.gaps.without_runs(previous, lost, self.keeping.durable))
         return True
+
+    def _restore(self, session: SparkSession, upto: Version) -> None:
+        """Have the state of a version again, which is only in the journal: compute it again, or skip what is lost."""
+        if self.gaps is None:
+            self._rebuild(session, upto)
+            return
+        journal = self.checkpoint.journal
+        between = [record for each in range(self.keeping.durable + 1, upto + 1) if (record := journal.read(Version(each))) is not None]
+        self._go_on_from(self.gaps.without_versions(between[-1], between, self.keeping.durable))
+
+    def _go_on_from(self, manifest: Manifest) -> None:
+        """Let the next version build on this one, in which some state was skipped."""
+        self.versions.build_on(self.keeping.hold(manifest))
+        self.keeping.settle(manifest.version)
 
     def _rebuild(self, session: SparkSession, upto: Version) -> None:
         """Compute the versions since the last durable one again."""

@@ -75,9 +75,9 @@ class Config:
     replicas: int = 0
     """On a cluster: the number of other executors that keep a copy of each instance's state. If its executor is lost, the instance
     goes on at one of them."""
-    acknowledge: str = "peers"
-    """On a cluster with replicas: what results wait for. With peers, they wait until the copies are there; with home they do not, and the
-    copies are made beside the next batch."""
+    acknowledge: str = "home"
+    """On a cluster with replicas: what results wait for. With home, copies are made beside the batches, and the few versions that have none
+    yet are computed again after a loss. With peers, results wait until the copies are there; then nothing is computed again."""
     guarantee: str = ""
     """What the query promises after a loss: precise (nothing is lost or doubled), rollback (results leave at once, and some may come
     twice), or gap (what was lost is skipped, counted and reported). If empty, the best that ``recovery`` gives."""

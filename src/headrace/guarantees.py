@@ -157,10 +157,10 @@ def chosen_safety(
     elif promised is not Guarantee.PRECISE:
         usual_s = SECONDS_NOT_WAITING
     interval_s = usual_s if checkpoint_s is None else checkpoint_s
-    # If every version is durable before its results leave, copies only make recovery faster, and results need not wait for them.
-    wait = interval_s > 0 and (approach is Approach.ACTIVE or promised is Guarantee.PRECISE)
     copies = (replicas or 1) if approach in COPYING else 0
-    return Safety(promised, approach, interval_s, copies, bool(copies) and (wait if acknowledge is None else acknowledge == PEERS))
+    # Copies make recovery faster, but exactness does not depend on them: what has no copy is computed again.
+    waits = (approach is Approach.ACTIVE and interval_s > 0) if acknowledge is None else acknowledge == PEERS
+    return Safety(promised, approach, interval_s, copies, bool(copies) and waits)
 
 
 def _check(guarantee: Guarantee, approach: Approach, checkpoint_s: float | None, replicas: int | None, acknowledge: str | None) -> None:

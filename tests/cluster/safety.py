@@ -2,7 +2,7 @@
 
 It counts and sums by key on `local-cluster[3,1,1024]`, one file per batch. Its results and its state are compared with counts of plain
 Python. FAULTS are letters: k kill an executor that has state in the middle of a batch, i kill one while the query is idle, h let one hang,
-2 kill two at once, r rescale to four instances. It prints what it saw as one line of JSON.
+2 kill two at once, r rescale to four instances, s wait until copies are made. It prints what it saw as one line of JSON.
 """
 
 from __future__ import annotations
@@ -80,6 +80,11 @@ class Story:
                 }
             )
 
+    def copied(self) -> int:
+        """The newest version that peers have copies of."""
+        found = self.query._engine.replicas.keeping.copied({each.id for each in self.executors.live()})
+        return -1 if found is None else found.version
+
     def lose(self, fault: str) -> None:
         victims = list(dict.fromkeys(self.batches[-1]["homes"]))[: 2 if fault == "2" else 1]
         processes = [pid_of(each, self.app) for each in victims]
@@ -117,6 +122,8 @@ def main() -> None:
         if fault == "r":
             story.query.rescale(4)
             story.feed()
+        elif fault == "s":
+            wait_until("copies", lambda: story.copied() >= 1)
         else:
             story.lose(fault)
     print(json.dumps(story.end()))

@@ -37,12 +37,13 @@ def test_without_a_word_everything_is_as_the_single_settings_say() -> None:
     assert safety() == Safety()
     assert safety(checkpointSeconds=5) == Safety(checkpoint_s=5.0)
     assert safety(replicas=2) == Safety(Guarantee.PRECISE, Approach.PEER, 0.0, 2, waits_for_peers=False)
-    assert safety(replicas=2, checkpointSeconds=5) == Safety(Guarantee.PRECISE, Approach.PEER, 5.0, 2, waits_for_peers=True)
-    assert safety(replicas=2, checkpointSeconds=5, acknowledge="home") == Safety(Guarantee.PRECISE, Approach.PEER, 5.0, 2)
+    waiting = safety(replicas=2, checkpointSeconds=5, acknowledge="peers")
+    assert waiting == Safety(Guarantee.PRECISE, Approach.PEER, 5.0, 2, waits_for_peers=True)
+    assert safety(replicas=2, checkpointSeconds=5) == Safety(Guarantee.PRECISE, Approach.PEER, 5.0, 2)
 
 
 def test_an_approach_brings_the_settings_that_it_needs() -> None:
-    assert safety(recovery="peer") == Safety(Guarantee.PRECISE, Approach.PEER, 30.0, 1, waits_for_peers=True)
+    assert safety(recovery="peer") == Safety(Guarantee.PRECISE, Approach.PEER, 30.0, 1)
     assert safety(recovery="peer", guarantee="rollback") == Safety(Guarantee.ROLLBACK, Approach.PEER, 30.0, 1)
     assert safety(guarantee="rollback") == Safety(Guarantee.ROLLBACK, Approach.CHECKPOINT, 10.0)
     assert safety(guarantee="gap", checkpointSeconds=0) == Safety(Guarantee.GAP, Approach.CHECKPOINT, 0.0)

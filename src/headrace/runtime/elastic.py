@@ -137,6 +137,10 @@ class LiveRouting:
         """The runs of the newest version that are lost: no living executor has them, nor the durable store. None on a local master."""
         return None if self.placement is None else self.placement.lost_runs(self.routing)
 
+    def live_executors(self) -> frozenset[str]:
+        """The ids of executors that live; empty on a local master."""
+        return frozenset() if self.placement is None else frozenset(each.id for each in self.placement.executors.live())
+
     @contextmanager
     def as_it_was(self) -> Iterator[None]:
         """Inside, the routing may be set to that of earlier versions. Afterwards it is what it was. Called under the lock."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 from headrace.ids import NO_VERSION, OperatorId, StoreId, Version
@@ -18,6 +19,22 @@ from headrace.runtime.reports import InstanceReport
 from headrace.runtime.safety.copies import Copies
 from headrace.state.journal import Record, record_of
 from headrace.state.manifest import Manifest
+
+
+class Pin(StrEnum):
+    """Why the runs of a version are kept on the executors."""
+
+    CHECKPOINT = "checkpoint"
+    """They are being shipped to the durable store."""
+    COPYING = "copying"
+    """They are being copied to peers."""
+    COPIED = "copied"
+    """Peers have copies of all of them. After a loss, later versions are computed again from here."""
+
+
+def files_of(manifest: Manifest) -> frozenset[str]:
+    """The runs of a version."""
+    return frozenset(ref.file for state in manifest.stores.values() for ref in state.runs)
 
 
 @dataclass
@@ -39,7 +56,8 @@ class Keeping:
     settled: Manifest | None = None
     """The newest version that Spark has committed in its own log. A restart never runs its batch again."""
     _durable_crc: int | None = None
-    _pinned: Manifest | None = None
+    _pins: dict[Pin, Manifest] = field(default_factory=dict)
+    """Versions whose runs stay on the executors although later versions no longer need them."""
     _staged: deque[Manifest] = field(default_factory=deque)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -81,9 +99,7 @@ class Keeping:
     def learn(self, reports: Mapping[OperatorId, list[InstanceReport]], manifest: Manifest) -> None:
         """Note where the runs of a new version are, and forget those that nobody needs."""
         self.copies.learn(reports, manifest.version)
-        pinned = self._pinned
-        named = {ref.file for each in (manifest, pinned) if each is not None for state in each.stores.values() for ref in state.runs}
-        self.copies.keep_only(named)
+        self.copies.keep_only(files_of(manifest) | self.pinned_files())
 
     def settle(self, version: Version) -> None:
         """Note that Spark has committed a version in its own log: it begins a batch only after that."""
@@ -99,26 +115,43 @@ class Keeping:
             chosen = current if is_committed else self.settled
             if chosen is None or chosen.version <= self.durable:
                 return None
-            self._pinned = chosen
+            self._pins[Pin.CHECKPOINT] = chosen
             return chosen
 
     def release(self) -> None:
         """End a capture."""
-        self._pinned = None
+        self.unpin(Pin.CHECKPOINT)
+
+    def pin(self, name: Pin, manifest: Manifest) -> None:
+        """Keep the runs of a version on the executors, instead of those of the version that had this pin."""
+        with self._lock:
+            self._pins[name] = manifest
+
+    def unpin(self, name: Pin) -> None:
+        with self._lock:
+            self._pins.pop(name, None)
+
+    def copied(self, live: Collection[str]) -> Manifest | None:
+        """The newest version after the durable one that peers have copies of, if these living executors have all of its runs."""
+        with self._lock:
+            found = self._pins.get(Pin.COPIED)
+        if found is None or found.version <= self.durable:
+            return None
+        there = all(self.copies.is_durable(file) or self.copies.holders_of(file) & set(live) for file in files_of(found))
+        return found if there else None
 
     def pinned(self, operator: OperatorId, stores: Mapping[str, object]) -> frozenset[str]:
-        """The runs of an operator that a capture holds."""
+        """The runs of an operator that are kept for a checkpoint or for copies."""
         with self._lock:
-            held = self._pinned
-        if held is None:
-            return frozenset()
-        found = (held.stores.get(StoreId(operator, name)) for name in stores)
+            held = list(self._pins.values())
+        found = (each.stores.get(StoreId(operator, name)) for each in held for name in stores)
         return frozenset(ref.file for state in found if state is not None for ref in state.runs)
 
     def pinned_files(self) -> frozenset[str]:
-        """All runs that a capture holds."""
-        held = self._pinned
-        return frozenset() if held is None else frozenset(ref.file for state in held.stores.values() for ref in state.runs)
+        """All runs that are kept for a checkpoint or for copies."""
+        with self._lock:
+            held = list(self._pins.values())
+        return frozenset[str]().union(*(files_of(each) for each in held))
 
     def drop_staged(self, manifest: Manifest, keep: int = 2) -> None:
         """Remove the staged output of delivered versions, except of the last ones. A restart computes them again if need be."""

@@ -114,9 +114,10 @@ class Replay:
 
     def _rebuild(self, session: SparkSession, upto: Version) -> None:
         """Compute the versions since the last durable one again."""
-        first, began_s = Version(self.keeping.durable + 1), time.monotonic()
+        copied = self.keeping.copied(self.routing.live_executors())
+        first, began_s = Version((self.keeping.durable if copied is None else copied.version) + 1), time.monotonic()
         _log.warning("versions %d to %d are computed again from the source", first, upto)
-        self.versions.previous = self.checkpoint.current = None
+        self.versions.previous = self.checkpoint.current = copied
         reader = BatchReader(self.spark.execution(), session)
         with self.routing.as_it_was():
             for number in range(first, upto + 1):

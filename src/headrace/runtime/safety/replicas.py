@@ -5,7 +5,12 @@
 
 `control/replicas` chooses the peers: q of them for each instance, never two in one fault zone, none in that of the home, with as little
 shipping as possible. Zones are hosts, if there are enough of them, and executors otherwise. Each time only what a peer lacks is lent. So
-after a loss, a move or a rescale the next call restores the number of copies.
+after a loss, a move or a rescale the number of copies is restored.
+
+Copies are made by a thread beside the batches. Making them takes a Spark job, and with small batches such a job costs about as much as a
+batch. So the thread works a small share of the time only, unless copies are missing. With ``acknowledge=peers`` results wait until peers
+that had all of an instance's state have its new runs too. A new peer, which must get all of the state, gets it beside the batches in any
+case.
 """
 
 from __future__ import annotations
@@ -19,17 +24,22 @@ from typing import Any
 from headrace.control.network import Node, NodeId
 from headrace.control.replicas.model import Arrangement, Host, Hosts, KeyRange, RangeId, ReplicaConfig
 from headrace.control.replicas.transport import place_replicas
-from headrace.ids import OperatorId, Version
+from headrace.ids import OperatorId
 from headrace.logs import log_fields, logger
 from headrace.runtime.lending import Share, Sweep
 from headrace.runtime.placement import Placement
 from headrace.runtime.safety.copies import Copies, Wanted
-from headrace.runtime.safety.keeping import Keeping
+from headrace.runtime.safety.keeping import Keeping, Pin, files_of
 from headrace.spark.executors import Executor
+from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
 
 ATTEMPTS_MAX = 3
 """How often copies are tried to be made of one version, if executors are lost meanwhile."""
+SHARE = 0.1
+"""The share of the time in which copies are made beside the batches."""
+SHARE_RESTORING = 0.5
+"""The same while copies are missing, after a loss or a move."""
 SWEEP_EVERY = 10
 """Peers remove copies that nobody needs once in this many versions."""
 _log = logger(__name__)
@@ -65,6 +75,8 @@ class Replicas:
     """True if results wait for the copies."""
     redundancy: Redundancy | None = None
     _peers: dict[RangeId, frozenset[NodeId]] = field(default_factory=dict)
+    _complete: set[tuple[RangeId, NodeId]] = field(default_factory=set)
+    """Instances and peers that had all of their state."""
     _since_s: float | None = None
     _routing: dict[OperatorId, Routing] = field(default_factory=dict)
     _due: threading.Event = field(default_factory=threading.Event)
@@ -72,10 +84,9 @@ class Replicas:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to make copies beside the batches, if results do not wait for them."""
-        if not self.waits:
-            self._thread = threading.Thread(target=self._run, name="headrace-replicas", daemon=True)
-            self._thread.start()
+        """Begin to make copies beside the batches."""
+        self._thread = threading.Thread(target=self._run, name="headrace-replicas", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         self._ended.set()
@@ -84,44 +95,55 @@ class Replicas:
             self._thread.join()
 
     def after_version(self, routing: Mapping[OperatorId, Routing]) -> None:
-        """Make copies of what a version has written: now, or beside the next batch."""
+        """Make copies of what a version has written: now, or beside the batches."""
         self._routing = dict(routing)
-        if self.waits:
-            self.update()
-        else:
+        if not self.waits or self.update(only_complete=True).missing:
             self._due.set()
 
-    def update(self) -> Redundancy:
-        """Bring every peer what it lacks of the newest version. If an executor is lost meanwhile, try again with the others."""
+    def update(self, *, only_complete: bool = False) -> Redundancy:
+        """Bring peers what they lack of the newest version. If an executor is lost meanwhile, try again with the others.
+
+        With ``only_complete``, only peers get something that had all of an instance's state before.
+        """
         for _ in range(ATTEMPTS_MAX):
-            found = self._update()
+            found = self._update(only_complete)
             if found is not None:
                 return found
         return self._note(len(self._peers) * self.count, len(self._peers) * self.count, 0)
 
-    def _update(self) -> Redundancy | None:
+    def _update(self, only_complete: bool) -> Redundancy | None:
         """Like ``update``, once; None if it was broken off."""
+        latest = self.keeping.checkpoint.latest()
+        if latest is None:
+            return self._note(0, 0, 0)
+        self.keeping.pin(Pin.COPYING, latest)
         live = {each.id: each for each in self.placement.trusted()}
-        routing, version = self._routing, self._version()
-        names, shares = self._instances(routing, live)
-        arranged = self._arranged(names, shares, live)
+        homes, shares = self._instances(self._routing, live)
+        arranged = self._arranged(homes, shares, live)
         self._peers = dict(arranged.replicas)
-        wanted: Wanted = [(live[peer], shares[name]) for name, peers in arranged.replicas.items() for peer in sorted(peers)]
+        pairs = [(name, peer) for name, peers in arranged.replicas.items() for peer in sorted(peers)]
         copies = self.keeping.copies
-        lack = copies.lack(wanted, live.values(), durable_suffices=False)
-        lacking: Wanted = [(peer, tuple(_lacking(share, peer, copies) for share in each)) for peer, each in wanted]
-        incomplete = sum(any(share.refs for share in each) for _, each in lacking)
+        lacking = {pair: tuple(_lacking(share, pair[1], copies) for share in shares[pair[0]]) for pair in pairs}
+        incomplete = {pair for pair, each in lacking.items() if any(share.refs for share in each)}
+        chosen = [pair for pair in pairs if pair in incomplete and (not only_complete or pair in self._complete)]
         lent = 0
-        if incomplete:
-            sweep = Sweep(self._named(), version) if version % SWEEP_EVERY == 0 else None
-            fetched = self.placement.fetch(lacking, lack.loans, sweep)
+        if chosen:
+            wanted: Wanted = [(live[peer], lacking[name, peer]) for name, peer in chosen]
+            sweep = Sweep(self._named(latest), latest.version) if latest.version % SWEEP_EVERY == 0 else None
+            fetched = self.placement.fetch(wanted, copies.lack(wanted, live.values(), durable_suffices=False).loans, sweep)
             if fetched is None:
                 return None
-            for to, (peer, each) in enumerate(lacking):
+            for to, (peer, each) in enumerate(wanted):
                 for ref in (ref for share in each for ref in share.refs if (to, ref.file) not in fetched.lacking):
                     copies.add(ref.file, peer.id)
-            lent, incomplete = fetched.bytes, len({to for to, _ in fetched.lacking})
-        return self._note(len(names) * self.count, incomplete + len(names) * self.count - len(wanted), lent)
+            lent = fetched.bytes
+            incomplete -= {pair for to, pair in enumerate(chosen) if to not in {at for at, _ in fetched.lacking}}
+        self._complete = {pair for pair in pairs if pair not in incomplete}
+        missing = len(incomplete) + len(homes) * self.count - len(pairs)
+        if not missing:
+            self.keeping.pin(Pin.COPIED, latest)
+        self.keeping.unpin(Pin.COPYING)
+        return self._note(len(homes) * self.count, missing, lent)
 
     def _instances(
         self, routing: Mapping[OperatorId, Routing], live: Mapping[str, Executor]
@@ -157,14 +179,10 @@ class Replicas:
                 break
         return arranged
 
-    def _version(self) -> Version:
-        latest = self.keeping.checkpoint.latest()
-        return Version(0) if latest is None else latest.version
-
-    def _named(self) -> frozenset[str]:
-        latest = self.keeping.checkpoint.latest()
-        runs = () if latest is None else (ref.file for state in latest.stores.values() for ref in state.runs)
-        return frozenset(runs) | self.keeping.pinned_files()
+    def _named(self, copied: Manifest) -> frozenset[str]:
+        """The runs that peers need: of the version that is copied, of the newest, and those that are kept for other reasons."""
+        latest = self.keeping.checkpoint.latest() or copied
+        return files_of(copied) | files_of(latest) | self.keeping.pinned_files()
 
     def _note(self, wanted: int, missing: int, lent: int) -> Redundancy:
         now_s = time.monotonic()
@@ -180,15 +198,19 @@ class Replicas:
             while True:
                 self._due.wait()
                 self._due.clear()
+                began_s = time.monotonic()
                 if self._ended.is_set():
                     return
                 try:
-                    self.update()
+                    missing = self.update().missing
                 except Exception:
                     # Executors may be going, or Spark may be shutting down. The next version tries again.
                     _log.warning("copies of state were not made; trying again after the next batch", exc_info=True)
+                    missing = 0
+                share = SHARE_RESTORING if missing else SHARE
+                self._ended.wait((time.monotonic() - began_s) * (1 / share - 1))
 
 
-def _lacking(share: Share, peer: Executor, copies: Copies) -> Share:
+def _lacking(share: Share, peer: str, copies: Copies) -> Share:
     """The part of a share that a peer has no copies of."""
-    return Share(share.layout, tuple(ref for ref in share.refs if peer.id not in copies.holders_of(ref.file)))
+    return Share(share.layout, tuple(ref for ref in share.refs if peer not in copies.holders_of(ref.file)))

@@ -108,9 +108,18 @@ class Story:
         wanted = {key: (count, self.sums[key]) for key, count in self.rows.items()}
         state = {row.k: (row.n, row.s) for row in self.query.state().collect()}
         failed = self.query.exception()
+        gaps = [gap.to_json() for gap in self.query.gaps()]
         self.query.stop()
         self.spark.stop()
-        return {"results": self.got == wanted, "state": state == wanted, "failed": str(failed or ""), "batches": self.batches}
+        return {
+            "results": self.got == wanted,
+            "state": state == wanted,
+            "rows": {"fed": sum(self.rows.values()), "counted": sum(count for count, _ in state.values())},
+            "too many": [key for key, (count, _) in state.items() if count > self.rows[key]],
+            "gaps": gaps,
+            "failed": str(failed or ""),
+            "batches": self.batches,
+        }
 
 
 def main() -> None:

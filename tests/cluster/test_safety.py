@@ -22,9 +22,14 @@ def run(tmp_path: Path, faults: str, *options: str) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
     assert done.returncode == 0, done.stderr[-5000:]
     seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert seen["results"], "the results are those of plain Python"
-    assert seen["state"], "the state is that of plain Python"
     assert not seen["failed"]
+    if "guarantee=gap" in options:
+        lost = sum(gap["rows"] for gap in seen["gaps"])
+        assert seen["rows"]["counted"] + lost == seen["rows"]["fed"], "exactly the rows that are reported as missing are missing"
+        assert not seen["too many"]
+    else:
+        assert seen["results"], "the results are those of plain Python"
+        assert seen["state"], "the state is that of plain Python"
     return seen
 
 
@@ -46,6 +51,17 @@ def test_only_versions_without_copies_are_computed_again(tmp_path: Path) -> None
 @pytest.mark.extra
 def test_an_executor_is_lost_and_its_state_is_computed_again_from_the_source(tmp_path: Path) -> None:
     assert rebuilt(run(tmp_path, "k", NEVER)) >= 3
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("approach", ["checkpoint", "amnesia"])
+def test_only_the_slots_of_a_lost_executor_have_a_gap(tmp_path: Path, approach: str) -> None:
+    options = (NEVER,) if approach == "checkpoint" else ()
+    seen = run(tmp_path, "i", "guarantee=gap", f"recovery={approach}", *options)
+    assert rebuilt(seen) == 0, "nothing was computed again"
+    (gap,) = seen["gaps"]
+    assert 0 < gap["rows"] < 0.5 * seen["rows"]["fed"], "a third of the slots, before the last batches"
+    assert sum(hi - lo for lo, hi in gap["slots"]) < 0.5 * 4096
 
 
 @pytest.mark.extra

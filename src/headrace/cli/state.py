@@ -65,6 +65,16 @@ def versions(checkpoint: str = LOCATION) -> None:
     _print(table if table.row_count else "no version yet: the query has not finished a batch")
 
 
+@app.command("gaps")
+def gaps(checkpoint: str = LOCATION) -> None:
+    """List state that was lost and skipped, under the guarantee gap."""
+    table = _table("operator", "versions", "rows missing", "slots", right=(2,))
+    for gap in Checkpoint.existing(checkpoint).gaps.read():
+        rows = "unknown" if gap.rows is None else f"{gap.rows:,}"
+        table.add_row(gap.operator, f"{gap.first} to {gap.last}", rows, ", ".join(shown(lo, hi) for lo, hi in gap.slots))
+    _print(table if table.row_count else "no gaps")
+
+
 @app.command("ls")
 def ls(checkpoint: str = LOCATION, version: int | None = VERSION) -> None:
     """List the operators of a version, the columns of their state and their run files."""

@@ -13,8 +13,11 @@ from headrace.bench import stats
 from headrace.bench.model import OURS, Benchmark, Lane, Options, Results, engines_of, preload
 from headrace.errors import HeadraceError
 
-WITHOUT = "no replicas"
-"""Headrace as it is by default, undisturbed: what replicas cost is measured against it."""
+WITH, WITHOUT = "calm, as ours", "calm, no replicas"
+"""Headrace without faults: with the options of the lane that is disturbed, and without replicas. They show what replicas cost. After a
+fault, executors are new and slow, so the disturbed lane does not."""
+CALM = "calm"
+"""The group of these lanes. They run after the others."""
 FAULTS = ("kill", "hang", "none")
 
 ALONE = {"spark.network.timeout": "120s", "spark.executor.heartbeatInterval": "10s"}
@@ -40,19 +43,20 @@ def lanes(options: Options) -> list[Lane]:
 
     def lane(name: str, engine: str, own: dict[str, str], disturbed: bool) -> Lane:
         # Lanes that need Spark's own timeouts must not be paused for long, so they run one after the other.
-        group = name if hangs else ""
+        group = name if hangs else "" if disturbed else CALM
         given = params | {"options": own}
         return Lane(name, engine, given, **filled, changes=disturbed, changes_each_turn=disturbed, master=master, conf=conf, group=group)
 
     replicated = {"headrace.replicas": str(options["replicas"])} if options["replicas"] else {}
     seldom = {"headrace.checkpointSeconds": str(options["checkpoint_seconds"])} if options["checkpoint_seconds"] else {}
     instances = {"headrace.instances": str(executors)}
-    found = [lane(engine, engine, instances | replicated | seldom if engine == OURS else {}, True) for engine in engines_of(options)]
-    return [*found, lane(WITHOUT, OURS, instances, False)] if replicated else found
+    whole = instances | replicated | seldom
+    found = [lane(engine, engine, whole if engine == OURS else {}, True) for engine in engines_of(options)]
+    return [*found, lane(WITH, OURS, whole, False), lane(WITHOUT, OURS, instances | seldom, False)] if replicated else found
 
 
 def extra(results: Results, options: Options) -> dict[str, Any]:
-    faults = {name: recoveries(result) for name, result in results.items() if name != WITHOUT}
+    faults = {name: recoveries(result) for name, result in results.items() if name not in (WITH, WITHOUT)}
     times = {name: spread([each.recovery_s for each in every]) for name, every in faults.items()}
     medians = {name: each["median"] if each else None for name, each in times.items()}
     ours = medians.pop(OURS)
@@ -64,7 +68,7 @@ def extra(results: Results, options: Options) -> dict[str, Any]:
         "unit": "seconds from the fault to the results of the first batch that began after it, median: less is better, and the ratio is "
         "theirs over ours",
         "recovery_s": ours,
-        "overhead": stats.ratio(rates[OURS], rates.get(WITHOUT)),
+        "overhead": stats.ratio(rates.get(WITH), rates.get(WITHOUT)),
         "spread_s": times,
         "times_longer": {name: spread([each.times_longer for each in every]) for name, every in faults.items()},
         "faults": {name: [each.to_json() for each in every] for name, every in faults.items()},

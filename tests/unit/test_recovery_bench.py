@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.recovery.bench import BENCHMARK, WITHOUT, extra, lanes
+from benchmarks.recovery.bench import BENCHMARK, CALM, WITH, WITHOUT, extra, lanes
 from benchmarks.recovery.figures import recoveries, steady_rate
 from benchmarks.recovery.rows import Delivery, digest, first_wrong, key_of
 from headrace.bench.model import OURS, ROCKSDB, Lane, LaneResult, MeasuredBatch, parse_options
@@ -110,7 +110,9 @@ def test_the_steady_rate_leaves_out_what_the_fault_disturbed() -> None:
 
 def test_the_result_line_compares_medians_and_the_cost_of_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    results = {OURS: lane_result(350.0), ROCKSDB: lane_result(100.5, ROCKSDB), WITHOUT: lane_result(None, WITHOUT)}
+    disturbed = {OURS: lane_result(350.0), ROCKSDB: lane_result(100.5, ROCKSDB)}
+    # The lane with replicas is measured up to the fault only, so that the two differ.
+    results = {**disturbed, WITH: lane_result(350.0, WITH), WITHOUT: lane_result(None, WITHOUT)}
     line = extra(results, {})
     assert (line["recovery_s"], line["ours"]) == (0.99, 0.99)
     # The fault fell into the batch that began at 100, so the one at 200 counts.
@@ -128,11 +130,12 @@ def test_only_options_that_were_given_reach_the_query() -> None:
     assert {lane.conf["spark.sql.shuffle.partitions"] for lane in plain.values()} == {"4"}
     args = ["--replicas=1", "--checkpoint-seconds=2.5", "--baselines=none"]
     given = {lane.name: lane for lane in lanes(parse_options(BENCHMARK, args))}
-    assert list(given) == [OURS, WITHOUT]
+    assert list(given) == [OURS, WITH, WITHOUT]
     own = given[OURS].params["options"]
     assert (own["headrace.replicas"], own["headrace.checkpointSeconds"]) == ("1", "2.5")
-    assert given[WITHOUT].params["options"] == {"headrace.instances": "3"}
-    assert not given[WITHOUT].changes
+    assert given[WITH].params["options"] == own
+    assert given[WITHOUT].params["options"] == {"headrace.instances": "3", "headrace.checkpointSeconds": "2.5"}
+    assert {(given[name].changes, given[name].group) for name in (WITH, WITHOUT)} == {(False, CALM)}
 
 
 def test_lanes_that_wait_for_a_hang_are_not_paused_and_have_the_timeouts_of_spark() -> None:

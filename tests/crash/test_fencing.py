@@ -153,7 +153,7 @@ def test_a_driver_whose_owner_file_was_removed_is_replaced(tmp_path: Path) -> No
     with pytest.raises(FencedError):
         first.fence.check("anything")
     second.fence.check("anything")
-    for path in second.fence.tokens.iterdir():
+    for path in (second.directory / "tokens").iterdir():
         path.unlink()
     with pytest.raises(FencedError, match="no token of this query, which had token 2"):
         second.fence.check("anything")

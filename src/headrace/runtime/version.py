@@ -86,7 +86,9 @@ class VersionMaker:
             configure_query_session(session, (op.plan.operator.input_schema for op in self.flow.ops))
             self.tracker = watermark.Tracker(str(session.conf.get(watermark.POLICY)), self.config.idleSeconds)
 
-    def make(self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None = None) -> tuple[Manifest, Reports]:
+    def make(
+        self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None = None
+    ) -> tuple[Manifest, Reports]:
         """Compute and commit a version. Returns its manifest and the reports of its tasks.
 
         If the version was committed before and its state was lost, ``record`` is its record in the journal, which is obeyed.
@@ -172,7 +174,9 @@ class VersionMaker:
             for name in (StoreId(op.id, store) for store in op.plan.operator.stores):
                 states[name] = carried_over(states.get(name, ()), earlier, now, watermarks_us[op.id])
 
-    def _run_rows(self, batch: DataFrame, version: Version, late_ms: int, now_ms: int, states: States, phases: dict[str, float]) -> Reports:
+    def _run_rows(
+        self, batch: DataFrame, version: Version, late_ms: int, now_ms: int, states: States, phases: dict[str, float]
+    ) -> Reports:
         """The first step: run the batch's rows through the graph."""
         jobs = plan_step(self.shapes)
         specs = {op.id: self._spec(op, staged, version, late_ms, now_ms, states) for op, staged in self._stages(jobs)}

@@ -136,19 +136,14 @@ class FolderStore:
     def _written(self, path: Path, data: Data, sync: bool) -> Path:
         """Write a file beside its final place, under a name that nobody else uses."""
         temporary = path.with_name(f".{path.name}-{self.mark or uuid.uuid4().hex[:8]}.tmp")
-        with removed_on_failure(temporary):
-            try:
-                file = open(temporary, "wb", buffering=0)
-            except FileNotFoundError:
-                # Folders appear with their first object. The checkpoint's own folder does not: if it is gone, so is the checkpoint.
-                path.parent.mkdir(exist_ok=True)
-                file = open(temporary, "wb", buffering=0)
-            with file:
-                rest = memoryview(data)
-                while len(rest):
-                    rest = rest[file.write(rest) or 0 :]
-                if sync:
-                    os.fsync(file.fileno())
+        # Folders appear with their first object. The checkpoint's own folder does not: if it is gone, so is the checkpoint.
+        path.parent.mkdir(exist_ok=True)
+        with removed_on_failure(temporary), open(temporary, "wb", buffering=0) as file:
+            rest = memoryview(data)
+            while len(rest):
+                rest = rest[file.write(rest) or 0 :]
+            if sync:
+                os.fsync(file.fileno())
         return temporary
 
 

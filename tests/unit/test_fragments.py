@@ -53,7 +53,7 @@ def test_all_runs_of_a_version_that_is_backed_up_are_master(tmp_path: Path) -> N
     sorted_ = fragments([of_eight, *of_seven], backed_up=Version(7))
     assert sorted_.master == tuple(of_seven)
     assert sorted_.active == (of_eight,)
-    assert same_fragment([of_eight, *reversed(of_seven)], backed_up=Version(7)) == [[of_eight], of_seven[::-1]]
+    assert same_fragment([of_eight, *reversed(of_seven)], [Version(7)]) == [[of_eight], of_seven[::-1]]
 
 
 def test_nothing_is_frozen_before_it_is_written() -> None:
@@ -63,4 +63,6 @@ def test_nothing_is_frozen_before_it_is_written() -> None:
 
 def test_compaction_keeps_to_one_side_of_the_checkpoint(tmp_path: Path) -> None:
     newest_first = [written(tmp_path, version, rows([1], [1])) for version in (3, 2, 1, 0)]
-    assert [versions(part) for part in same_fragment(newest_first, backed_up=Version(1))] == [[3, 2], [1, 0]]
+    assert [versions(part) for part in same_fragment(newest_first, [Version(1)])] == [[3, 2], [1, 0]]
+    assert [versions(part) for part in same_fragment(newest_first, [Version(0), Version(2)])] == [[3], [2, 1], [0]]
+    assert [versions(part) for part in same_fragment(newest_first, [])] == [[3, 2, 1, 0]]

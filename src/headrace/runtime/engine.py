@@ -12,9 +12,11 @@ import contextlib
 import hashlib
 import tempfile
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.compile.dataflow import Dataflow, inputs_of
 from headrace.compile.prepared import Preparations
 from headrace.config import Config
+from headrace.control.availability.scheduling import ScheduleConfig
 from headrace.control.elastic import Elastic
 from headrace.ids import OperatorId
 from headrace.runtime.autoscale import Autoscaler
@@ -136,7 +139,7 @@ def assemble(
     shuffles = elastic is not None
     runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner)
-    checkpointer = _checkpointer(checkpoint, config, session, keeping, placement)
+    checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
     replicas = Replicas(placement, keeping, config.replicas, config.acknowledge == "peers") if config.replicas and placement else None
     loop = BatchLoop(
         flow,
@@ -193,14 +196,17 @@ def _keeping(checkpoint: Checkpoint, config: Config, session: SparkSession) -> t
 
 
 def _checkpointer(
-    checkpoint: Checkpoint, config: Config, session: SparkSession, keeping: Keeping, placement: Placement | None
+    flow: Dataflow, config: Config, keeping: Keeping, placement: Placement | None, is_idle: Callable[[], bool]
 ) -> Checkpointer | None:
     if not keeping.at_home or keeping.working is None:
         return None
     executors = None if placement is None else placement.executors
-    files = Files(str(checkpoint.runs), keeping.working, config.logLevel)
+    session = flow.session
+    files = Files(str(keeping.checkpoint.runs), keeping.working, config.logLevel)
     lag_max = max(1, int(str(session.conf.get(RETAINED))) - LAG_SPARE)
-    return Checkpointer(keeping, session, files, executors, config.checkpointSeconds, config.versionsToKeep, lag_max)
+    schedule = ScheduleConfig(cast(Literal["min-max", "round-robin", "whole"], config.checkpointOrder), config.checkpointSeconds, 0.0)
+    seconds, keep = config.checkpointSeconds, config.versionsToKeep
+    return Checkpointer(keeping, flow, session, files, executors, seconds, keep, lag_max, schedule, is_idle)
 
 
 def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession, keeping: Keeping) -> Placement | None:

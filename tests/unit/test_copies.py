@@ -69,6 +69,5 @@ def test_parcels_are_shipped_in_order_and_in_rounds_of_bounded_size() -> None:
     assert [{executor.id: [each.name for each in parcels] for executor, parcels in now.items()} for now in portions] == [
         {"1": ["v1-a"], "2": ["v1-c"]},
         {"1": ["huge"]},
-        {"1": ["large"]},
-        {"1": ["v1-b"]},
+        {"1": ["large", "v1-b"]},
     ]

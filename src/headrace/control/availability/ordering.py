@@ -5,7 +5,7 @@ instance's delta, and the *paste* is the commit of the manifest that names all d
 paste is one for all units, and comes last. What is left to decide is the order of the captures on each executor:
 
     min-max        the unit with most processing to lose per second of shipping goes first (the slowest backup is the same for all)
-    round-robin    the units take turns: the one after the last unit of the checkpoint before goes first
+    round-robin    the units take turns: the unit after the one that the checkpoint before began with goes first
     whole          all units at once
 
 If a checkpoint breaks off, the units that it has shipped count for the next one. So the order decides how much of the lost processing is
@@ -37,23 +37,24 @@ def shipping_order(units: Sequence[HaUnit], config: ScheduleConfig, turn: RoundR
     """
     servers = sorted({unit.primary for unit in units})
     nodes = [Node(each) for each in (*servers, STORE)]
-    order: dict[NodeId, tuple[UnitId, ...]] = {}
-    for server in servers:
-        order[server], turn = _of_server(server, units, nodes, config, turn)
-    return order, turn
+    found = {server: _of_server(server, units, nodes, config, turn) for server in servers}
+    # The next checkpoint begins with the unit after the one that this one began with, on the first server.
+    return {server: names for server, (names, _) in found.items()}, next((first for _, first in found.values()), turn)
 
 
 def _of_server(
     server: NodeId, units: Sequence[HaUnit], nodes: Sequence[Node], config: ScheduleConfig, turn: RoundRobinTurn
 ) -> tuple[tuple[UnitId, ...], RoundRobinTurn]:
-    left, found = list(units), list[UnitId]()
+    """The order of a server's units, and the turn after its first unit."""
+    left, found, firsts = list(units), list[UnitId](), list[RoundRobinTurn]()
     while mine := [unit for unit in left if unit.primary == server and unit.name not in found]:
         task, turn = next_task(server, left, nodes, config, turn)
+        firsts.append(turn)
         # A schedule of captures may leave out what hardly changed. A checkpoint needs all units, so these come last.
         names = _captured(task) or [unit.name for unit in sorted(mine, key=lambda unit: unit.name)]
         found += names
         left = [replace(unit, redo_s=0.0, capture_s=0.0, age_s=0.0) if unit.name in names else unit for unit in left]
-    return tuple(found), turn
+    return tuple(found), firsts[0]
 
 
 def _captured(task: Task | None) -> list[UnitId]:

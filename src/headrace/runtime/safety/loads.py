@@ -6,6 +6,7 @@ the one with the least to ship does it. `control/availability/ordering.py` decid
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -50,13 +51,16 @@ class Loads:
 
     def in_order(self, config: ScheduleConfig, turn: RoundRobinTurn, speed: float) -> tuple[dict[Executor, list[Parcel]], RoundRobinTurn]:
         """By executor: its parcels, in the order in which it ships them; and the memory of round-robin. ``speed`` is bytes per second."""
-        by_name = {UnitId(_sortable(parcel)): (parcel, holder) for parcel, holder, _ in self.parcels.values()}
-        units = [
-            HaUnit(UnitId(_sortable(parcel)), NodeId(holder.id), STORE, redo_s, parcel.bytes / speed, age_s=config.interval_s)
-            for parcel, holder, redo_s in self.parcels.values()
-        ]
+        numbers: Counter[UnitId] = Counter()
+        by_name, units = {}, []
+        for parcel, holder, redo_s in self.parcels.values():
+            # The name of a unit is the same in every checkpoint, so that units can take turns.
+            name = UnitId(f"{parcel.unit} {numbers[parcel.unit]:06d}")
+            numbers[parcel.unit] += 1
+            by_name[name] = parcel
+            units.append(HaUnit(name, NodeId(holder.id), STORE, redo_s, parcel.bytes / speed, age_s=config.interval_s))
         order, turn = shipping_order(units, config, turn)
-        return {self.live[server]: [by_name[name][0] for name in names] for server, names in order.items()}, turn
+        return {self.live[server]: [by_name[name] for name in names] for server, names in order.items()}, turn
 
     def _holder(self, parcel: Parcel) -> Executor | None:
         """The executor that ships a parcel: of those that have its runs, the one with the least to ship."""
@@ -64,7 +68,3 @@ class Loads:
         able = [each for id, each in self.live.items() if all(id in self.copies.holders_of(file) for file in wanted)]
         return min(able, key=lambda each: (self._sizes.get(each.id, 0), each.id), default=None)
 
-
-def _sortable(parcel: Parcel) -> str:
-    """A name by which units take turns: it begins with the unit's, which stays the same from one checkpoint to the next."""
-    return f"{parcel.unit} {parcel.name}"

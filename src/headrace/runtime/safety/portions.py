@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.compile.dataflow import Dataflow, Op
+from headrace.compile.dataflow import Dataflow
 from headrace.control.availability.units import UnitId
 from headrace.ids import SLOTS, OperatorId, StoreId, Version, WriterId
 from headrace.operators.kernel import OutputMode
@@ -20,7 +20,6 @@ from headrace.runtime.safety.copies import Copies
 from headrace.runtime.safety.shipping import Delta, Parcel
 from headrace.state.delta import needs_new_base, written_since
 from headrace.state.manifest import Manifest, StoreState
-from headrace.state.routing import Routing
 from headrace.state.run import RunRef
 from headrace.state.slots import SlotRanges, clip, join
 
@@ -91,31 +90,39 @@ def portions_of(
     """The portions of a captured version, given the newest durable one."""
     found = []
     for op in flow.ops:
-        routing = captured.routing[op.id]
+        slots = [part.slots for part in captured.routing[op.id].parts]
         for name, store in op.plan.operator.stores.items():
             id = StoreId(op.id, name)
+            home = captured.stores[id].runs
             if durable is None or id not in durable.stores or op.id in recreated:
-                refs = captured.stores[id].runs
-                found.append(Portion(_unit(id, 0), id, 0, store, ((0, SLOTS),), None, refs))
+                found.append(Portion(_unit(id, 0), id, 0, store, ((0, SLOTS),), None, home))
                 continue
-            found += _of_instances(op, id, store, routing, captured, durable, early)
+            below = None if op.mode is OutputMode.COMPLETE else store.lifetime.live_from(max(0, captured.watermark_ms - op.hold_ms))
+            base = [ref for ref in durable.stores[id].runs if below is None or ref.sub_max is None or ref.sub_max >= below]
+            found += portions_of_store(id, store, slots, home, base, durable.version, early, below)
     return found
 
 
-def _of_instances(
-    op: Op, id: StoreId, store: Store, routing: Routing, captured: Manifest, durable: Manifest, early: EarlyShipments
+def portions_of_store(
+    id: StoreId,
+    store: Store,
+    slots: Iterable[SlotRanges],
+    home: Iterable[RunRef],
+    base: Iterable[RunRef],
+    version: Version,
+    early: EarlyShipments,
+    expired_below: int | None = None,
 ) -> list[Portion]:
-    below = None if op.mode is OutputMode.COMPLETE else store.lifetime.live_from(max(0, captured.watermark_ms - op.hold_ms))
-    base = [ref for ref in durable.stores[id].runs if below is None or ref.sub_max is None or ref.sub_max >= below]
-    found = []
-    for at, part in enumerate(routing.parts):
-        unit = _unit(id, at)
-        home, mine = clip(captured.stores[id].runs, part.slots), tuple(clip(base, part.slots))
-        upto, shipped = early.of(unit, part.slots, durable.version)
-        if needs_new_base((*shipped, *mine), home):
-            found.append(Portion(unit, id, at, store, part.slots, None, tuple(home)))
+    """The portions of one store, by instance. ``version`` is the durable one, whose runs are ``base``."""
+    home, base, found = list(home), list(base), []
+    for at, ranges in enumerate(slots):
+        unit, mine, durable = _unit(id, at), clip(home, ranges), clip(base, ranges)
+        upto, shipped = early.of(unit, ranges, version)
+        if needs_new_base((*shipped, *durable), mine):
+            found.append(Portion(unit, id, at, store, ranges, None, tuple(mine)))
         else:
-            found.append(Portion(unit, id, at, store, part.slots, mine, tuple(written_since(home, upto)), shipped, below))
+            delta = tuple(written_since(mine, upto))
+            found.append(Portion(unit, id, at, store, ranges, tuple(durable), delta, shipped, expired_below))
     return found
 
 

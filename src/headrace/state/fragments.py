@@ -13,44 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from headrace.errors import require
 from headrace.ids import Version
 from headrace.state.run import RunRef
 from headrace.state.sequence import run_version
-
-
-@dataclass(frozen=True)
-class Fragments:
-    """The references of a store, by fragment."""
-
-    master: tuple[RunRef, ...] = ()
-    """Backed up: a recovery finds them."""
-    inactive: tuple[RunRef, ...] = ()
-    """Frozen, and being backed up."""
-    active: tuple[RunRef, ...] = ()
-    """Written since then."""
-
-    @property
-    def refs(self) -> tuple[RunRef, ...]:
-        """All references, newest fragment first."""
-        return (*self.active, *self.inactive, *self.master)
-
-
-def fragments(refs: Iterable[RunRef], backed_up: Version, frozen: Version | None = None) -> Fragments:
-    """Sort references into fragments by the version that wrote them.
-
-    Versions up to ``backed_up`` are master, later ones up to ``frozen`` are inactive, and the rest is active.
-    """
-    frozen = backed_up if frozen is None else frozen
-    require(frozen >= backed_up, f"what is frozen ({frozen}) is at least what is backed up ({backed_up})")
-    written = [(run_version(ref.seq), ref) for ref in refs]
-    return Fragments(
-        master=tuple(ref for version, ref in written if version <= backed_up),
-        inactive=tuple(ref for version, ref in written if backed_up < version <= frozen),
-        active=tuple(ref for version, ref in written if version > frozen),
-    )
 
 
 def same_fragment(newest_first: list[RunRef], boundaries: Iterable[Version]) -> list[list[RunRef]]:

@@ -50,6 +50,7 @@ LOOK_S = 0.05
 IDLE_LOOK_S = 0.002
 IDLE_WAIT_SHARE = 0.25
 """A checkpoint waits for moments without a batch for at most this share of the interval, in all its rounds together."""
+IDLE_WAIT_S_MAX = 5.0
 SPEED_FIRST = 100e6
 """Bytes per second that are assumed before anything was shipped."""
 WHOLE_BYTES = 1 << 62
@@ -135,18 +136,18 @@ class Checkpointer:
         if self.lag() >= self.lag_max // 2:
             self._asked.set()
         if self.lag() >= self.lag_max:
-            self.take(now=True)
+            self.take()
 
-    def take(self, *, now: bool = False) -> Version:
+    def take(self, *, waits: bool = False) -> Version:
         """Make the newest version that Spark has committed durable. Returns the newest durable version.
 
-        With ``now``, it does not wait for moments without a batch.
+        With ``waits``, each round waits a little for a moment without a batch.
         """
         with self._working:
             captured = self.keeping.capture(self._ended.is_set)
             if captured is not None:
                 try:
-                    self._make_durable(captured, now)
+                    self._make_durable(captured, waits)
                 finally:
                     self.keeping.release(self._early.versions())
         return self.keeping.durable
@@ -163,7 +164,7 @@ class Checkpointer:
                 self._asked.clear()
                 last_s = time.monotonic()
                 try:
-                    self.take()
+                    self.take(waits=True)
                     self._failed = ""
                 except FencedError as fenced:
                     # Another query has taken over. The next batch ends this one.
@@ -176,11 +177,11 @@ class Checkpointer:
                         _log.warning("no checkpoint was taken; trying again in %g s: %s", self.interval_s, text, exc_info=True)
                     self._failed = text
 
-    def _make_durable(self, captured: Manifest, now: bool) -> None:
+    def _make_durable(self, captured: Manifest, waits: bool) -> None:
         began_s, keeping, base = time.monotonic(), self.keeping, self.keeping.base
         portions = portions_of(captured, base, self.flow, keeping.recreated, self._early)
         fail_point("checkpoint-begin", captured.version)
-        shipped, waited_s = self._ship(captured, portions, now)
+        shipped, waited_s = self._ship(captured, portions, waits)
         fail_point("checkpoint-shipped", captured.version)
         checkpoint, names = keeping.checkpoint, self._names(captured, portions)
         stores = composed(captured, base, ((each, each.arrived(shipped.refs, names[each.unit])) for each in portions))
@@ -207,7 +208,7 @@ class Checkpointer:
         writer = self.keeping.checkpoint.fence.writer
         return {each.unit: delta_name(each, captured.version, writer, self._taken) for each in portions}
 
-    def _ship(self, captured: Manifest, portions: list[Portion], now: bool) -> tuple[Shipped, float]:
+    def _ship(self, captured: Manifest, portions: list[Portion], waits: bool) -> tuple[Shipped, float]:
         """Ship all portions. Returns what has arrived, and how long it waited for moments without a batch."""
         shipped, waited_s, names = Shipped(), 0.0, self._names(captured, portions)
         whole = self.schedule.method == "whole"
@@ -216,8 +217,8 @@ class Checkpointer:
                 # If an executor is busy for long, Spark may run its task elsewhere, where the runs are not.
                 loads, self._turn = self._loads(portions, names, shipped).in_order(self.schedule, self._turn, self._speed)
                 for number, load in enumerate(rounds(loads, ROUND_BYTES if not whole else WHOLE_BYTES)):
-                    if not now and not whole:
-                        waited_s += self._await_idle(IDLE_WAIT_SHARE * self.interval_s - waited_s)
+                    if waits and not whole:
+                        waited_s += self._await_idle(min(IDLE_WAIT_SHARE * self.interval_s, IDLE_WAIT_S_MAX) - waited_s)
                     self._ship_round(load, shipped)
                     fail_point(f"checkpoint-round{number}", captured.version)
         finally:
@@ -268,8 +269,5 @@ class Checkpointer:
 
     def _redo_s(self, portion: Portion) -> float:
         """How long the work took that a loss of this portion makes to be done again. A portion of all instances counts all."""
-        instances = None if portion.base is None else portion.instance
         after = max((run_version(ref.seq) for ref in portion.early), default=self.keeping.durable)
-        busy_s = dict(self.keeping.busy_s)
-        mine = [each for (op, at), each in busy_s.items() if op == portion.id.operator and instances in (None, at)]
-        return sum(seconds for each in mine for version, seconds in each.items() if version > after)
+        return self.keeping.busy_s(portion.id.operator, None if portion.base is None else portion.instance, after)

@@ -44,10 +44,10 @@ class Keeping:
     """The manifest of the newest durable version; None if there is none."""
     recreated: set[OperatorId] = field(default_factory=set)
     """Operators that had window recreations since the last durable version. For a while, two owners keep rows of a slot."""
-    busy_s: dict[Unit, dict[Version, float]] = field(default_factory=dict)
-    """By operator and instance: how long each version took that is not durable yet. It is what a loss makes to be done again."""
     shipped_upto: frozenset[Version] = frozenset()
     """Versions up to which a checkpoint that broke off has shipped some units. What it shipped counts for the next one."""
+    _busy_s: dict[Unit, dict[Version, float]] = field(default_factory=dict)
+    """By operator and instance: how long each version took that is not durable yet."""
     _pinned: Manifest | None = None
     _making: bool = False
     _maker: int | None = None
@@ -73,7 +73,7 @@ class Keeping:
         with self._lock:
             self.base, self.shipped_upto = manifest, frozenset()
             self.recreated = _recreating(manifest)
-            self.busy_s = {unit: {v: s for v, s in each.items() if v > manifest.version} for unit, each in self.busy_s.items()}
+            self._busy_s = {unit: {v: s for v, s in each.items() if v > manifest.version} for unit, each in self._busy_s.items()}
         self.copies.shipped(manifest)
 
     def as_durable(self, manifest: Manifest) -> Manifest:
@@ -125,11 +125,18 @@ class Keeping:
         """Note where the runs of a new version are, and forget those that nobody needs."""
         self.copies.learn(reports, manifest.version)
         if self.at_home:
-            for report in (report for each in reports.values() for report in each):
-                self.busy_s.setdefault((report.operator, int(report.instance)), {})[manifest.version] = report.wall_s
+            with self._lock:
+                for report in (report for each in reports.values() for report in each):
+                    self._busy_s.setdefault((report.operator, int(report.instance)), {})[manifest.version] = report.wall_s
         pinned = self._pinned
         named = {ref.file for each in (manifest, pinned) if each is not None for state in each.stores.values() for ref in state.runs}
         self.copies.keep_only(named)
+
+    def busy_s(self, operator: OperatorId, instance: int | None, after: Version) -> float:
+        """How long an instance, or with None all, worked for versions after this one: what a loss makes to be done again."""
+        with self._lock:
+            mine = [each for (op, at), each in self._busy_s.items() if op == operator and instance in (None, at)]
+            return sum(seconds for each in mine for version, seconds in each.items() if version > after)
 
     def settle(self, version: Version) -> None:
         """Note that Spark has committed a version in its own log: it begins a batch only after that. A restart never runs it again.

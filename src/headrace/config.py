@@ -22,6 +22,7 @@ HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "bufferin
 OPERATOR_CHANGES = ("refuse", "accept")
 FETCH_FROM = ("executors", "checkpoint")
 ACKNOWLEDGE = ("home", "peers")
+CHECKPOINT_ORDERS = ("min-max", "round-robin", "whole")
 COMBINE = ("auto", "always", "never")
 STRATEGIES = ("operator-set-cloud", "operator-cloud")
 PLANNED_STRATEGIES = ("query-cloud",)
@@ -72,6 +73,10 @@ class Config:
     """How often state is made durable, in seconds. With 0, every version is durable when its results leave. Otherwise new state stays on
     the executors, or on the driver's local disk with a local master, and is shipped to the checkpoint in the background. After a loss, the
     versions since the last checkpoint are computed again from the source, exactly as before."""
+    checkpointOrder: str = "min-max"
+    """With checkpointSeconds: the order in which a checkpoint ships the state of instances. With min-max, the instance goes first that has
+    most work to lose per second of shipping; with round-robin, they take turns; with whole, all are shipped at once. The first two ship in
+    small rounds, and wait a little for moments without a batch."""
     replicas: int = 0
     """On a cluster: the number of other executors that keep a copy of each instance's state. If its executor is lost, the instance
     goes on at one of them."""
@@ -188,6 +193,7 @@ _CHOICES = {
     "handover": HANDOVERS,
     "fetchFrom": FETCH_FROM,
     "acknowledge": ACKNOWLEDGE,
+    "checkpointOrder": CHECKPOINT_ORDERS,
     "combine": COMBINE,
     "guarantee": ("", *Guarantee),
     "recovery": ("", *Approach),

@@ -129,9 +129,11 @@ def main() -> None:
     for name in ("input", "output", "checkpoint"):
         arguments.add_argument(name, type=Path)
     arguments.add_argument("--instances", type=int, default=2)
+    arguments.add_argument("--option", action="append", default=[], help="NAME=VALUE, an option of Headrace")
     given = arguments.parse_args()
     spark = session()
-    query = start(spark, given.kind, given.input, given.output, given.checkpoint, given.instances)
+    options = {f"headrace.{name}": value for name, _, value in (each.partition("=") for each in given.option)}
+    query = start(spark, given.kind, given.input, given.output, given.checkpoint, given.instances, **options)
     query.awaitTermination()
     # Nothing is left to do, and an orderly end of the JVM would take a second.
     spark.stop()

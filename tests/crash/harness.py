@@ -73,7 +73,7 @@ class Program:
     def checkpoint(self) -> Path:
         return self.work / "checkpoint"
 
-    def start(self, instances: int, fail_points: str = "") -> subprocess.Popen[bytes]:
+    def start(self, instances: int, fail_points: str = "", **settings: object) -> subprocess.Popen[bytes]:
         """Start the program in its own session, by which all its descendants are found, whatever process groups they make."""
         marks = self.work / "marks"
         marks.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ class Program:
         if fail_points:
             environment |= {VARIABLE: fail_points, ONCE: str(marks)}
         command = [sys.executable, "-m", "tests.crash.driver", self.kind, *map(str, (self.source, self.output, self.checkpoint))]
-        options = ["--instances", str(instances)]
+        options = ["--instances", str(instances), *(f"--option={name}={value}" for name, value in settings.items())]
         self.log.append(f"{self.kind}, {instances} instance(s), fail points {fail_points or 'none'}")
         with open(self.work / "program.log", "ab") as log:
             return subprocess.Popen(

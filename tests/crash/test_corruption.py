@@ -17,6 +17,7 @@ from headrace.api.query import HeadraceQuery
 from headrace.errors import CheckpointError, CorruptStateError
 from headrace.ids import StoreId
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.state.durable import FolderStore
 from headrace.state.layout import Layout
 from headrace.state.manifest import Counters, Manifest, ManifestStore, StoreState, from_bytes, to_bytes
 from headrace.state.run import RunReader, write_run
@@ -177,7 +178,7 @@ def test_a_damaged_manifest_stops_the_start(
     spark: SparkSession, finished: dict[str, Program], tmp_path: Path, damage: Damage, version: int
 ) -> None:
     program = copy_of(finished["running"], tmp_path)
-    path = ManifestStore(program.checkpoint / "headrace" / "manifests").path(version)
+    path = Checkpoint(str(program.checkpoint)).manifests.path(version)
     damage(path)
     before = state_files(program)
     with pytest.raises(CorruptStateError) as caught:
@@ -189,7 +190,7 @@ def test_a_damaged_manifest_stops_the_start(
 @pytest.mark.spark
 def test_a_missing_newest_manifest_is_not_guessed_around(spark: SparkSession, finished: dict[str, Program], tmp_path: Path) -> None:
     program = copy_of(finished["running"], tmp_path)
-    ManifestStore(program.checkpoint / "headrace" / "manifests").path(2).unlink()
+    Checkpoint(str(program.checkpoint)).manifests.path(2).unlink()
     with pytest.raises(CheckpointError, match="version 2"):
         restart(spark, program)
 
@@ -262,13 +263,13 @@ def test_the_checkpoint_is_free_when_its_owner_is_dead(tmp_path: Path) -> None:
 
 def test_two_drivers_cannot_commit_one_version(tmp_path: Path) -> None:
     """Also where the disk has no locks."""
-    store = ManifestStore(tmp_path)
+    store = ManifestStore(FolderStore(tmp_path))
     first, second = (Manifest(7, writer, {OP: StoreState()}) for writer in ("aaaa", "bbbb"))
     store.commit(first, sync=False)
     with pytest.raises(CheckpointError, match="the only query"):
         store.commit(second, sync=False)
     assert store.read(7) == first
-    assert [p.name for p in tmp_path.iterdir()] == ["000000000007.json"]
+    assert [p.name for p in store.directory.iterdir()] == ["000000000007.json"]
 
 
 def test_every_flipped_bit_of_a_manifest_is_found() -> None:

@@ -72,9 +72,53 @@ def test_a_driver_that_slept_while_another_went_on_is_fenced_off(
     assert totals(program) == reference(source)
 
 
-def snapshot(program: Program) -> dict[str, bytes]:
-    """Versions, and the output."""
-    folders = (program.checkpoint / "headrace" / "manifests", program.output)
+@pytest.mark.crash
+@pytest.mark.spark
+@pytest.mark.extra
+@pytest.mark.parametrize("locks", [False, True])
+def test_a_checkpointer_that_slept_while_another_query_went_on_writes_and_removes_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
+) -> None:
+    """It has shipped the runs of version 1, and sleeps before the manifest; its batch sleeps too. With locks, the lock file is lost."""
+    source = write_input(tmp_path / "input", files=7, seed=12)
+    program = Program("running", source, tmp_path / "work")
+    points = [*([] if locks else [NO_LOCKS]), "checkpoint-shipped@1=wait", "batch-begin@2=wait"]
+    first = program.start(2, ",".join(points), checkpointSeconds=0.05, logLevel="warning")
+    marks = [program.work / "marks" / name for name in ("checkpoint-shipped@1", "batch-begin@2")]
+    try:
+        for mark in marks:
+            wait_for_pid(mark, RUN_SECONDS_MAX)
+        members = session_members(first.pid)
+        for pid in members:
+            os.kill(pid, signal.SIGSTOP)
+        if locks:
+            (program.checkpoint / "headrace" / "owner").unlink()
+        else:
+            monkeypatch.setenv(VARIABLE, NO_LOCKS)
+        options = {"headrace.checkpointSeconds": "0.05"}
+        start(spark, program.kind, source, program.output, program.checkpoint, 3, **options).awaitTermination()
+        folders = ("manifests", "journal", "runs", "tokens")
+        files = snapshot(program, *folders)
+        for mark in marks:
+            mark.unlink()
+        for pid in members:
+            os.kill(pid, signal.SIGCONT)
+        assert first.wait(RUN_SECONDS_MAX) != 0
+    finally:
+        kill_session(first)
+    said = (program.work / "program.log").read_text(errors="replace")
+    assert "before making version 1 durable" in said, "the checkpointer was fenced off"
+    assert "before committing version 2" in said, "and the batch"
+    assert snapshot(program, *folders) == files, "the first one has neither written nor removed anything that counts"
+    assert totals(program) == reference(source)
+    # What the second left is whole: a third goes on from it.
+    start(spark, program.kind, source, program.output, program.checkpoint, 2, **options).awaitTermination()
+    assert totals(program) == reference(source)
+
+
+def snapshot(program: Program, *more: str) -> dict[str, bytes]:
+    """Versions, the output, and other folders of the checkpoint."""
+    folders = (*(program.checkpoint / "headrace" / name for name in ("manifests", *more)), program.output)
     return {str(path): path.read_bytes() for folder in folders for path in folder.iterdir() if not path.name.startswith(".")}
 
 
@@ -153,7 +197,7 @@ def test_a_driver_whose_owner_file_was_removed_is_replaced(tmp_path: Path) -> No
     with pytest.raises(FencedError):
         first.fence.check("anything")
     second.fence.check("anything")
-    for path in second.fence.tokens.iterdir():
+    for path in (second.directory / "tokens").iterdir():
         path.unlink()
     with pytest.raises(FencedError, match="no token of this query, which had token 2"):
         second.fence.check("anything")

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.errors import CheckpointMismatchError, CorruptStateError, SourceError
+from headrace.errors import CheckpointMismatchError, CorruptStateError, SourceError, StorageError
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import Crash, break_off
 from headrace.runtime.verification import verify
@@ -126,8 +126,14 @@ def test_the_interval_may_change_with_every_start(t: QueryTest) -> None:
     assert not verify(Checkpoint(str(t.checkpoint)), Checkpoint(str(t.checkpoint)).manifests.versions()).broken
 
 
-@pytest.mark.parametrize("point", ["checkpoint-begin", "checkpoint-shipped", "checkpoint-committed"])
+CHECKPOINT_POINTS = ["checkpoint-begin", "checkpoint-round0", "checkpoint-shipped", "checkpoint-committed"]
+
+
+@pytest.mark.parametrize(
+    "point", [point if point == "checkpoint-shipped" else pytest.param(point, marks=pytest.mark.extra) for point in CHECKPOINT_POINTS]
+)
 def test_a_checkpoint_that_breaks_off_changes_nothing(t: QueryTest, point: str) -> None:
+    """Once in the first checkpoint, and once in one that ships a delta on top of another."""
     rows = t.source(ROWS)
     t.start(totals, mode="update", instances=2, checkpointSeconds=NEVER)
     for number in range(3):
@@ -141,8 +147,89 @@ def test_a_checkpoint_that_breaks_off_changes_nothing(t: QueryTest, point: str) 
     t.run()
     t.assert_same_as_spark()
     assert t.query.checkpoint() == 3
+    for number in (4, 5):
+        rows.add(*some_rows(number, 60 * number))
+    t.run()
+    with break_off(point, 5), pytest.raises(Crash):
+        t.query.checkpoint()
+    rows.add(*some_rows(6, 360))
+    t.run()
+    assert t.query.checkpoint() == 6, "what the one before has shipped counts, and the rest is shipped now"
     state = {row.k: row.n for row in t.query.state().collect()}
-    assert sum(state.values()) == 160
+    assert sum(state.values()) == 280
+    rows.add(*some_rows(7, 420))
+    t.abort("job-done")
+    t.restart(instances=1)
+    t.run()
+    t.assert_same_as_spark()
+    assert not verify(Checkpoint(str(t.checkpoint)), Checkpoint(str(t.checkpoint)).manifests.versions()).broken
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize(("query", "mode"), [(totals, "update"), (sliding, "append"), (sessions, "append")])
+def test_a_restart_finds_what_deltas_have_left(t: QueryTest, query: Callable[..., Any], mode: str) -> None:
+    """Many checkpoints, some of them broken off, with rescales and compaction in between; then only the durable store is left."""
+    rows = t.source(ROWS)
+    t.start(query, mode=mode, instances=2, checkpointSeconds=NEVER, depthMax=1)
+    for number in range(8):
+        rows.add(*some_rows(number, 60 * number))
+        t.run()
+        rows.add(*some_rows(number + 100, 60 * number + 30))
+        t.run()
+        if number % 3 == 1:
+            with break_off("checkpoint-shipped", 2 * number + 1), pytest.raises(Crash):
+                t.query.checkpoint()
+            t.rescale(1 + number % 4)
+        else:
+            assert t.query.checkpoint() == 2 * number + 1
+    rows.add(*some_rows(9, 480))
+    t.abort("job-done")
+    t.restart(instances=3)
+    rows.advance(at(10_000))
+    t.run()
+    t.assert_same_as_spark()
+    assert t.rows()
+    found = Checkpoint(str(t.checkpoint))
+    assert not verify(found, found.manifests.versions()).broken
+
+
+def test_batches_go_on_while_state_cannot_be_shipped(t: QueryTest) -> None:
+    """The folder of runs is away, and a file is in its place. When it is back, the next checkpoint ships everything."""
+    rows = t.source(ROWS)
+    t.start(totals, mode="update", instances=2, checkpointSeconds=0.05)
+    rows.add(*some_rows(0, 0))
+    t.run()
+    before = t.query.checkpoint()
+    runs = Checkpoint(str(t.checkpoint)).runs
+    runs.rename(runs.with_name("away"))
+    runs.write_bytes(b"")
+    for number in range(1, 5):
+        rows.add(*some_rows(number, 60 * number))
+        t.run()
+    with pytest.raises(StorageError):
+        t.query.checkpoint()
+    found = Checkpoint(str(t.checkpoint))
+    assert found.manifests.versions()[-1] == before, "no version counts whose runs are not there"
+    assert found.journal.versions()[-1] == 4, "batches went on"
+    runs.unlink()
+    runs.with_name("away").rename(runs)
+    assert t.query.checkpoint() == 4
+    assert sum(row.n for row in t.query.state().collect()) == 200
+    t.assert_same_as_spark()
+
+
+@pytest.mark.parametrize("order", ["round-robin", pytest.param("whole", marks=pytest.mark.extra)])
+def test_every_order_of_shipping_gives_the_same_state(t: QueryTest, order: str) -> None:
+    rows = t.source(ROWS)
+    t.start(totals, mode="update", instances=3, checkpointSeconds=NEVER, checkpointOrder=order)
+    for number in range(4):
+        rows.add(*some_rows(number, 60 * number))
+        t.run()
+        assert t.query.checkpoint() == number
+    assert sum(row.n for row in t.query.state().collect()) == 160
+    progress = t.query.lastProgress
+    assert progress is not None
+    assert progress["headrace"]["checkpoint"]["units"] == 3
 
 
 def test_checkpoints_come_by_themselves_and_old_ones_go(t: QueryTest) -> None:

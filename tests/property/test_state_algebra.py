@@ -98,7 +98,7 @@ class Store:
     def compact(self, depth_max: int, budget: int, expired_below: int | None = None) -> None:
         kept: list[RunRef] = []
         for ranges in self.routing:
-            compactor = Compactor(self.directory, self.layout, self.kept.combine, self.reader, depth_max, False, self._file, self.version)
+            compactor = Compactor(self.directory, self.layout, self.kept.combine, self.reader, depth_max, False, self._file)
             refs, _ = compactor.compact(clip(self.refs, ranges, self.reader), ranges, budget, expired_below)
             kept.extend(refs)
         self.refs = join(kept)

@@ -76,7 +76,7 @@ class Instance:
                 1,
                 False,
                 self._file,
-                self.version,
+                (),
                 partial(store.lifetime.unexpired, watermark_ms=self.watermark_ms, now_ms=now_ms),
             )
             self.refs[name], _ = compactor.compact(self.refs[name], WHOLE, 10**6, store.lifetime.live_from(self.watermark_ms))

@@ -62,11 +62,12 @@ def test_the_heir_is_who_has_most_of_the_state() -> None:
     assert copies.heir(share("v1-d"), ["1", "2"]) is None
 
 
-def test_runs_are_shipped_in_rounds_of_bounded_size() -> None:
+def test_parcels_are_shipped_in_order_and_in_rounds_of_bounded_size() -> None:
     huge, large = ref("huge", shipping.ROUND_BYTES * 2), ref("large", shipping.ROUND_BYTES - 10)
-    portions = list(shipping.rounds({ONE: [ref("v1-a"), huge, large, ref("v1-b")], TWO: [ref("v1-c")], THREE: []}))
-    assert [{executor.id: [r.file for r in refs] for executor, refs in each.items()} for each in portions] == [
-        {"1": ["huge"], "2": ["v1-c"]},
-        {"1": ["large", "v1-a"]},
-        {"1": ["v1-b"]},
+    of_one = [shipping.Parcel("u", (each,)) for each in (ref("v1-a"), huge, large, ref("v1-b"))]
+    portions = list(shipping.rounds({ONE: of_one, TWO: [shipping.Parcel("w", (ref("v1-c"),))], THREE: []}))
+    assert [{executor.id: [each.name for each in parcels] for executor, parcels in now.items()} for now in portions] == [
+        {"1": ["v1-a"], "2": ["v1-c"]},
+        {"1": ["huge"]},
+        {"1": ["large", "v1-b"]},
     ]

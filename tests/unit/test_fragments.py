@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
-from headrace.errors import InvariantError
 from headrace.ids import SLOTS, Version
-from headrace.state.fragments import fragments, same_fragment
+from headrace.state.fragments import same_fragment
 from headrace.state.layout import Layout, Policy
 from headrace.state.run import RunRef, write_run
 from headrace.state.sequence import VersionStep, run_seq, run_version
@@ -32,35 +30,15 @@ def versions(refs: Iterable[RunRef]) -> list[int]:
     return [run_version(ref.seq) for ref in refs]
 
 
-def test_references_are_sorted_by_age(tmp_path: Path) -> None:
-    refs = [written(tmp_path, version, rows([1], [1])) for version in range(5)]
-    sorted_ = fragments(refs, backed_up=Version(1), frozen=Version(3))
-    assert versions(sorted_.master) == [0, 1]
-    assert versions(sorted_.inactive) == [2, 3]
-    assert versions(sorted_.active) == [4]
-    assert set(sorted_.refs) == set(refs)
-
-
-def test_with_a_checkpoint_at_every_batch_all_is_master(tmp_path: Path) -> None:
-    refs = [written(tmp_path, version, rows([1], [1])) for version in range(3)]
-    assert fragments(refs, backed_up=Version(2)).master == tuple(refs)
-
-
-def test_all_runs_of_a_version_that_is_backed_up_are_master(tmp_path: Path) -> None:
+def test_all_runs_of_a_version_are_on_one_side(tmp_path: Path) -> None:
     """Also those that its flush wrote: their sequence numbers are about three times the version."""
     of_seven = [written(tmp_path, 7, rows([1], [1]), step) for step in VersionStep]
     of_eight = written(tmp_path, 8, rows([1], [1]))
-    sorted_ = fragments([of_eight, *of_seven], backed_up=Version(7))
-    assert sorted_.master == tuple(of_seven)
-    assert sorted_.active == (of_eight,)
-    assert same_fragment([of_eight, *reversed(of_seven)], backed_up=Version(7)) == [[of_eight], of_seven[::-1]]
-
-
-def test_nothing_is_frozen_before_it_is_written() -> None:
-    with pytest.raises(InvariantError, match="frozen"):
-        fragments([], backed_up=Version(5), frozen=Version(4))
+    assert same_fragment([of_eight, *reversed(of_seven)], [Version(7)]) == [[of_eight], of_seven[::-1]]
 
 
 def test_compaction_keeps_to_one_side_of_the_checkpoint(tmp_path: Path) -> None:
     newest_first = [written(tmp_path, version, rows([1], [1])) for version in (3, 2, 1, 0)]
-    assert [versions(part) for part in same_fragment(newest_first, backed_up=Version(1))] == [[3, 2], [1, 0]]
+    assert [versions(part) for part in same_fragment(newest_first, [Version(1)])] == [[3, 2], [1, 0]]
+    assert [versions(part) for part in same_fragment(newest_first, [Version(0), Version(2)])] == [[3], [2, 1], [0]]
+    assert [versions(part) for part in same_fragment(newest_first, [])] == [[3, 2, 1, 0]]

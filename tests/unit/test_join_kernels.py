@@ -99,9 +99,7 @@ class Instance:
         for name, view in self.views.items():
             store = self.operator.stores[name]
             live_from = store.lifetime.live_from(self.watermark_ms)
-            compactor = Compactor(
-                self.folder, store.layout, store.combine, view.reader, 2, False, lambda: f"{next(self.names)}.arrow", 10**9
-            )
+            compactor = Compactor(self.folder, store.layout, store.combine, view.reader, 2, False, lambda: f"{next(self.names)}.arrow")
             refs, _ = compactor.compact(view.refs, view.ranges, 10**6, live_from)
             kept = [ref for ref in refs if live_from is None or ref.sub_max is None or ref.sub_max >= live_from]
             self.views[name] = replace(view, refs=kept)

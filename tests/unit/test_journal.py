@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError
 from headrace.ids import OperatorId, StoreId, Version, WriterId
 from headrace.runtime.safety.chain import check_chain, check_journal, links
+from headrace.state.durable import FolderStore
 from headrace.state.journal import Journal, Record, check_same, from_bytes, record_of, to_bytes
 from headrace.state.manifest import Manifest, ManifestStore, StagedFile, StoreState
 from headrace.state.routing import Routing
@@ -40,7 +41,7 @@ def record(version: int, previous_crc: int | None = None) -> Record:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
-    return Journal(tmp_path / "journal")
+    return Journal(FolderStore(tmp_path))
 
 
 def test_a_record_comes_back_without_state_and_output(journal: Journal) -> None:
@@ -58,7 +59,7 @@ def test_a_version_has_one_record(journal: Journal) -> None:
     journal.write(record(3), sync=False)
     with pytest.raises(CheckpointError, match="the only query"):
         journal.write(record(3), sync=False)
-    assert [path.name for path in journal.directory.iterdir()] == ["000000000003.json"]
+    assert [path.name for path in journal.path(Version(3)).parent.iterdir()] == ["000000000003.json"]
 
 
 @given(st.data())
@@ -88,8 +89,7 @@ def test_a_replay_that_reads_other_rows_is_refused() -> None:
 
 
 def test_records_of_several_runs_are_told_apart(journal: Journal, tmp_path: Path) -> None:
-    manifests = ManifestStore(tmp_path / "manifests")
-    manifests.directory.mkdir()
+    manifests = ManifestStore(FolderStore(tmp_path))
     first = journal.write(record(0), sync=False)
     second = journal.write(record(1, first.facts.crc), sync=False)
     journal.write(record(2, second.facts.crc), sync=False)

@@ -57,7 +57,7 @@ def test_owners_that_change_every_other_batch_leave_few_files(tmp_path: Path, in
             mine = batch.filter(pa.array((slots >= range_[0]) & (slots < range_[1])))
             seq = run_seq(version, VersionStep.PROCESS)
             new = write_run(tmp_path, f"r{next(names)}.arrow", mine, LAYOUT, seq=seq, lo=range_[0], hi=range_[1], sync=False)
-            compactor = Compactor(tmp_path, LAYOUT, newest, reader, DEPTH, False, lambda: f"r{next(names)}.arrow", version)
+            compactor = Compactor(tmp_path, LAYOUT, newest, reader, DEPTH, False, lambda: f"r{next(names)}.arrow")
             after += compactor.compact([new, *clip(refs, (range_,), reader)], (range_,), 20_000, None)[0]
         refs = join(after)
         counts.append(len({ref.file for ref in refs}))

@@ -184,7 +184,8 @@ class HeadraceQuery(Helpful):
         """Make the newest version that Spark has committed durable now, and return its number.
 
         With ``headrace.checkpointSeconds=0``, every version is durable already. Otherwise this does at once what happens every so many
-        seconds, for example before a planned stop of executors. Raises ``QueryError`` before the first batch has finished.
+        seconds, for example before a planned stop of executors. From inside a batch, by a function for ``foreachBatch``, it takes none and
+        returns the newest durable version. Raises ``QueryError`` before the first batch has finished.
         """
         checkpointer, kept = self._engine.checkpointer, self._engine.checkpoint.manifests.versions()
         durable = checkpointer.take() if checkpointer is not None else kept[-1] if kept else NO_VERSION

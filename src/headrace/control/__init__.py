@@ -17,7 +17,7 @@ can call the same function. Today a query can choose four policies by name (`ela
 | `correlation`     | Borealis 3.1       | which operators go to which nodes, so that each node's load varies little | no | yes       |
 | `resilient`       | Borealis 3.2       | a static placement that bears many combinations of rates             | no      | yes       |
 | `shedding`        | Borealis 4         | which tuples to drop where, by plans made in advance                 | no      | yes       |
-| `availability`    | Borealis 5.2       | which checkpoint task is next, and who backs up whom                 | no      | yes       |
+| `availability`    | Borealis 5.2       | which checkpoint task is next (in queries), and who backs up whom   | yes     | yes       |
 | `replicas`        | replica groups 3.5 | where primaries and replicas are                                     | no      | yes       |
 | `tiers`           | Borealis 2         | which of local, neighbourhood and global remedies is used when       | no      | no        |
 

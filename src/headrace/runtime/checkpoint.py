@@ -19,6 +19,7 @@ from headrace.runtime.noted_routing import NotedRouting, body_crc
 from headrace.runtime.safety.chain import check_chain, check_journal, links
 from headrace.runtime.spark_log import SparkLog, check_together
 from headrace.state.disk import disk_errors, sync_file
+from headrace.state.durable import FolderStore
 from headrace.state.gaps import GapLog
 from headrace.state.journal import Journal, Record
 from headrace.state.layout import Layout
@@ -55,15 +56,17 @@ class Checkpoint:
     def __init__(self, location: str) -> None:
         self.location = local_path(location)
         self.directory = self.location / FOLDER
-        self.manifests = ManifestStore(self.directory / "manifests")
+        self.store = FolderStore(self.directory)
+        """The durable store of manifests, records, tokens and runs."""
+        self.manifests = ManifestStore(self.store)
         self.runs = self.directory / "runs"
         self.staged = self.directory / "staged"
         self.leases = self.directory / "leases"
-        self.journal = Journal(self.directory / "journal")
-        self.gaps = GapLog(self.directory / "gaps")
+        self.journal = Journal(self.store)
+        self.gaps = GapLog(self.store)
         self._wanted: dict[str, Any] = {}
         self._kept = False
-        self.fence = Fence(self.directory)
+        self.fence = Fence(self.directory, self.store)
         self.spark_log = SparkLog(self.location)
         self.noted = NotedRouting(self.directory / ROUTING)
         self._files: dict[Version, set[tuple[str, str]]] = {}
@@ -152,6 +155,7 @@ class Checkpoint:
     def claim(self) -> None:
         """Become the only writer of this checkpoint, until `release`, or until another query takes over."""
         self.fence.claim()
+        self.store.mark = self.fence.writer
         _log.info("this query has fencing token %s", self.fence.token, query=self.location)
 
     def release(self) -> None:
@@ -262,18 +266,16 @@ class Checkpoint:
         with disk_errors(self.directory, "to remove versions that nobody needs"):
             # Manifests are removed first, so that no reader sees a version without its files. A reader takes its lease before it reads the
             # manifest. So a reader that came meanwhile finds no manifest, or its lease is seen now and the version is restored.
-            for version in stale:
-                self.manifests.retire(version)
+            retired = {version: self.manifests.retire(version) for version in stale}
             wanted = self.leased().intersection(stale)
             for version in wanted:
-                self.manifests.restore(version)
+                self.manifests.restore(version, retired[version])
             kept = set().union(*(files[v] for v in versions if v not in stale or v in wanted), set())
             for version in stale:
                 if version in wanted:
                     continue
                 for folder, file in files[version] - kept:
-                    (self.directory / folder / file).unlink(missing_ok=True)
-                self.manifests.forget(version)
+                    self.store.delete(f"{folder}/{file}")
                 del self._files[version]
 
     def files_of(self, version: Version) -> set[tuple[str, str]]:
@@ -303,9 +305,8 @@ class Checkpoint:
                     if committed and token_of(path.name) <= mine and (folder.name, path.name) not in needed:
                         path.unlink(missing_ok=True)
                         removed += 1
-            for path in self.manifests.directory.glob(".*.tmp"):
-                if token_of(f"-e{path.name.rpartition('-')[2]}") <= mine:
-                    path.unlink(missing_ok=True)
+            for prefix in (self.manifests.PREFIX, self.journal.PREFIX):
+                self.store.clean(prefix, lambda mark: token_of(f"-e{mark}.") <= mine)
         if removed:
             _log.info("removed %d files that no version names", removed, query=self.location)
         return removed

@@ -13,9 +13,11 @@ import hashlib
 import math
 import tempfile
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.compile.dataflow import Dataflow, inputs_of
 from headrace.compile.prepared import Preparations
 from headrace.config import Config
+from headrace.control.availability.scheduling import ScheduleConfig
 from headrace.control.elastic import Elastic
 from headrace.guarantees import Safety
 from headrace.ids import OperatorId, StoreId
@@ -140,7 +143,7 @@ def assemble(
     shuffles = elastic is not None
     runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner)
-    checkpointer = _checkpointer(checkpoint, config, session, keeping, placement)
+    checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
     safety = config.safety
     replicas = Replicas(placement, keeping, safety.replicas, safety.waits_for_peers) if safety.replicas and placement else None
     stores = tuple(StoreId(op.id, name) for op in flow.ops for name in op.plan.operator.stores)
@@ -201,15 +204,17 @@ def _keeping(checkpoint: Checkpoint, config: Config, session: SparkSession) -> t
 
 
 def _checkpointer(
-    checkpoint: Checkpoint, config: Config, session: SparkSession, keeping: Keeping, placement: Placement | None
+    flow: Dataflow, config: Config, keeping: Keeping, placement: Placement | None, is_idle: Callable[[], bool]
 ) -> Checkpointer | None:
     if not keeping.at_home or keeping.working is None:
         return None
     executors = None if placement is None else placement.executors
-    files = Files(str(checkpoint.runs), keeping.working, config.logLevel)
+    session = flow.session
+    files = Files(str(keeping.checkpoint.runs), keeping.working, config.logLevel)
     lag_max = max(1, int(str(session.conf.get(RETAINED))) - LAG_SPARE)
     interval_s = config.safety.checkpoint_s if config.safety.takes_checkpoints else math.inf
-    return Checkpointer(keeping, session, files, executors, interval_s, config.versionsToKeep, lag_max)
+    schedule = ScheduleConfig(cast(Literal["min-max", "round-robin", "whole"], config.checkpointOrder), interval_s, 0.0)
+    return Checkpointer(keeping, flow, session, files, executors, interval_s, config.versionsToKeep, lag_max, schedule, is_idle)
 
 
 def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession, keeping: Keeping) -> Placement | None:

@@ -1,7 +1,7 @@
 """Fencing: only one query may commit, deliver, or remove files of a checkpoint.
 
     headrace/owner              locked by the query that runs, where the disk has locks: a second one is refused at once
-    headrace/tokens/000000000007   created exclusively at every start; the highest number is the only writer
+    headrace/tokens/000000000007   created exclusively at every start, never removed; the highest number is the only writer
 
 The lock is a quick check but no proof: some disks have no locks, and a file can be removed. The token is the proof. A query takes the next
 number when it starts, after all checks that could refuse the start. A query whose number is no longer the highest has been replaced. It
@@ -18,14 +18,16 @@ import threading
 import uuid
 from pathlib import Path
 
-from headrace.errors import CheckpointError, FencedError, require
+from headrace.errors import CheckpointError, FencedError, StorageError, require
 from headrace.ids import NO_TOKEN, NO_VERSION, FencingToken, Version, WriterId
 from headrace.logs import logger
 from headrace.runtime.failpoints import is_set
-from headrace.state.disk import disk_errors, sync_file
+from headrace.state.disk import disk_errors
+from headrace.state.durable import DurableStore
 
 NO_LOCKS = "no-locks"
 """A fail point: the disk has no locks, like some network disks."""
+PREFIX = "tokens/"
 
 _log = logger(__name__)
 _WRITER = re.compile(r"-e(\d+)x[0-9a-f]{8}(?=[-.])")
@@ -34,9 +36,9 @@ _WRITER = re.compile(r"-e(\d+)x[0-9a-f]{8}(?=[-.])")
 class Fence:
     """The right to write to one checkpoint."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.tokens = directory / "tokens"
+    def __init__(self, directory: Path, store: DurableStore) -> None:
+        """``directory`` has the lock file, and ``store`` the tokens."""
+        self.directory, self.store = directory, store
         self.token: FencingToken | None = None
         self.writer = WriterId("")
         """Names this start of the query in files and manifests; set when the token is taken. No other start has the same."""
@@ -76,10 +78,12 @@ class Fence:
 
     def lost(self, doing: str) -> FencedError | None:
         """The error to raise if another query is the writer now; None if this query still is."""
-        newest = max(self._numbers(), default=NO_TOKEN)
-        if newest == self.token:
+        mine = self.token or NO_TOKEN
+        # Tokens are taken in order and never removed, so a later one exists only if the next one does. This needs no list.
+        if not self._exists(FencingToken(mine + 1)) and self._exists(mine):
             return None
-        if newest < (self.token or NO_TOKEN):
+        newest = max(self._numbers(), default=NO_TOKEN)
+        if newest <= mine:
             found = f"no token of this query, which had token {self.token}"
             hint = "files of the checkpoint were removed; start the query again, and it takes a new token"
         else:
@@ -122,47 +126,34 @@ class Fence:
 
     def _take(self) -> FencingToken:
         """Create the next token. If several queries try, each gets its own number, and the highest wins."""
-        with disk_errors(self.tokens, "to take a fencing token"):
-            self.tokens.mkdir(exist_ok=True)
-            while True:
-                mine = FencingToken(max(self._numbers(), default=NO_TOKEN) + 1)
-                try:
-                    handle = os.open(self._path(mine), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-                except FileExistsError:
-                    continue
-                try:
-                    os.write(handle, _myself().encode())
-                    os.fsync(handle)
-                except OSError:
-                    # A query that cannot write must not fence off one that can.
-                    self._path(mine).unlink(missing_ok=True)
-                    raise
-                finally:
-                    os.close(handle)
-                sync_file(self.tokens)
-                numbers = self._numbers()
-                if max(numbers) == mine:
-                    break
-            for number in numbers:
-                if number < mine:
-                    self._path(number).unlink(missing_ok=True)
-        return mine
+        # The list only says where to begin. If it lacks a token, that number is refused, and the next one is tried.
+        mine = FencingToken(max(self._numbers(), default=NO_TOKEN) + 1)
+        while True:
+            try:
+                self.store.put_if_absent(_key(mine), _myself().encode())
+            except FileExistsError:
+                mine = FencingToken(mine + 1)
+                continue
+            if not self._exists(FencingToken(mine + 1)):
+                return mine
+            mine = FencingToken(mine + 2)
+
+    def _exists(self, number: FencingToken) -> bool:
+        return self.store.size(_key(number)) is not None
 
     def _numbers(self) -> list[FencingToken]:
-        try:
-            with disk_errors(self.tokens, "to look for the newest fencing token"):
-                return [FencingToken(int(name)) for name in os.listdir(self.tokens) if name.isdigit()]
-        except FileNotFoundError:
-            return []
-
-    def _path(self, number: FencingToken) -> Path:
-        return self.tokens / f"{number:012d}"
+        names = (key.rpartition("/")[2] for key in self.store.keys(PREFIX))
+        return [FencingToken(int(name)) for name in names if name.isdigit()]
 
     def _owner(self, number: FencingToken) -> str:
         try:
-            return self._path(number).read_text(errors="replace")[:200]
-        except OSError:
+            return self.store.get(_key(number), 0, 200).decode(errors="replace")
+        except (OSError, StorageError):
             return "unknown"
+
+
+def _key(number: FencingToken) -> str:
+    return f"{PREFIX}{number:012d}"
 
 
 def token_of(file: str) -> FencingToken:

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, MissingRunError
-from headrace.ids import NO_VERSION, SLOTS, InstanceId, OperatorId, Version, WriterId
+from headrace.ids import SLOTS, InstanceId, OperatorId, Version, WriterId
 from headrace.logs import log_fields, logger, set_level
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
 from headrace.runtime.border import spark_batches, spark_schema
@@ -80,8 +80,8 @@ class TaskSpec:
     """True if new runs stay with the working copies of this executor, until a checkpoint ships them to the durable store."""
     driver_reads: bool = True
     """True if the driver can read all state, so that it may do a small flush itself."""
-    backed_up: Version = NO_VERSION
-    """The newest version whose state is durable. Compaction merges no runs across it."""
+    boundaries: tuple[Version, ...] = ()
+    """Versions whose state is durable, or is being made durable. Compaction merges no runs across them."""
     pinned: frozenset[str] = frozenset()
     """Runs that a checkpoint is about to ship. They stay, although newer versions may not need them."""
     fail_points: str = ""
@@ -346,7 +346,7 @@ class Attempt:
             spec.depth_max,
             spec.sync,
             new_file=self.names.compacted,
-            backed_up=spec.backed_up,
+            boundaries=spec.boundaries,
             unexpired=unexpired,
         )
         view.refs[:], compacted = compactor.compact(view.refs, view.ranges, budget, live_from)

@@ -103,6 +103,10 @@ class VersionMaker:
 
         If the version was committed before and its state was lost, ``record`` is its record in the journal, which is obeyed.
         """
+        with self.keeping.making():
+            return self._make(batch, version, phases, record)
+
+    def _make(self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None) -> tuple[Manifest, Reports]:
         before = self._before(version)
         now_ms, begin_s = record.now_ms if record else int(time.time() * 1000), watermark.clock_s()
         states = {name: state.runs for name, state in before.stores.items()} if before else self._initial_states()
@@ -253,7 +257,7 @@ class VersionMaker:
             working=self.keeping.working,
             writes_home=self.keeping.at_home,
             driver_reads=self.keeping.driver_reads,
-            backed_up=self.keeping.durable if self.keeping.at_home else version,
+            boundaries=self.keeping.boundaries(),
             pinned=self.keeping.pinned(op.id, plan.operator.stores),
             passes_on=not staged,
             log_level=config.logLevel,

@@ -56,8 +56,8 @@ class Compactor:
     depth_max: int
     sync: bool
     new_file: Callable[[], str]
-    backed_up: Version
-    """The newest version whose state is backed up. Runs up to it are never merged with later ones."""
+    boundaries: tuple[Version, ...] = ()
+    """Versions whose state was captured by a checkpoint. Runs up to one of them are never merged with later ones."""
     unexpired: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows
     """Returns the rows without those that have expired by a rule other than the sub-key."""
 
@@ -89,7 +89,7 @@ class Compactor:
     def _stacks(self, refs: list[RunRef], ranges: SlotRanges, width: int) -> list[Stack]:
         cut: list[Stack] = []
         for stack in stacks(refs, ranges, width):
-            parts = same_fragment(list(stack.refs), self.backed_up) or [[]]
+            parts = same_fragment(list(stack.refs), self.boundaries) or [[]]
             cut.extend(Stack(stack.lo, stack.hi, tuple(part), has_older=part is not parts[-1]) for part in parts)
         return cut
 

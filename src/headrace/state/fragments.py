@@ -4,55 +4,28 @@ Rows written since the last backup are the *active* fragment. A backup first fre
 form the next active one. When the inactive fragment has been backed up, it belongs to the *master* fragment. With
 ``headrace.checkpointSeconds=0``, every version is backed up when it is committed, so all runs are master.
 
-The version that wrote a run decides its fragment, so no file moves when the fragment changes. Compaction merges the active fragment into
-few runs, in which a key that changed many times has one row; the checkpointer ships those (``runtime/safety/checkpointer.py``). It must not
-merge runs across the last backup (``same_fragment``). Otherwise rows that were backed up before would be shipped again.
+The version that wrote a run decides its fragment, so no file moves when the fragment changes. Each boundary between fragments is a
+version whose state was captured. Compaction never merges runs across a boundary (``same_fragment``): what is newer than the last backup is
+a set of runs of its own, the *delta*, which a checkpoint merges into one run per instance and ships (``state/delta.py``).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from headrace.errors import require
 from headrace.ids import Version
 from headrace.state.run import RunRef
 from headrace.state.sequence import run_version
 
 
-@dataclass(frozen=True)
-class Fragments:
-    """The references of a store, by fragment."""
+def same_fragment(newest_first: list[RunRef], boundaries: Iterable[Version]) -> list[list[RunRef]]:
+    """The references of a stack, divided at each of these versions, newest first. Compaction merges within a list only.
 
-    master: tuple[RunRef, ...] = ()
-    """Backed up: a recovery finds them."""
-    inactive: tuple[RunRef, ...] = ()
-    """Frozen, and being backed up."""
-    active: tuple[RunRef, ...] = ()
-    """Written since then."""
-
-    @property
-    def refs(self) -> tuple[RunRef, ...]:
-        """All references, newest fragment first."""
-        return (*self.active, *self.inactive, *self.master)
-
-
-def fragments(refs: Iterable[RunRef], backed_up: Version, frozen: Version | None = None) -> Fragments:
-    """Sort references into fragments by the version that wrote them.
-
-    Versions up to ``backed_up`` are master, later ones up to ``frozen`` are inactive, and the rest is active.
+    A boundary belongs to the older side. Without boundaries, all references are in one list.
     """
-    frozen = backed_up if frozen is None else frozen
-    require(frozen >= backed_up, f"what is frozen ({frozen}) is at least what is backed up ({backed_up})")
-    written = [(run_version(ref.seq), ref) for ref in refs]
-    return Fragments(
-        master=tuple(ref for version, ref in written if version <= backed_up),
-        inactive=tuple(ref for version, ref in written if backed_up < version <= frozen),
-        active=tuple(ref for version, ref in written if version > frozen),
-    )
-
-
-def same_fragment(newest_first: list[RunRef], backed_up: Version) -> list[list[RunRef]]:
-    """The references of a stack in at most two lists, divided at the last backup. Compaction merges within a list only."""
-    sorted_ = fragments(newest_first, backed_up)
-    return [list(part) for part in (sorted_.active, sorted_.master) if part]
+    edges = sorted(boundaries)
+    parts: dict[int, list[RunRef]] = {}
+    for ref in newest_first:
+        parts.setdefault(bisect_left(edges, run_version(ref.seq)), []).append(ref)
+    return [parts[at] for at in sorted(parts, reverse=True)]

@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from headrace.errors import CorruptStateError
 from headrace.ids import OperatorId, Version, WriterId
-from headrace.state.disk import disk_errors, sync_file
+from headrace.state.durable import DurableStore
 from headrace.state.slots import SlotRanges
 
 
@@ -53,34 +51,25 @@ class Gap:
 
 
 class GapLog:
-    """The gaps of one checkpoint."""
+    """The gaps of one checkpoint, in the durable store."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    PREFIX = "gaps/"
+
+    def __init__(self, store: DurableStore) -> None:
+        self.store = store
 
     def write(self, gap: Gap, writer: WriterId) -> None:
         """Note a gap durably."""
-        with disk_errors(self.directory, "to note a gap"):
-            self.directory.mkdir(exist_ok=True)
-            taken = len(os.listdir(self.directory))
-            with open(self.directory / f"{gap.found_by:012d}-e{writer}-{taken}.json", "x") as file:
-                json.dump(gap.to_json(), file)
-                file.flush()
-                os.fsync(file.fileno())
-            sync_file(self.directory)
+        number = sum(key.startswith(f"{self.PREFIX}{gap.found_by:012d}-e{writer}") for key in self.store.keys(self.PREFIX))
+        self.store.put_if_absent(f"{self.PREFIX}{gap.found_by:012d}-e{writer}-{number}.json", json.dumps(gap.to_json()).encode())
 
     def read(self) -> list[Gap]:
         """All gaps, oldest first."""
-        try:
-            with disk_errors(self.directory, "to list the gaps"):
-                names = sorted(name for name in os.listdir(self.directory) if name.endswith(".json"))
-        except FileNotFoundError:
-            return []
-        return [self._read(self.directory / name) for name in names]
+        return [self._read(key) for key in sorted(self.store.keys(self.PREFIX)) if key.endswith(".json")]
 
-    def _read(self, path: Path) -> Gap:
+    def _read(self, key: str) -> Gap:
         try:
-            with disk_errors(path, "to read a gap"):
-                return Gap.from_json(json.loads(path.read_bytes()))
+            return Gap.from_json(json.loads(self.store.get(key)))
         except (ValueError, KeyError, TypeError) as broken:
-            raise CorruptStateError(path=str(path), wanted="the note of a gap", found="something else", hint="remove the file") from broken
+            path = self.store.where(key)
+            raise CorruptStateError(path=path, wanted="the note of a gap", found="something else", hint="remove the file") from broken

@@ -13,7 +13,6 @@ exclusively: of two drivers that write the same version, only one succeeds.
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,8 +21,8 @@ from typing import Any
 
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, InvariantError
 from headrace.ids import OperatorId, Version
-from headrace.state.disk import disk_errors, storage_error, sync_file
-from headrace.state.manifest import Manifest, from_json, to_json
+from headrace.state.durable import DurableStore
+from headrace.state.manifest import Manifest, from_json, numbered, to_json
 
 FORMAT = 1
 """The format of the journal's files."""
@@ -100,66 +99,51 @@ def check_same(before: Record, again: Record, path: str) -> None:
 
 
 class Journal:
-    """The records of one checkpoint."""
+    """The records of one checkpoint, in the durable store."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    PREFIX = "journal/"
+
+    def __init__(self, store: DurableStore) -> None:
+        self.store = store
+
+    def key(self, version: Version) -> str:
+        return f"{self.PREFIX}{version:012d}.json"
 
     def path(self, version: Version) -> Path:
-        return self.directory / f"{version:012d}.json"
+        """The address of a record, for messages and tests."""
+        return Path(self.store.where(self.key(version)))
 
     def versions(self) -> list[Version]:
         """The versions that have a record, oldest first."""
-        try:
-            with disk_errors(self.directory, "to list the journal"):
-                names = os.listdir(self.directory)
-        except FileNotFoundError:
-            return []
-        return sorted(Version(int(name[:-5])) for name in names if name.endswith(".json") and name[:-5].isdigit())
+        return numbered(self.store.keys(self.PREFIX))
 
     def read(self, version: Version) -> Record | None:
         """The record of a version; None if there is none."""
-        path = self.path(version)
         try:
-            data = path.read_bytes()
+            data = self.store.get(self.key(version))
         except FileNotFoundError:
             return None
-        except OSError as refused:
-            raise storage_error(refused, path, "to read the journal") from refused
-        return from_bytes(data, str(path), version)
+        return from_bytes(data, self.store.where(self.key(version)), version)
 
     def write(self, record: Record, *, sync: bool) -> Record:
         """Write a version's record; returns it with its checksum. Raises an error if there is one already."""
-        path, body = self.path(record.version), _body(record)
-        temporary = self.directory / f".{record.version:012d}-{record.facts.writer}.tmp"
-        with disk_errors(path, "to write the journal"):
-            self.directory.mkdir(exist_ok=True)
-            try:
-                with open(temporary, "wb") as file:
-                    file.write(_framed(body))
-                    file.flush()
-                    if sync:
-                        os.fsync(file.fileno())
-                os.link(temporary, path)
-            except FileExistsError as exists:
-                raise CheckpointError(
-                    where=str(path),
-                    wanted="to be the only query on this checkpoint",
-                    found="that another one has just written the same version",
-                    hint="stop one of the two; this one has changed nothing",
-                ) from exists
-            finally:
-                temporary.unlink(missing_ok=True)
-            if sync:
-                sync_file(self.directory)
+        key, body = self.key(record.version), _body(record)
+        try:
+            self.store.put_if_absent(key, _framed(body), sync=sync)
+        except FileExistsError as exists:
+            raise CheckpointError(
+                where=self.store.where(key),
+                wanted="to be the only query on this checkpoint",
+                found="that another one has just written the same version",
+                hint="stop one of the two; this one has changed nothing",
+            ) from exists
         return replace(record, facts=replace(record.facts, crc=_checksum(body)))
 
     def trim(self, before: Version) -> None:
         """Remove the records of versions before this one, whose state is durable (SEEP's trim)."""
-        with disk_errors(self.directory, "to remove old records of the journal"):
-            for version in self.versions():
-                if version < before:
-                    self.path(version).unlink(missing_ok=True)
+        for version in self.versions():
+            if version < before:
+                self.store.delete(self.key(version))
 
 
 def _checksum(body: bytes, form: int = FORMAT) -> int:

@@ -16,7 +16,6 @@ diverge.
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,8 @@ from typing import Any
 
 from headrace.errors import CheckpointError, CorruptStateError, InvariantError, VersionNotFoundError
 from headrace.ids import NO_TOKEN, FencingToken, OperatorId, StoreId, Version, WriterId
-from headrace.state.disk import disk_errors, is_plain_name, storage_error, sync_file
+from headrace.state.disk import is_plain_name
+from headrace.state.durable import DurableStore
 from headrace.state.recreation import broken_off
 from headrace.state.routing import Routing
 from headrace.state.run import RunRef
@@ -252,29 +252,32 @@ def _corrupt(path: str, found: str) -> CorruptStateError:
 
 
 class ManifestStore:
-    """The manifests of one checkpoint."""
+    """The manifests of one checkpoint, in the durable store."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    PREFIX = "manifests/"
+
+    def __init__(self, store: DurableStore) -> None:
+        self.store = store
+
+    def key(self, version: Version) -> str:
+        return f"{self.PREFIX}{version:012d}.json"
 
     def path(self, version: Version) -> Path:
-        return self.directory / f"{version:012d}.json"
+        """The address of a manifest, for messages and tests."""
+        return Path(self.store.where(self.key(version)))
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.store.where(self.PREFIX))
 
     def versions(self) -> list[Version]:
         """The versions that have a manifest, oldest first."""
-        return sorted(Version(int(name[:-5])) for name in self._names() if name.endswith(".json") and name[:-5].isdigit())
-
-    def _names(self) -> list[str]:
-        try:
-            with disk_errors(self.directory, "to list the manifests"):
-                return os.listdir(self.directory)
-        except FileNotFoundError:
-            return []
+        return numbered(self.store.keys(self.PREFIX))
 
     def read(self, version: Version) -> Manifest:
         """The manifest of a version; raise an error if there is none or it is damaged."""
         try:
-            data = self.path(version).read_bytes()
+            data = self.store.get(self.key(version))
         except FileNotFoundError as missing:
             kept = self.versions()
             raise VersionNotFoundError(
@@ -283,68 +286,55 @@ class ManifestStore:
                 found=f"versions {kept[0]} to {kept[-1]}" if kept else "no version",
                 hint="only the last versions are kept; the option headrace.versionsToKeep says how many",
             ) from missing
-        except OSError as refused:
-            raise storage_error(refused, self.path(version), "to read a manifest") from refused
-        return from_bytes(data, str(self.path(version)), version)
+        return from_bytes(data, self.store.where(self.key(version)), version)
 
     def read_if_exists(self, version: Version) -> Manifest | None:
         """The manifest of a version, or None if there is none."""
-        return self.read(version) if self.path(version).exists() else None
+        return self.read(version) if self.store.size(self.key(version)) is not None else None
 
     def commit(self, manifest: Manifest, *, sync: bool) -> Manifest:
         """Write the manifest, which makes its version exist; returns it with its checksum.
 
-        Of two drivers that commit the same version only one succeeds, since linking to a name that exists fails.
+        Of two drivers that commit the same version only one succeeds.
         """
-        text = _body(manifest)
-        path = self.path(manifest.version)
-        temporary = self.directory / f".{manifest.version:012d}-{manifest.writer}.tmp"
-        with disk_errors(path, "to write a manifest"):
-            if sync:
-                # Tasks have synced the content of their files. The folders must be synced too, before the manifest names the files.
-                for folder in sorted({folder for folder, _ in manifest.files()}):
-                    sync_file(self.directory.parent / folder)
-            try:
-                with open(temporary, "wb") as file:
-                    file.write(_framed(text))
-                    file.flush()
-                    if sync:
-                        os.fsync(file.fileno())
-                self._link(temporary, manifest.version)
-            finally:
-                temporary.unlink(missing_ok=True)
-            if sync:
-                sync_file(self.directory)
-        return replace(manifest, crc=_checksum(text, FORMAT))
-
-    def _link(self, temporary: Path, version: Version) -> None:
+        text, key = _body(manifest), self.key(manifest.version)
+        if sync:
+            # Tasks have synced the content of their files. The folders must be synced too, before the manifest names the files.
+            for folder in sorted({folder for folder, _ in manifest.files()}):
+                self.store.sync(f"{folder}/")
         found = "that another one has just written the same version"
         try:
-            os.link(temporary, self.path(version))
+            self.store.put_if_absent(key, _framed(text), sync=sync)
             # If this driver was paused, another one may have written this version and removed it again as too old.
-            if max(self.versions()) > version:
-                self.path(version).unlink()
+            if max(self.versions()) > manifest.version:
+                self.store.delete(key)
                 found = "that another one has gone on to later versions"
                 raise FileExistsError(found)
         except FileExistsError as exists:
             raise CheckpointError(
-                where=str(self.path(version)),
+                where=self.store.where(key),
                 wanted="to be the only query on this checkpoint",
                 found=found,
                 hint="stop one of the two; this one has changed nothing",
             ) from exists
+        return replace(manifest, crc=_checksum(text, FORMAT))
 
-    def retire(self, version: Version) -> None:
-        """Hide a version from readers. Its manifest can be restored until it is forgotten."""
-        self.path(version).rename(self._retired(version))
+    def retire(self, version: Version) -> bytes:
+        """Remove the manifest of a version, so that no reader finds it. Returns its content, by which it can be restored."""
+        data = self.store.get(self.key(version))
+        self.store.delete(self.key(version))
+        return data
 
-    def restore(self, version: Version) -> None:
+    def restore(self, version: Version, data: bytes) -> None:
         """Show a version again that was retired."""
-        self._retired(version).rename(self.path(version))
+        self.store.put_if_absent(self.key(version), data, sync=False)
 
-    def forget(self, version: Version) -> None:
-        """Remove the manifest of a version that was retired."""
-        self._retired(version).unlink(missing_ok=True)
 
-    def _retired(self, version: Version) -> Path:
-        return self.directory / f".{version:012d}-retired.tmp"
+def numbered(keys: Sequence[str]) -> list[Version]:
+    """The versions of keys such as ``manifests/000000000042.json``, in ascending order. Other keys are left out.
+
+    >>> numbered(["journal/000000000002.json", "journal/000000000001.json", "journal/x.json"])
+    [1, 2]
+    """
+    names = [key.rpartition("/")[2] for key in keys]
+    return sorted(Version(int(name[:-5])) for name in names if name.endswith(".json") and name[:-5].isdigit())

@@ -14,7 +14,6 @@ all of a run or nothing of it; other executors get whole copies.
 
 from __future__ import annotations
 
-import io
 import logging
 import mmap
 import os
@@ -33,6 +32,7 @@ from headrace.errors import CorruptStateError, MissingRunError
 from headrace.logs import logger
 from headrace.state.blocks import BLOCK_BYTES, Blocks, blocks_of, data_bytes, pieces
 from headrace.state.disk import disk_errors
+from headrace.state.durable import FolderStore
 
 READ_BLOCKS = 256
 """The most blocks per read request. Remote storage is faster with few large requests."""
@@ -149,10 +149,10 @@ class WorkingCopy(Blocks):
             wanted = [block for block in range(first, last) if not here[block]]
             if not wanted:
                 return
-            with _opened(self.origin) as origin, open(self.path, "r+b") as copy:
+            with open(self.path, "r+b") as copy:
 
                 def get(blocks: range) -> None:
-                    self._get(blocks, origin.fileno(), copy.fileno())
+                    self._get(blocks, copy.fileno())
                     here[blocks.start : blocks.stop] = b"\1" * len(blocks)
 
                 requests = list(pieces(wanted, READ_BLOCKS))
@@ -192,9 +192,9 @@ class WorkingCopy(Blocks):
             here[blocks.start : blocks.stop] = b"\1" * len(blocks)
         return len(data)
 
-    def _get(self, blocks: range, origin: int, copy: int) -> None:
+    def _get(self, blocks: range, copy: int) -> None:
         begin, end = blocks.start * BLOCK_BYTES, min(blocks.stop * BLOCK_BYTES, self.data_bytes)
-        data = memoryview(_read(origin, begin, end - begin))
+        data = memoryview(_get(self.origin, begin, end - begin))
         self._check_all(blocks, data)
         os.pwrite(copy, data, begin)
         with _counting:
@@ -211,23 +211,15 @@ class WorkingCopy(Blocks):
             super()._check(block)
         except CorruptStateError as damage:
             _log.warning("a block of the working copy %s is fetched again: wanted %s; found %s", self.path, damage.wanted, damage.found)
-            with _opened(self.origin) as origin, open(self.path, "r+b") as copy:
-                self._get(range(block, block + 1), origin.fileno(), copy.fileno())
+            with open(self.path, "r+b") as copy:
+                self._get(range(block, block + 1), copy.fileno())
             super()._check(block)
 
 
-def _read(handle: int, begin: int, length: int) -> bytes:
-    parts = []
-    while length and (part := os.pread(handle, length, begin)):
-        parts.append(part)
-        begin, length = begin + len(part), length - len(part)
-    return b"".join(parts)
-
-
-def _opened(origin: Path) -> io.BufferedReader:
-    """The original of a working copy, for reading."""
+def _get(origin: Path, begin: int, length: int) -> bytes:
+    """Bytes of the original of a working copy, from the durable store."""
     try:
-        return open(origin, "rb")
+        return FolderStore(origin.parent).get(origin.name, begin, length)
     except FileNotFoundError:
         raise MissingRunError(
             where=str(origin), wanted="the state file that the manifest names", found="no such file", path=str(origin)
@@ -236,8 +228,7 @@ def _opened(origin: Path) -> io.BufferedReader:
 
 def _table_of(origin: Path, length: int) -> bytes:
     """The table of checksums at the end of an original."""
-    with _opened(origin) as file:
-        return _read(file.fileno(), data_bytes(length), length)
+    return _get(origin, data_bytes(length), length)
 
 
 def _hollow(path: Path, length: int, table: bytes) -> None:

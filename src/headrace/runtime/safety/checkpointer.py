@@ -1,40 +1,60 @@
-"""Makes versions durable in the background, from time to time (SEEP 3.2, Floe V).
+"""Makes versions durable in the background, from time to time (SEEP 3.2, Floe V, Borealis 5.2).
 
-    capture the newest version that Spark has committed -> ship the runs that the durable store lacks -> commit its manifest -> trim
+    capture the newest version that Spark has committed -> ship what the durable store lacks -> commit its manifest -> trim
 
-A version is durable when its manifest is written, which names only runs that were shipped. Runs that versions in between wrote and merged
-away are never shipped. Batches go on meanwhile. If shipping fails, nothing has changed, and the next attempt ships what is missing.
+A capture freezes a version: compaction keeps the runs of later versions apart from its own. Each instance then ships what it has gained
+since the last checkpoint, merged into one run per store (``portions.py``). A version is durable when its manifest is written, which names
+only runs that were shipped. Batches go on meanwhile.
+
+Borealis captures a unit in one task, and its backup pastes it in another. Here shipping a unit is the capture. The manifest is the paste,
+of all units at once, because it names one version. The units are shipped in the order of ``headrace.checkpointOrder``, in rounds of bounded
+size, each of which waits for a moment without a batch, but not for long. If a checkpoint breaks off, nothing has changed; the units that it
+has shipped count for the next one, which ships only what they have gained since.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headrace.errors import CheckpointError, HeadraceError
+from headrace.compile.dataflow import Dataflow
+from headrace.control.availability.scheduling import FIRST, RoundRobinTurn, ScheduleConfig
+from headrace.control.availability.units import UnitId
+from headrace.errors import CheckpointError, FencedError, HeadraceError
 from headrace.ids import Version
 from headrace.logs import log_fields, logger
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.lending import Files
 from headrace.runtime.safety.keeping import Keeping
-from headrace.runtime.safety.shipping import Ship, rounds, ship
+from headrace.runtime.safety.loads import Loads
+from headrace.runtime.safety.portions import EarlyShipments, Portion, composed, delta_name, portions_of
+from headrace.runtime.safety.shipping import ROUND_BYTES, Parcel, Ship, Shipped, rounds, ship
 from headrace.runtime.whereabouts import DRIVER
 from headrace.spark.executors import Executor, Executors
 from headrace.spark.gateway import GONE
 from headrace.state.manifest import Manifest
-from headrace.state.run import RunRef
+from headrace.state.sequence import run_version
 
 ATTEMPTS_MAX = 3
-"""How often executors are asked to ship a run."""
+"""How often executors are asked to ship a parcel."""
 SWEEP_EVERY = 16
 """Files that no durable version names are looked for once in this many checkpoints."""
 LOOK_S = 0.05
 """How often to look whether a checkpoint is due or asked for."""
+IDLE_LOOK_S = 0.002
+IDLE_WAIT_SHARE = 0.25
+"""A checkpoint waits for moments without a batch for at most this share of the interval, in all its rounds together."""
+IDLE_WAIT_S_MAX = 5.0
+SPEED_FIRST = 100e6
+"""Bytes per second that are assumed before anything was shipped."""
+WHOLE_BYTES = 1 << 62
+HERE = Executor(DRIVER, "", cores=1)
 _log = logger(__name__)
 
 
@@ -48,14 +68,22 @@ class Checkpointed:
     took_s: float
     shipped_bytes: int
     state_bytes: int
+    waited_s: float = 0.0
+    """How long it waited for moments without a batch."""
+    units: int = 0
+    new_bases: int = 0
+    """Units whose durable runs were replaced by the home's, instead of adding a delta."""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "version": self.version,
             "ageMs": round((time.time() - self.at_s) * 1000),
             "tookMs": round(self.took_s * 1000, 1),
+            "waitedMs": round(self.waited_s * 1000, 1),
             "bytesShipped": self.shipped_bytes,
             "bytesState": self.state_bytes,
+            "units": self.units,
+            "newBases": self.new_bases,
         }
 
 
@@ -64,6 +92,7 @@ class Checkpointer:
     """Makes the state of a query durable every few seconds, and when asked to."""
 
     keeping: Keeping
+    flow: Dataflow
     session: SparkSession
     files: Files
     executors: Executors | None
@@ -72,7 +101,13 @@ class Checkpointer:
     versions_to_keep: int
     lag_max: int
     """A checkpoint is taken at once if this many versions are not durable: Spark keeps the offsets of a limited number of batches."""
+    schedule: ScheduleConfig
+    is_idle: Callable[[], bool]
+    """True while no batch runs."""
     last: Checkpointed | None = None
+    _early: EarlyShipments = field(default_factory=EarlyShipments)
+    _turn: RoundRobinTurn = FIRST
+    _speed: float = SPEED_FIRST
     _asked: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
     _working: threading.Lock = field(default_factory=threading.Lock)
@@ -103,15 +138,18 @@ class Checkpointer:
         if self.lag() >= self.lag_max:
             self.take()
 
-    def take(self) -> Version:
-        """Make the newest version that Spark has committed durable, now. Returns the newest durable version."""
+    def take(self, *, waits: bool = False) -> Version:
+        """Make the newest version that Spark has committed durable. Returns the newest durable version.
+
+        With ``waits``, each round waits a little for a moment without a batch.
+        """
         with self._working:
-            captured = self.keeping.capture()
+            captured = self.keeping.capture(self._ended.is_set)
             if captured is not None:
                 try:
-                    self._make_durable(captured)
+                    self._make_durable(captured, waits)
                 finally:
-                    self.keeping.release()
+                    self.keeping.release(self._early.versions())
         return self.keeping.durable
 
     def _run(self) -> None:
@@ -126,8 +164,12 @@ class Checkpointer:
                 self._asked.clear()
                 last_s = time.monotonic()
                 try:
-                    self.take()
+                    self.take(waits=True)
                     self._failed = ""
+                except FencedError as fenced:
+                    # Another query has taken over. The next batch ends this one.
+                    _log.warning("no further checkpoint is taken: %s", fenced)
+                    return
                 except (HeadraceError, PySparkException, OSError, *GONE) as failed:
                     # Spark may be shutting down, or the store may be away for a while. Nothing is lost: versions stay in the journal.
                     text = f"{type(failed).__name__}: {failed}"
@@ -135,19 +177,21 @@ class Checkpointer:
                         _log.warning("no checkpoint was taken; trying again in %g s: %s", self.interval_s, text, exc_info=True)
                     self._failed = text
 
-    def _make_durable(self, manifest: Manifest) -> None:
-        began_s, keeping = time.monotonic(), self.keeping
-        runs = {ref.file: ref for state in manifest.stores.values() for ref in state.runs}
-        lacking = [ref for file, ref in runs.items() if not keeping.copies.is_durable(file)]
-        fail_point("checkpoint-begin", manifest.version)
-        self._ship(lacking)
-        fail_point("checkpoint-shipped", manifest.version)
-        checkpoint = keeping.checkpoint
-        checkpoint.fence.check(f"making version {manifest.version} durable")
-        durable = checkpoint.manifests.commit(keeping.as_durable(manifest), sync=keeping.sync)
+    def _make_durable(self, captured: Manifest, waits: bool) -> None:
+        began_s, keeping, base = time.monotonic(), self.keeping, self.keeping.base
+        portions = portions_of(captured, base, self.flow, keeping.recreated, self._early)
+        fail_point("checkpoint-begin", captured.version)
+        shipped, waited_s = self._ship(captured, portions, waits)
+        fail_point("checkpoint-shipped", captured.version)
+        checkpoint, names = keeping.checkpoint, self._names(captured, portions)
+        stores = composed(captured, base, ((each, each.arrived(shipped.refs, names[each.unit])) for each in portions))
+        checkpoint.fence.check(f"making version {captured.version} durable")
+        durable = checkpoint.manifests.commit(keeping.as_durable(replace(captured, stores=stores)), sync=keeping.sync)
         keeping.note_durable(durable)
-        fail_point("checkpoint-committed", manifest.version)
+        self._early = EarlyShipments()
+        fail_point("checkpoint-committed", captured.version)
         # The record of the durable version stays, because the next one names its checksum.
+        checkpoint.fence.check("removing old records of the journal")
         checkpoint.journal.trim(before=durable.version)
         checkpoint.remember(durable)
         checkpoint.collect_garbage(self.versions_to_keep)
@@ -155,37 +199,75 @@ class Checkpointer:
         if self._taken % SWEEP_EVERY == 0:
             # What checkpoints that broke off have shipped, and output that failed attempts have staged.
             checkpoint.sweep()
-        took_s, shipped = time.monotonic() - began_s, sum(ref.bytes for ref in lacking)
-        self.last = Checkpointed(durable.version, time.time(), took_s, shipped, sum(ref.bytes for ref in runs.values()))
-        _log.info("durable after %.0f ms, %d bytes shipped", took_s * 1000, shipped, version=durable.version)
+        took_s, state = time.monotonic() - began_s, {ref.file: ref.bytes for each in captured.stores.values() for ref in each.runs}
+        bases = sum(each.base is None for each in portions)
+        self.last = Checkpointed(durable.version, time.time(), took_s, shipped.bytes, sum(state.values()), waited_s, len(portions), bases)
+        _log.info("durable after %.0f ms, %d bytes shipped", took_s * 1000, shipped.bytes, version=durable.version)
 
-    def _ship(self, refs: list[RunRef]) -> None:
-        if not refs:
-            return
-        if self.executors is None:
-            shipped = set(Ship(self.files, ()).ship(refs))
-        else:
-            shipped = set()
+    def _names(self, captured: Manifest, portions: list[Portion]) -> dict[UnitId, str]:
+        writer = self.keeping.checkpoint.fence.writer
+        return {each.unit: delta_name(each, captured.version, writer, self._taken) for each in portions}
+
+    def _ship(self, captured: Manifest, portions: list[Portion], waits: bool) -> tuple[Shipped, float]:
+        """Ship all portions. Returns what has arrived, and how long it waited for moments without a batch."""
+        shipped, waited_s, names = Shipped(), 0.0, self._names(captured, portions)
+        whole = self.schedule.method == "whole"
+        try:
             for _ in range(ATTEMPTS_MAX):
                 # If an executor is busy for long, Spark may run its task elsewhere, where the runs are not.
-                for portion in rounds(self._loads([ref for ref in refs if ref.file not in shipped], self.executors)):
-                    shipped |= ship(self.session, self.files, portion)
-        lacking = [ref.file for ref in refs if ref.file not in shipped]
-        if lacking:
+                loads, self._turn = self._loads(portions, names, shipped).in_order(self.schedule, self._turn, self._speed)
+                for number, load in enumerate(rounds(loads, ROUND_BYTES if not whole else WHOLE_BYTES)):
+                    if waits and not whole:
+                        waited_s += self._await_idle(min(IDLE_WAIT_SHARE * self.interval_s, IDLE_WAIT_S_MAX) - waited_s)
+                    self._ship_round(load, shipped)
+                    fail_point(f"checkpoint-round{number}", captured.version)
+        finally:
+            self._note_early(captured, portions, names, shipped)
+        left = self._loads(portions, names, shipped)
+        missing = [*left.parcels, *left.lost]
+        if missing:
             raise CheckpointError(
                 where=str(self.keeping.checkpoint.location),
                 wanted="to ship all runs of a version to the durable store",
-                found=f"{len(lacking)} that no executor could ship, such as {lacking[0]}",
+                found=f"{len(missing)} that no executor could ship, such as {missing[0]}",
                 hint="the next batch computes lost runs again",
             )
+        return shipped, waited_s
 
-    def _loads(self, refs: list[RunRef], executors: Executors) -> dict[Executor, list[RunRef]]:
-        """Which executor ships which runs: of those that have a run, the one with the least to ship."""
-        live = {each.id: each for each in executors.live()}
-        loads: dict[Executor, list[RunRef]] = {}
-        for ref in sorted(refs, key=lambda ref: -ref.bytes):
-            holders = [live[each] for each in self.keeping.copies.holders_of(ref.file) if each in live and each != DRIVER]
-            if holders:
-                least = min(holders, key=lambda each: (sum(r.bytes for r in loads.get(each, ())), each.id))
-                loads.setdefault(least, []).append(ref)
+    def _ship_round(self, load: dict[Executor, list[Parcel]], shipped: Shipped) -> None:
+        began_s, before = time.monotonic(), shipped.bytes
+        if self.executors is None:
+            for name, refs, length in Ship(self.files, ()).ship([parcel for each in load.values() for parcel in each]):
+                shipped.add(name, refs, length)
+        else:
+            ship(self.session, self.files, load, shipped)
+        took_s, length = time.monotonic() - began_s, shipped.bytes - before
+        if length and took_s > 0:
+            # Executors ship side by side.
+            self._speed = (self._speed + length / took_s / len(load)) / 2
+
+    def _await_idle(self, seconds_max: float) -> float:
+        """Wait for a moment without a batch. Returns how long that took."""
+        began_s = time.monotonic()
+        while not self.is_idle() and not self._ended.is_set() and time.monotonic() - began_s < seconds_max:
+            time.sleep(IDLE_LOOK_S)
+        return time.monotonic() - began_s
+
+    def _note_early(self, captured: Manifest, portions: list[Portion], names: dict[UnitId, str], shipped: Shipped) -> None:
+        for each in portions:
+            whole = names[each.unit] in shipped.refs or all(raw.name in shipped.refs for raw in each.raw(self.keeping.copies))
+            if whole:
+                self._early.note(each, captured.version, each.arrived(shipped.refs, names[each.unit]))
+
+    def _loads(self, portions: list[Portion], names: dict[UnitId, str], shipped: Shipped) -> Loads:
+        """What is left to ship, and who ships it."""
+        live = {each.id: each for each in self.executors.live()} if self.executors is not None else {DRIVER: HERE}
+        loads = Loads(self.keeping.copies, live, shipped)
+        for portion in portions:
+            loads.add(portion, names[portion.unit], self._redo_s(portion))
         return loads
+
+    def _redo_s(self, portion: Portion) -> float:
+        """How long the work took that a loss of this portion makes to be done again. A portion of all instances counts all."""
+        after = max((run_version(ref.seq) for ref in portion.early), default=self.keeping.durable)
+        return self.keeping.busy_s(portion.id.operator, None if portion.base is None else portion.instance, after)

@@ -6,9 +6,10 @@ writes a record to the journal, the manifest stays in memory, and the checkpoint
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +20,11 @@ from headrace.runtime.reports import InstanceReport
 from headrace.runtime.safety.copies import Copies
 from headrace.state.journal import Record, record_of
 from headrace.state.manifest import Manifest
+
+LOOK_S = 0.02
+"""How often to look whether Spark has committed a version."""
+Unit = tuple[OperatorId, int]
+"""An instance of an operator."""
 
 
 class Pin(StrEnum):
@@ -51,15 +57,28 @@ class Keeping:
     sync: bool
     """True if what is durable is forced to disk."""
     copies: Copies = field(default_factory=Copies)
-    durable: Version = NO_VERSION
-    """The newest durable version."""
-    settled: Manifest | None = None
-    """The newest version that Spark has committed in its own log. A restart never runs its batch again."""
-    _durable_crc: int | None = None
+    base: Manifest | None = None
+    """The manifest of the newest durable version; None if there is none."""
+    recreated: set[OperatorId] = field(default_factory=set)
+    """Operators that had window recreations since the last durable version. For a while, two owners keep rows of a slot."""
+    shipped_upto: frozenset[Version] = frozenset()
+    """Versions up to which a checkpoint that broke off has shipped some units. What it shipped counts for the next one."""
+    _busy_s: dict[Unit, dict[Version, float]] = field(default_factory=dict)
+    """By operator and instance: how long each version took that is not durable yet."""
     _pins: dict[Pin, Manifest] = field(default_factory=dict)
     """Versions whose runs stay on the executors although later versions no longer need them."""
+    _making: bool = False
+    _maker: int | None = None
+    """The thread that made the last version. It is in a batch, as long as Spark has not committed that version."""
+    _wanted: bool = False
+    """True if a checkpoint waits for a version to capture."""
     _staged: deque[Manifest] = field(default_factory=deque)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def durable(self) -> Version:
+        """The newest durable version."""
+        return NO_VERSION if self.base is None else self.base.version
 
     def begin(self) -> None:
         """Learn which version is durable, when the query starts."""
@@ -69,12 +88,15 @@ class Keeping:
 
     def note_durable(self, manifest: Manifest) -> None:
         """Note that a version is durable now."""
-        self.durable, self._durable_crc = manifest.version, manifest.crc
+        with self._lock:
+            self.base, self.shipped_upto = manifest, frozenset()
+            self.recreated = _recreating(manifest)
+            self._busy_s = {unit: {v: s for v, s in each.items() if v > manifest.version} for unit, each in self._busy_s.items()}
         self.copies.shipped(manifest)
 
     def as_durable(self, manifest: Manifest) -> Manifest:
         """The manifest by which a version becomes durable. It follows the durable version before, and has no staged output."""
-        return replace(manifest, staged=(), checkpoint_version=self.durable, previous_crc=self._durable_crc)
+        return replace(manifest, staged=(), checkpoint_version=self.durable, previous_crc=self.base.crc if self.base else None)
 
     def commit(self, manifest: Manifest, record: Record) -> Manifest:
         """Make a version exist: by its manifest, or by its record in the journal."""
@@ -90,7 +112,28 @@ class Keeping:
         """Take a version as the newest. Its state is on executors."""
         with self._lock:
             self.checkpoint.current = manifest
+            self.recreated |= _recreating(manifest)
         return manifest
+
+    @contextlib.contextmanager
+    def making(self) -> Iterator[None]:
+        """Inside, a version is made. Its tasks merge runs by the boundaries of now, so no version before it can be captured meanwhile."""
+        with self._lock:
+            self._making, self._maker = True, threading.get_ident()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._making = False
+                self._lock.notify_all()
+
+    def boundaries(self) -> tuple[Version, ...]:
+        """Versions that compaction must not merge across: those that are durable, captured now, or shipped in part."""
+        if not self.at_home:
+            return ()
+        with self._lock:
+            captured = (self._pins[Pin.CHECKPOINT].version,) if Pin.CHECKPOINT in self._pins else ()
+            return tuple(sorted({self.durable, *captured, *self.shipped_upto}))
 
     def record(self, manifest: Manifest, now_ms: int, rows: Mapping[OperatorId, int]) -> Record:
         """The record of a version in the journal."""
@@ -99,28 +142,61 @@ class Keeping:
     def learn(self, reports: Mapping[OperatorId, list[InstanceReport]], manifest: Manifest) -> None:
         """Note where the runs of a new version are, and forget those that nobody needs."""
         self.copies.learn(reports, manifest.version)
+        if self.at_home:
+            with self._lock:
+                for report in (report for each in reports.values() for report in each):
+                    self._busy_s.setdefault((report.operator, int(report.instance)), {})[manifest.version] = report.wall_s
         self.copies.keep_only(files_of(manifest) | self.pinned_files())
 
-    def settle(self, version: Version) -> None:
-        """Note that Spark has committed a version in its own log: it begins a batch only after that."""
-        current = self.checkpoint.current
-        if current is not None and current.version == version:
-            self.settled = current
+    def busy_s(self, operator: OperatorId, instance: int | None, after: Version) -> float:
+        """How long an instance, or with None all, worked for versions after this one: what a loss makes to be done again."""
+        with self._lock:
+            mine = [each for (op, at), each in self._busy_s.items() if op == operator and instance in (None, at)]
+            return sum(seconds for each in mine for version, seconds in each.items() if version > after)
 
-    def capture(self) -> Manifest | None:
-        """The newest version that may become durable. Its runs stay on the executors until ``release``. None if it is durable already."""
+    def settle(self, version: Version) -> None:
+        """Note that Spark has committed a version in its own log: it begins a batch only after that. A restart never runs it again.
+
+        If a checkpoint waits, the version is captured now, before the next one builds on it.
+        """
         with self._lock:
             current = self.checkpoint.current
-            is_committed = current is not None and (self.checkpoint.location / "commits" / str(current.version)).exists()
-            chosen = current if is_committed else self.settled
-            if chosen is None or chosen.version <= self.durable:
-                return None
-            self._pins[Pin.CHECKPOINT] = chosen
-            return chosen
+            if self._wanted and current is not None and current.version == version > self.durable:
+                self._pins[Pin.CHECKPOINT] = current
+                self._lock.notify_all()
 
-    def release(self) -> None:
-        """End a capture."""
-        self.unpin(Pin.CHECKPOINT)
+    def capture(self, given_up: Callable[[], bool] = lambda: False) -> Manifest | None:
+        """The newest version that may become durable. Its runs stay on the executors until ``release``. None if it is durable already.
+
+        It waits until Spark has committed the version, and while another version is made: that one's tasks may merge runs across it. The
+        thread that runs the batch does not wait for itself, and gets None.
+        """
+        with self._lock:
+            self._wanted = True
+            try:
+                while Pin.CHECKPOINT not in self._pins and not given_up():
+                    current = self.checkpoint.current
+                    if current is not None and current.version <= self.durable:
+                        return None
+                    if not self._making and (current is None or self._is_committed(current)):
+                        if current is not None:
+                            self._pins[Pin.CHECKPOINT] = current
+                        return current
+                    if self._maker == threading.get_ident():
+                        return None
+                    self._lock.wait(LOOK_S)
+            finally:
+                self._wanted = False
+            return self._pins.get(Pin.CHECKPOINT)
+
+    def _is_committed(self, manifest: Manifest) -> bool:
+        return (self.checkpoint.location / "commits" / str(manifest.version)).exists()
+
+    def release(self, shipped_upto: Iterable[Version] = ()) -> None:
+        """End a capture. If it broke off, ``shipped_upto`` are the versions up to which units were shipped."""
+        with self._lock:
+            self._pins.pop(Pin.CHECKPOINT, None)
+            self.shipped_upto = frozenset(each for each in shipped_upto if each > self.durable)
 
     def pin(self, name: Pin, manifest: Manifest) -> None:
         """Keep the runs of a version on the executors, instead of those of the version that had this pin."""
@@ -158,6 +234,10 @@ class Keeping:
         self._staged.append(manifest)
         while len(self._staged) > keep:
             remove_staged(self.checkpoint, self._staged.popleft())
+
+
+def _recreating(manifest: Manifest) -> set[OperatorId]:
+    return {name for name, routing in manifest.routing.items() if routing.recreations}
 
 
 def remove_staged(checkpoint: Checkpoint, manifest: Manifest) -> None:

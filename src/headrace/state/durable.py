@@ -1,0 +1,163 @@
+"""The durable store: the one interface by which manifests, records of the journal, fencing tokens and shipped runs reach their storage.
+
+    put_if_absent   create an object, unless there is one of that key      a folder: link       S3: PUT with If-None-Match: *
+    put             create or replace an object, all or nothing            a folder: rename     S3: PUT
+    get             read an object, or a range of its bytes                a folder: pread      S3: GET with Range
+    size            the length of an object; None if there is none         a folder: stat       S3: HEAD
+    keys            the keys with a prefix                                 a folder: listdir    S3: LIST
+    delete          remove an object, if there is one                      a folder: unlink     S3: DELETE
+
+Keys are names with slashes: ``manifests/000000000042.json``. An object never changes, except by ``put``. There are no renames and no locks:
+what must happen once is decided by ``put_if_absent``. Lists are used to find what is old, and to start a search; no decision between two
+writers depends on one alone.
+
+`FolderStore` is the one implementation so far: a folder that driver and executors share. Where the storage is a folder, runs may also be
+mapped at their place (``FolderStore.path``), which saves a copy.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from headrace.state.disk import disk_errors, removed_on_failure, sync_file
+
+Data = bytes | memoryview
+
+
+class DurableStore(Protocol):
+    """What Headrace needs of a storage that outlives all processes. Errors are `StorageError`, unless a method says otherwise."""
+
+    def put_if_absent(self, key: str, data: Data, *, sync: bool = True) -> None:
+        """Create an object. Raises FileExistsError if there is one: of several writers, exactly one succeeds."""
+
+    def put(self, key: str, data: Data, *, sync: bool = True) -> None:
+        """Create or replace an object. Readers see the old one or the new one, never a part."""
+
+    def get(self, key: str, begin: int = 0, length: int | None = None) -> bytes:
+        """The bytes of an object from ``begin`` on, at most ``length``. Raises FileNotFoundError if there is none."""
+
+    def size(self, key: str) -> int | None:
+        """The length of an object in bytes; None if there is none."""
+
+    def keys(self, prefix: str) -> list[str]:
+        """The keys that begin with ``prefix``, which ends with a slash, without those below a further slash. In no order."""
+
+    def delete(self, key: str) -> None:
+        """Remove an object. Does nothing if there is none."""
+
+    def sync(self, prefix: str) -> None:
+        """Make sure that the objects of ``prefix`` are found after a crash of the machine. Object stores have nothing to do."""
+
+    def clean(self, prefix: str, may_remove: Callable[[str], bool]) -> None:
+        """Remove what broken-off writes left. ``may_remove`` gets the mark of their writer. Object stores leave nothing."""
+
+    def where(self, key: str) -> str:
+        """An object's address, for messages to users."""
+
+
+@dataclass
+class FolderStore:
+    """A folder that all processes of a query share."""
+
+    root: Path
+    mark: str = ""
+    """Ends the names of files that are being written: the writer's id, by which `clean` knows whose they are. If empty, a random one."""
+
+    def path(self, key: str) -> Path:
+        """The file of an object. Only files that never change may be mapped."""
+        return self.root / key
+
+    def where(self, key: str) -> str:
+        return str(self.path(key))
+
+    def put_if_absent(self, key: str, data: Data, *, sync: bool = True) -> None:
+        path = self.path(key)
+        with disk_errors(path, f"to write {_kind(key)}"):
+            temporary = self._written(path, data, sync)
+            try:
+                os.link(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            if sync:
+                sync_file(path.parent)
+
+    def put(self, key: str, data: Data, *, sync: bool = True) -> None:
+        path = self.path(key)
+        with disk_errors(path, f"to write {_kind(key)}"):
+            temporary = self._written(path, data, sync)
+            with removed_on_failure(temporary):
+                temporary.replace(path)
+            if sync:
+                sync_file(path.parent)
+
+    def get(self, key: str, begin: int = 0, length: int | None = None) -> bytes:
+        path = self.path(key)
+        with disk_errors(path, f"to read {_kind(key)}"), open(path, "rb", buffering=0) as file:
+            if length is None:
+                length = max(0, os.fstat(file.fileno()).st_size - begin)
+            return read_at(file.fileno(), begin, length)
+
+    def size(self, key: str) -> int | None:
+        path = self.path(key)
+        try:
+            with disk_errors(path, f"to look for {_kind(key)}"):
+                return path.stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def keys(self, prefix: str) -> list[str]:
+        folder = self.path(prefix)
+        try:
+            with disk_errors(folder, f"to list {prefix.rstrip('/')}"):
+                return [f"{prefix}{name}" for name in os.listdir(folder) if not name.startswith(".")]
+        except FileNotFoundError:
+            return []
+
+    def delete(self, key: str) -> None:
+        with disk_errors(self.path(key), f"to remove {_kind(key)}"):
+            self.path(key).unlink(missing_ok=True)
+
+    def sync(self, prefix: str) -> None:
+        with disk_errors(self.path(prefix), "to force a folder to disk"):
+            sync_file(self.path(prefix))
+
+    def clean(self, prefix: str, may_remove: Callable[[str], bool]) -> None:
+        folder = self.path(prefix)
+        with disk_errors(folder, "to remove what broken-off writes left"):
+            for path in folder.glob(".*.tmp") if folder.exists() else ():
+                if may_remove(path.stem.rpartition("-")[2]):
+                    path.unlink(missing_ok=True)
+
+    def _written(self, path: Path, data: Data, sync: bool) -> Path:
+        """Write a file beside its final place, under a name that nobody else uses."""
+        temporary = path.with_name(f".{path.name}-{self.mark or uuid.uuid4().hex[:8]}.tmp")
+        # Folders appear with their first object. The checkpoint's own folder does not: if it is gone, so is the checkpoint.
+        path.parent.mkdir(exist_ok=True)
+        with removed_on_failure(temporary), open(temporary, "wb", buffering=0) as file:
+            rest = memoryview(data)
+            while len(rest):
+                rest = rest[file.write(rest) or 0 :]
+            if sync:
+                os.fsync(file.fileno())
+        return temporary
+
+
+def read_at(handle: int, begin: int, length: int) -> bytes:
+    """Read bytes of an open file. Fewer are returned only at its end."""
+    parts = []
+    while length and (part := os.pread(handle, length, begin)):
+        parts.append(part)
+        begin, length = begin + len(part), length - len(part)
+    return b"".join(parts)
+
+
+_KINDS = {"manifests": "a manifest", "journal": "the journal", "tokens": "a fencing token", "runs": "state in the durable store"}
+
+
+def _kind(key: str) -> str:
+    return _KINDS.get(key.partition("/")[0], "a file of the checkpoint")

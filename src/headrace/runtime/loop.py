@@ -78,20 +78,11 @@ class BatchLoop:
             # Several operators read the batch, but its source is read only once.
             batch = batch.persist()
         try:
-            made = None if manifest is not None else self.replay.make(batch, version, phases)
-            commits_first = self.config.safety.commits_first
-            if made is not None:
-                reports = made.reports
-                manifest = self._kept(made, phases) if commits_first else made.manifest
-            assert manifest is not None
-            with Phase(phases, "deliver"):
-                if not self.spark.is_active():
-                    # Spark is stopping and would not commit the batch, so a restart would deliver it again.
-                    raise Stopping
-                self.delivery.deliver(batch, manifest)
-                fail_point("deliver-after", version)
-            if made is not None and not commits_first:
-                manifest = self._kept(made, phases)
+            if manifest is not None:
+                self._deliver(batch, manifest, phases)
+            else:
+                with self.keeping.making():
+                    manifest, reports = self._make(batch, version, phases)
         finally:
             if kept:
                 batch.unpersist()
@@ -103,13 +94,32 @@ class BatchLoop:
         self._report(manifest, reports, replayed, phases, begin_s)
         self.last_begin_s = begin_s
 
-    def _kept(self, made: Made, phases: dict[str, float]) -> Manifest:
+    def _make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> tuple[Manifest, Reports]:
+        """Make a version, commit it and deliver it, in the order of the query's guarantee."""
+        made = self.replay.make(batch, version, phases)
+        if self.config.safety.commits_first:
+            manifest = self._commit(made, phases)
+            self._deliver(batch, manifest, phases)
+        else:
+            self._deliver(batch, made.manifest, phases)
+            manifest = self._commit(made, phases)
+        return manifest, made.reports
+
+    def _commit(self, made: Made, phases: dict[str, float]) -> Manifest:
         """Commit a version, and let other executors have copies of its state."""
         manifest = self.versions.commit(made, phases)
         if self.replicas is not None:
             with Phase(phases, "replicas"):
                 self.replicas.after_version(self.routing.routing)
         return manifest
+
+    def _deliver(self, batch: DataFrame, manifest: Manifest, phases: dict[str, float]) -> None:
+        with Phase(phases, "deliver"):
+            if not self.spark.is_active():
+                # Spark is stopping and would not commit the batch, so a restart would deliver it again.
+                raise Stopping
+            self.delivery.deliver(batch, manifest)
+            fail_point("deliver-after", manifest.version)
 
     def _already_made(self, version: Version) -> Manifest | None:
         """The manifest of this version if it was committed before, because Spark replays the batch; else None.

@@ -99,14 +99,10 @@ class VersionMaker:
             self.tracker = watermark.Tracker(str(session.conf.get(watermark.POLICY)), self.config.idleSeconds)
 
     def make(self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None = None) -> Made:
-        """Compute a version. It does not exist before it is committed.
+        """Compute a version. It does not exist before it is committed. Both happen inside ``Keeping.making``.
 
         If the version was committed before and its state was lost, ``record`` is its record in the journal, which is obeyed.
         """
-        with self.keeping.making():
-            return self._make(batch, version, phases, record)
-
-    def _make(self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None) -> tuple[Manifest, Reports]:
         before = self._before(version)
         now_ms, begin_s = record.now_ms if record else int(time.time() * 1000), watermark.clock_s()
         states = {name: state.runs for name, state in before.stores.items()} if before else self._initial_states()

@@ -67,7 +67,7 @@ class Keeping:
     """By operator and instance: how long each version took that is not durable yet."""
     _pins: dict[Pin, Manifest] = field(default_factory=dict)
     """Versions whose runs stay on the executors although later versions no longer need them."""
-    _making: bool = False
+    _making: int = 0
     _maker: int | None = None
     """The thread that made the last version. It is in a batch, as long as Spark has not committed that version."""
     _wanted: bool = False
@@ -117,14 +117,15 @@ class Keeping:
 
     @contextlib.contextmanager
     def making(self) -> Iterator[None]:
-        """Inside, a version is made. Its tasks merge runs by the boundaries of now, so no version before it can be captured meanwhile."""
+        """Inside, a version is made and committed. Its tasks merge runs by the boundaries of now, so no version before it can be captured
+        meanwhile. Inside, versions that were lost may be made again."""
         with self._lock:
-            self._making, self._maker = True, threading.get_ident()
+            self._making, self._maker = self._making + 1, threading.get_ident()
         try:
             yield
         finally:
             with self._lock:
-                self._making = False
+                self._making -= 1
                 self._lock.notify_all()
 
     def boundaries(self) -> tuple[Version, ...]:

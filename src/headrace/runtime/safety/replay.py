@@ -141,7 +141,8 @@ class Replay:
         if kept:
             rows = rows.persist()
         try:
-            manifest = self.versions.commit(self.versions.make(rows, version, {}, record), {})
+            with self.keeping.making():
+                manifest = self.versions.commit(self.versions.make(rows, version, {}, record), {})
         finally:
             if kept:
                 rows.unpersist()

@@ -12,6 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.logs import logger, suppressed
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.placement import Placement
+from headrace.runtime.recovery import Recovery
 from headrace.spark.executors import Executor
 from headrace.spark.gateway import GONE
 
@@ -26,6 +27,7 @@ class Caretaker:
     query: str
     elastic: LiveRouting
     placement: Placement
+    recovery: Recovery
     seen: tuple[Executor, ...] = ()
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -55,7 +57,11 @@ class Caretaker:
 
     def look(self) -> None:
         """Choose homes again if executors have come or gone, and tell the pool what the query needs."""
-        live = self.placement.executors.live()
+        self.recovery.tend()
+        if self.recovery.interruptions:
+            # The batch gives instances homes by itself. Moving state beside it would only keep it waiting.
+            return
+        live = self.placement.trusted()
         if live != self.seen:
             _log.info("live executors: %s", ", ".join(each.id for each in live) or "none", query=self.query)
             self.seen = live

@@ -166,7 +166,7 @@ def assemble(
         QueryLifetime(gate, spark, closing.close, checkpointer),
         progress,
         Endpoint(checkpoint, live, progress.last, autoscaler),
-        None if placement is None else Caretaker(str(checkpoint.location), live, placement),
+        None if placement is None or recovery is None else Caretaker(str(checkpoint.location), live, placement, recovery),
         autoscaler,
         checkpointer,
         replicas,

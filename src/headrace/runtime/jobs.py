@@ -98,6 +98,9 @@ class JobRunner:
                     if watch.look() is None or number == ATTEMPTS_MAX:
                         raise
             assert watch.interruption is not None
+            if step.batch is not None and step.batch.is_cached:
+                # Rows that are cached would not be read again, and the event times that a cancelled task saw in them are lost.
+                step.batch.unpersist().persist()
             self.recovery.begin_again(watch.interruption, {op: spec.routing for op, spec in step.specs.items()})
         raise AssertionError
 

@@ -75,6 +75,10 @@ class Config:
     acknowledge: str = "peers"
     """On a cluster with replicas: what results wait for. With peers, they wait until the copies are there; with home they do not, and the
     copies are made beside the next batch."""
+    parallelRecovery: int = 4
+    """On a cluster: into how many parts the slots of a lost instance may be split, so that several executors take them over at once. They
+    are joined again when other executors have come. Instances are split only if that lets the batch end earlier, and only over executors
+    that can read their state: all of them if it is durable, else those with copies. 1: never."""
     operatorChanges: str = "refuse"
     """What happens if operators were added or removed since the checkpoint was written: refuse or accept. With accept, a new operator
     starts with empty state and does not see earlier rows, and the state of a removed one is dropped."""
@@ -164,6 +168,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "readyExecutors": (-1, 10_000),
     "checkpointSeconds": (0, 10**6),
     "replicas": (0, 16),
+    "parallelRecovery": (1, 64),
 }
 """The allowed range of each numeric option."""
 

@@ -1,7 +1,8 @@
 """An executor dies after another has cached rows that its cancelled task never counted: ``python -m tests.cluster.event_times WORK``.
 
-Two operators read the batch, so that it is cached. The filter of one of them waits for a file, after the rows are cached and before the
-task ends. Meanwhile the other executor is killed. It prints the watermark of the batch, its interruptions and whether a task had waited.
+Two operators read the batch, so that it is cached. Their filter waits in the first task that sees the last row, after the rows are cached
+and before the task ends. Meanwhile the other executor is killed. It prints the watermark of the batch, and its interruptions. With
+adaptive execution, Spark would fill the cache by a job of its own, which ends before the filter begins.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ def main() -> None:
     source, flags = work / "source", work / "flags"
     for folder in (source, flags):
         folder.mkdir(parents=True)
-    spark = session("local-cluster[2,1,1024]", spark__sql__files__openCostInBytes="1g")
+    spark = session("local-cluster[2,1,1024]", spark__sql__files__openCostInBytes="1g", spark__sql__adaptive__enabled="false")
     executors = Executors.of(spark.sparkContext)
     assert executors is not None
     wait_until("two executors", lambda: len(executors.live()) == 2)
     rows = hr.stream(spark.readStream.schema("k long, s long").parquet(str(source)))
     timed = rows.withColumn("ts", F.timestamp_seconds("s")).withWatermark("ts", "0 seconds")
-    counts = timed.groupBy("k", F.window("ts", "10 seconds")).agg(F.count("*").alias("n")).select("k", "n")
-    late = timed.filter(slow(str(flags))("s")).groupBy("k", F.window("ts", "20 seconds")).agg(F.count("*").alias("n")).select("k", "n")
-    both = counts.union(late)
+    counts = timed.filter(slow(str(flags))("s")).groupBy("k", F.window("ts", "10 seconds")).agg(F.count("*").alias("n")).select("k", "n")
+    longer = timed.filter(slow(str(flags))("s")).groupBy("k", F.window("ts", "20 seconds")).agg(F.count("*").alias("n")).select("k", "n")
+    both = counts.union(longer)
     query = both.writeStream.format("parquet").option("checkpointLocation", str(work / "checkpoint")).start(str(work / "out"))
     # One batch of two files: each is a partition of its own, and so a task.
     for name, second in (("a", 1), ("b", LAST_S)):

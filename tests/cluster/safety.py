@@ -2,7 +2,8 @@
 
 It counts and sums by key on `local-cluster[3,1,1024]`, one file per batch. Its results and its state are compared with counts of plain
 Python. FAULTS are letters: k kill an executor that has state in the middle of a batch, i kill one while the query is idle, h let one hang,
-2 kill two at once, r rescale to four instances. It prints what it saw as one line of JSON.
+2 kill two at once, d decommission one by the query's handle, D by the command line, P let Spark decommission one by itself (SIGPWR), r
+rescale to four instances. With D or P, Spark's own decommissioning is on. It prints what it saw as one line of JSON.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -33,10 +36,10 @@ KEYS, ROWS = 3000, 2000
 class Story:
     """The query, what was fed, and what came out."""
 
-    def __init__(self, work: Path, options: dict[str, str]) -> None:
+    def __init__(self, work: Path, options: dict[str, str], decommissions: bool) -> None:
         self.work, self.source = work, work / "in"
         self.source.mkdir(parents=True)
-        self.spark = session("local-cluster[3,1,1024]")
+        self.spark = session("local-cluster[3,1,1024]", spark__decommission__enabled=str(decommissions).lower())
         self.app = self.spark.sparkContext.applicationId
         executors = Executors.of(self.spark.sparkContext)
         assert executors is not None
@@ -77,24 +80,36 @@ class Story:
                     "interruptions": ours["interruptions"],
                     "replicas": ours["replicas"],
                     "batchMs": ours["batchMs"],
+                    "instances": len(ours["instances"]),
+                    "changes": [change["why"] for change in ours["changes"]],
                 }
             )
 
     def lose(self, fault: str) -> None:
         victims = list(dict.fromkeys(self.batches[-1]["homes"]))[: 2 if fault == "2" else 1]
         processes = [pid_of(each, self.app) for each in victims]
+        kind = {"h": signal.SIGSTOP, "P": signal.SIGPWR}.get(fault, signal.SIGKILL)
 
         def strike() -> None:
             for process in processes:
-                os.kill(process, signal.SIGSTOP if fault == "h" else signal.SIGKILL)
+                os.kill(process, kind)
 
-        if fault in "k2":
+        if fault == "d":
+            self.query.decommission(victims[0])
+        elif fault == "D":
+            command = [sys.executable, "-c", "from headrace.cli import main; main()", "ctl", str(self.work / "checkpoint")]
+            said = subprocess.run([*command, "decommission", victims[0]], capture_output=True, text=True, check=True).stdout
+            assert said.startswith(f"handed over: {victims[0]}"), said
+        elif fault in "k2":
             threading.Timer(0.15, strike).start()
         else:
             strike()
         if fault == "i":
             wait_until("the loss", lambda: not set(victims) & {each.id for each in self.executors.live()})
-        self.feed(2)
+        began_s = time.monotonic()
+        self.feed()
+        self.batches[-1]["seconds"] = time.monotonic() - began_s
+        self.feed()
         wait_until("the loss", lambda: not set(victims) & {each.id for each in self.executors.live()})
         wait_until("other executors", lambda: len(self.executors.live()) == 3)
         self.feed(2)
@@ -111,7 +126,7 @@ class Story:
 def main() -> None:
     threading.Thread(target=driver.die_with, args=(os.getppid(),), daemon=True).start()
     work, faults, *options = sys.argv[1:]
-    story = Story(Path(work), dict(option.split("=", 1) for option in options))
+    story = Story(Path(work), dict(option.split("=", 1) for option in options), decommissions=bool(set(faults) & set("DP")))
     story.feed(3)
     for fault in faults:
         if fault == "r":

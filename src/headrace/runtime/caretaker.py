@@ -61,8 +61,13 @@ class Caretaker:
         if self.recovery.interruptions:
             # The batch gives instances homes by itself. Moving state beside it would only keep it waiting.
             return
-        live = self.placement.trusted()
-        if live != self.seen:
+        live, parallel = self.placement.trusted(), self.recovery.parallel
+        if parallel.can_join(len(live)):
+            # Instances that were split are joined, which gives them homes. Before that, one batch must have been calm.
+            if self.recovery.calm:
+                parallel.join(len(live))
+                self.seen = ()
+        elif live != self.seen:
             _log.info("live executors: %s", ", ".join(each.id for each in live) or "none", query=self.query)
             self.seen = live
             self.elastic.rehome()

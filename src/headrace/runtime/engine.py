@@ -35,9 +35,11 @@ from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.gate import BatchGate
 from headrace.runtime.jobs import JOBS_AT_ONCE, JobRunner
+from headrace.runtime.leaving import Departures
 from headrace.runtime.lending import Files, Share
 from headrace.runtime.lifetime import QueryLifetime
 from headrace.runtime.loop import BatchLoop
+from headrace.runtime.parallel import ParallelRecovery
 from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.pool import Pool, PoolClient
 from headrace.runtime.progress_log import ProgressLog
@@ -71,6 +73,7 @@ class Engine:
     lifetime: QueryLifetime
     progress: ProgressLog
     endpoint: Endpoint
+    departures: Departures
     caretaker: Caretaker | None
     autoscaler: Autoscaler | None
     checkpointer: Checkpointer | None
@@ -132,7 +135,7 @@ def assemble(
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
     closing.callback(beside.shutdown, wait=False)
     combining = Combining(config)
-    recovery = None if placement is None else Recovery(placement)
+    recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
     shuffles = elastic is not None
     runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner)
@@ -154,6 +157,7 @@ def assemble(
         progress,
         recovery,
     )
+    departures = Departures(live, placement, replicas)
     gate = BatchGate(loop.run, checkpoint, spark, live.lock)
     return Engine(
         flow,
@@ -165,7 +169,8 @@ def assemble(
         gate,
         QueryLifetime(gate, spark, closing.close, checkpointer),
         progress,
-        Endpoint(checkpoint, live, progress.last, autoscaler),
+        Endpoint(checkpoint, live, progress.last, autoscaler, departures),
+        departures,
         None if placement is None or recovery is None else Caretaker(str(checkpoint.location), live, placement, recovery),
         autoscaler,
         checkpointer,

@@ -27,6 +27,7 @@ from headrace.ids import InputId, OperatorId, SourceId
 from headrace.runtime.combining import Combining
 from headrace.runtime.failures import mark_place
 from headrace.runtime.flush_here import close_here, closes_here
+from headrace.runtime.parallel import ReroutedError
 from headrace.runtime.placement import Placement
 from headrace.runtime.recovery import ATTEMPTS_MAX, Recovery
 from headrace.runtime.reports import InstanceReport, from_text
@@ -71,9 +72,13 @@ class JobRunner:
         session: SparkSession,
         batch: DataFrame | None,
         phases: dict[str, float],
+        may_split: bool = False,
     ) -> Reports:
-        """Run a step's jobs on the rows of a batch, or without rows in a flush. `specs` has what the tasks of each operator need."""
-        step = self._attempted(partial(_StepRun, self, jobs, specs, session, batch, phases))
+        """Run a step's jobs on the rows of a batch, or without rows in a flush. `specs` has what the tasks of each operator need.
+
+        If ``may_split``, raises ReroutedError after a loss that has changed the routing: then the version must begin again.
+        """
+        step = self._attempted(partial(_StepRun, self, jobs, specs, session, batch, phases), may_split)
         for op in self.flow.ops:
             if op.id in specs and op.id not in step.reports:
                 step.reports[op.id] = _checked(op, specs[op.id], reports_left(specs[op.id]))
@@ -81,7 +86,7 @@ class JobRunner:
                 self.combining.learn(op, step.reports[op.id])
         return step.reports
 
-    def _attempted(self, attempt: Callable[[], _StepRun]) -> _StepRun:
+    def _attempted(self, attempt: Callable[[], _StepRun], may_split: bool) -> _StepRun:
         """Run a step. If an executor is lost or hangs on the way, run it again on the others."""
         if self.recovery is None:
             step = attempt()
@@ -97,11 +102,11 @@ class JobRunner:
                     # Spark may report the loss before the watch has seen it.
                     if watch.look() is None or number == ATTEMPTS_MAX:
                         raise
-            assert watch.interruption is not None
             if step.batch is not None and step.batch.is_cached:
                 # Rows that are cached would not be read again, and the event times that a cancelled task saw in them are lost.
                 step.batch.unpersist().persist()
-            self.recovery.begin_again(watch.interruption, {op: spec.routing for op, spec in step.specs.items()})
+            if self.recovery.begin_again(watch, {op: spec.routing for op, spec in step.specs.items()}, may_split):
+                raise ReroutedError
         raise AssertionError
 
 

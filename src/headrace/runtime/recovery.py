@@ -28,6 +28,7 @@ from headrace.control.suspicion import Signs
 from headrace.ids import OperatorId
 from headrace.logs import logger
 from headrace.runtime.asking import Questions
+from headrace.runtime.parallel import ParallelRecovery
 from headrace.runtime.placement import Placement
 from headrace.spark.executors import Executors
 from headrace.spark.gateway import GONE
@@ -131,6 +132,7 @@ class Recovery:
     """Watches the steps of a query that runs on executors."""
 
     placement: Placement
+    parallel: ParallelRecovery
     steps_s: dict[bool, deque[float]] = field(default_factory=dict)
     """How long the last undisturbed steps took: those with the batch's rows, and flushes."""
     interruptions: list[Interruption] = field(default_factory=list)
@@ -143,6 +145,8 @@ class Recovery:
     """Since when executors are suspected."""
     replaced: set[str] = field(default_factory=set)
     """Executors that were killed here. That they go is no loss."""
+    calm: int = 0
+    """How many batches have ended without an interruption since the last one."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -156,8 +160,8 @@ class Recovery:
     def watching(self, is_flush: bool) -> Iterator[Watch]:
         """Inside, the Spark jobs of this thread, and of threads that inherit from it, are watched."""
         context, lately = self.executors.context, self.steps_s.setdefault(is_flush, deque(maxlen=STEPS_REMEMBERED))
-        # That a suspect goes is no loss, because the step runs without it. Nor is it if the pool has released one.
-        known = self.replaced | self.placement.released | self.placement.avoided
+        # That a suspect goes is no loss, because the step runs without it. Nor is it if one was released or has handed its state over.
+        known = self.replaced | self.placement.released | self.placement.avoided | self.placement.left
         before = frozenset(each.id for each in self.executors.live()) - known
         # After an interruption the others have more to do than usual.
         usual_s = median(lately) if lately and not self.interruptions else None
@@ -177,8 +181,13 @@ class Recovery:
             lately.append(time.monotonic() - watch.began_s)
             self.proven = before
 
-    def begin_again(self, interruption: Interruption, routing: Mapping[OperatorId, Routing]) -> None:
-        """Give the instances of a step homes with which it can run again."""
+    def begin_again(self, watch: Watch, routing: Mapping[OperatorId, Routing], may_split: bool) -> bool:
+        """Give the instances of a step homes with which it can run again.
+
+        True if instances were split instead, which only happens if they may be: then the whole version must begin again.
+        """
+        interruption = watch.interruption
+        assert interruption is not None
         names = ", ".join(interruption.executors)
         what = "do not answer" if interruption.hung else "were lost"
         _log.warning("executors %s: %s; the step runs again after %.0f ms", what, names, interruption.after_ms)
@@ -187,7 +196,10 @@ class Recovery:
             self.placement.avoided |= set(interruption.executors)
             self.suspected_s |= dict.fromkeys(interruption.executors, time.monotonic())
             self._replace_idle(interruption.executors)
+        if may_split and self.parallel.split(interruption.executors, len(watch.before)):
+            return True
         self.placement.settle(routing)
+        return False
 
     def _replace_idle(self, suspects: Iterable[str]) -> None:
         """Kill suspects with free cores, unless they answer after all: tasks without a home would be sent there, and hang again."""
@@ -217,6 +229,7 @@ class Recovery:
         """Look after suspects. Returns the batch's interruptions."""
         found = tuple(self.interruptions)
         self.interruptions.clear()
+        self.calm = 0 if found else self.calm + 1
         self.tend()
         return found
 

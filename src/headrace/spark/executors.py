@@ -15,6 +15,7 @@ from pyspark import SparkContext
 from headrace.spark.gateway import items
 
 DRIVER = "driver"
+DECOMMISSIONS = "spark.decommission.enabled"
 RUNNING = "RUNNING"
 """The status of tasks that run."""
 TASKS_MAX = 10_000
@@ -41,6 +42,8 @@ class Executors:
 
     context: SparkContext
     known: dict[str, Executor] = field(default_factory=dict)
+    _decommissions: bool | None = None
+    """True if executors may be decommissioned; None before that was looked up."""
 
     @classmethod
     def of(cls, context: SparkContext) -> Executors | None:
@@ -100,6 +103,26 @@ class Executors:
     def replace(self, executor: str) -> bool:
         """Kill an executor, and let Spark request another in its place. No further task is sent to it from now on."""
         return bool(self._spark.killAndReplaceExecutor(executor))
+
+    def decommissioned(self) -> frozenset[str]:
+        """The live executors that Spark decommissions. It gives them no more tasks, and they end when they have none left."""
+        if self._decommissions is None:
+            self._decommissions = self.context.getConf().get(DECOMMISSIONS, "false") == "true"
+        if not self._decommissions:
+            return frozenset()
+        scheduler = self._spark.taskScheduler()
+        return frozenset(each.id for each in self.live() if scheduler.isExecutorDecommissioned(each.id))
+
+    def decommission(self, executor: str, why: str) -> bool:
+        """Let Spark decommission an executor, and request another in its place. It gets no further task from now on.
+
+        Executors obey only if `DECOMMISSIONS` is set. Otherwise it is killed.
+        """
+        self.decommissioned()
+        if not self._decommissions:
+            return self.replace(executor)
+        info = self._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(why, self._jvm.scala.Option.empty())
+        return bool(self._spark.schedulerBackend().decommissionExecutor(executor, info, False, False))
 
     def _learn(self) -> None:
         for each in items(self._spark.statusStore().executorList(True)):

@@ -70,13 +70,21 @@ class Caretaker:
         elif live != self.seen:
             _log.info("live executors: %s", ", ".join(each.id for each in live) or "none", query=self.query)
             self.seen = live
-            self.elastic.rehome()
+            if not self._split_missing():
+                self.elastic.rehome()
         pool = self.placement.pool
         if pool is not None and pool.tend(*self.need(live)):
             with self.elastic.lock:
                 pool.tend(*self.need(live), between_batches=True)
 
+    def _split_missing(self) -> bool:
+        """Split the instances of executors that went while no batch ran; False if there are none, or that does not pay."""
+        if not self.recovery.parallel.missing():
+            return False
+        with self.elastic.lock:
+            return self.recovery.parallel.split_missing()
+
     def need(self, live: tuple[Executor, ...]) -> tuple[int, frozenset[str]]:
         """What this query needs of the pool: the number of executors, and those that are homes now."""
-        executors = self.placement.executors_for([routing.instances for routing in self.elastic.routing.values()], live)
+        executors = self.placement.executors_for(self.recovery.parallel.instances(), live)
         return executors, frozenset(home.id for homes in self.placement.homes.values() for home in homes)

@@ -86,6 +86,11 @@ class JobRunner:
                 self.combining.learn(op, step.reports[op.id])
         return step.reports
 
+    def split_missing(self) -> None:
+        """Before a version is made: split instances whose executors were lost since the last one, if that pays."""
+        if self.recovery is not None:
+            self.recovery.parallel.split_missing()
+
     def _attempted(self, attempt: Callable[[], _StepRun], may_split: bool) -> _StepRun:
         """Run a step. If an executor is lost or hangs on the way, run it again on the others."""
         if self.recovery is None:

@@ -53,6 +53,23 @@ class ParallelRecovery:
         changed = [op for op, routing in self.elastic.routing.items() if self._split(op, routing, lost, live, executors)]
         return bool(changed)
 
+    def missing(self) -> frozenset[str]:
+        """Executors that are homes, but are gone or suspected to hang."""
+        return frozenset(home.id for each in self.placement.homes.values() for home in each) - self._there()
+
+    def split_missing(self) -> bool:
+        """Split the instances whose executors were lost while no step ran. Called between batches, under the batch lock."""
+        lost = self.missing()
+        return bool(lost) and self.split(lost, len(self._there() | lost))
+
+    def _there(self) -> frozenset[str]:
+        return frozenset(each.id for each in self.placement.executors.live()) - self.placement.avoided
+
+    def instances(self) -> list[int]:
+        """The number of instances of each operator, as if none were split. Parts need no executors of their own."""
+        routing, splits = self.elastic.routing, self.splits.copy()
+        return [splits[op].before.instances if op in splits else each.instances for op, each in routing.items()]
+
     def _split(self, op: OperatorId, before: Routing, lost: Collection[str], live: list[Executor], executors: int) -> bool:
         homes = self.placement.homes.get(op, ())
         if before.recreations or before.spread or len(homes) != before.instances or not {home.id for home in homes} & set(lost):

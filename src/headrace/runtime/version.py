@@ -106,6 +106,8 @@ class VersionMaker:
         now_ms, begin_s = record.now_ms if record else int(time.time() * 1000), watermark.clock_s()
         states = {name: state.runs for name, state in before.stores.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
+        if record is None:
+            self.runner.split_missing()
         self._settle(before, late_ms, states)
         reports = self._run_rows(batch, version, late_ms, now_ms, states, phases, may_split=record is None)
         fail_point("job-done", version)

@@ -19,6 +19,7 @@ HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "bufferin
 OPERATOR_CHANGES = ("refuse", "accept")
 FETCH_FROM = ("executors", "checkpoint")
 ACKNOWLEDGE = ("home", "peers")
+RECOVERY = ("", "active")
 COMBINE = ("auto", "always", "never")
 STRATEGIES = ("operator-set-cloud", "operator-cloud")
 PLANNED_STRATEGIES = ("query-cloud",)
@@ -79,6 +80,9 @@ class Config:
     """On a cluster: into how many parts the slots of a lost instance may be split, so that several executors take them over at once. They
     are joined again when other executors have come. Instances are split only if that lets the batch end earlier, and only over executors
     that can read their state: all of them if it is durable, else those with copies. 1: never."""
+    recovery: str = ""
+    """On a cluster: with active, a step that seems to hang runs a second time beside the first, on executors that have copies of the state
+    or can read it from the checkpoint, and the first to end counts."""
     operatorChanges: str = "refuse"
     """What happens if operators were added or removed since the checkpoint was written: refuse or accept. With accept, a new operator
     starts with empty state and does not see earlier rows, and the state of a removed one is dropped."""
@@ -178,6 +182,7 @@ _CHOICES = {
     "handover": HANDOVERS,
     "fetchFrom": FETCH_FROM,
     "acknowledge": ACKNOWLEDGE,
+    "recovery": RECOVERY,
     "combine": COMBINE,
     "logLevel": ("", *LOG_LEVELS),
 }
@@ -201,6 +206,9 @@ def _check(config: Config) -> None:
         raise _bad("workingDirectory", "a folder's name, a path without '..', or none", repr(directory))
     if directory == "none" and (config.checkpointSeconds or config.replicas):
         raise _bad("workingDirectory", "a folder, because checkpointSeconds and replicas keep state on executors", "'none'")
+    if config.recovery == "active" and config.checkpointSeconds and (not config.replicas or config.acknowledge != "peers"):
+        wanted = "replicas and acknowledge=peers, or checkpointSeconds=0: other executors must be able to read the state"
+        raise _bad("recovery", wanted, f"'active' with replicas={config.replicas} and acknowledge={config.acknowledge}")
     config.instances_by_operator()
     grid = re.fullmatch(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})", config.productGrid)
     if grid is None or int(grid[1]) * int(grid[2]) > 4096:

@@ -1,8 +1,8 @@
 """An executor dies after another has cached rows that its cancelled task never counted: ``python -m tests.cluster.event_times WORK``.
 
-Two operators read the batch, so that it is cached. Their filter waits in the first task that sees the last row, after the rows are cached
+Two operators read the batch, so that it is cached. What they sum waits in the first task that sees the last row, after the rows are cached
 and before the task ends. Meanwhile the other executor is killed. It prints the watermark of the batch, and its interruptions. With
-adaptive execution, Spark would fill the cache by a job of its own, which ends before the filter begins.
+adaptive execution, Spark would fill the cache by a job of its own, which ends before that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType
+from pyspark.sql.types import LongType
 
 import headrace as hr
 from headrace.runtime.whereabouts import executor_id
@@ -34,20 +34,20 @@ ROWS = 10
 
 
 def slow(folder: str) -> Any:
-    """A filter that keeps every row. The first task that sees the last event time waits, until it is cancelled."""
+    """Returns its argument. The first task that sees the last event time waits, until it is cancelled."""
 
-    def holds(second: int) -> bool:
+    def same(second: int) -> int:
         if second == LAST_S:
             try:
                 os.close(os.open(f"{folder}/waiting-{executor_id()}", os.O_CREAT | os.O_EXCL))
             except FileExistsError:
-                return True
+                return second
             if len(list(Path(folder).glob("waiting-*"))) == 1:
                 while TaskContext.get() is not None:
                     time.sleep(0.1)
-        return True
+        return second
 
-    return F.udf(holds, BooleanType()).asNondeterministic()
+    return F.udf(same, LongType())
 
 
 def main() -> None:
@@ -62,8 +62,10 @@ def main() -> None:
     wait_until("two executors", lambda: len(executors.live()) == 2)
     rows = hr.stream(spark.readStream.schema("k long, s long").parquet(str(source)))
     timed = rows.withColumn("ts", F.timestamp_seconds("s")).withWatermark("ts", "0 seconds")
-    counts = timed.filter(slow(str(flags))("s")).groupBy("k", F.window("ts", "10 seconds")).agg(F.count("*").alias("n")).select("k", "n")
-    longer = timed.filter(slow(str(flags))("s")).groupBy("k", F.window("ts", "20 seconds")).agg(F.count("*").alias("n")).select("k", "n")
+    # What is aggregated is computed after the cache.
+    total = F.sum(slow(str(flags))("s")).alias("n")
+    counts = timed.groupBy("k", F.window("ts", "10 seconds")).agg(total).select("k", "n")
+    longer = timed.groupBy("k", F.window("ts", "20 seconds")).agg(total).select("k", "n")
     both = counts.union(longer)
     query = both.writeStream.format("parquet").option("checkpointLocation", str(work / "checkpoint")).start(str(work / "out"))
     # One batch of two files: each is a partition of its own, and so a task.

@@ -100,4 +100,3 @@ def joined(now: Routing, before: Routing) -> Routing:
     (True, 2)
     """
     return Routing(before.ranges, now.next_epoch)
-

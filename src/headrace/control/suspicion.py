@@ -25,6 +25,11 @@ PATIENCE = 5.0
 """A step that takes this many times as long as the median of the last ones may have met an executor that hangs, although it answers."""
 PATIENCE_S_MIN = 2.0
 """Steps are not suspected before this time, because a garbage collection or a busy machine can delay them."""
+HEDGE_SILENT_S = 0.3
+"""An executor that has not answered for this long is a reason to run a step a second time beside the first."""
+HEDGE_FACTOR = 2.0
+"""So is one that has worked on a task for this many times as long as a step takes, while others have nothing to do."""
+HEDGE_S_MIN = 0.5
 KILL_S = 3.0
 """An executor that has not answered for this long may be killed."""
 HOLD_S = 5.0
@@ -104,3 +109,29 @@ def suspects(signs: Signs) -> frozenset[str]:
     if signs.took_s <= patience_s(signs.usual_s) or signs.busy >= signs.executors:
         return frozenset()
     return signs.stuck & signs.executors & signs.proven
+
+
+def hedge_after_s(usual_s: float) -> float:
+    """How long an executor may work on a task before the step runs a second time beside the first.
+
+    >>> hedge_after_s(0.4), hedge_after_s(0.1)
+    (0.8, 0.5)
+    """
+    return max(HEDGE_S_MIN, HEDGE_FACTOR * usual_s)
+
+
+def worth_hedging(signs: Signs) -> frozenset[str]:
+    """The executors without which the step should run a second time. ``stuck`` are those that work for longer than `hedge_after_s`.
+
+    >>> three = frozenset("123")
+    >>> sorted(worth_hedging(Signs(1.1, 0.4, three, three, {"2": 0.4})))
+    ['2']
+    >>> sorted(worth_hedging(Signs(1.1, 0.4, three, three, {}, frozenset("1"), frozenset("1"))))
+    ['1']
+    >>> sorted(worth_hedging(Signs(1.1, 0.4, three, three, {}, three, three)))
+    []
+    """
+    silent = frozenset(each for each, waited_s in signs.silent_s.items() if waited_s > HEDGE_SILENT_S)
+    stuck = frozenset() if signs.busy >= signs.executors else signs.stuck
+    found = (silent | stuck) & signs.executors & signs.proven
+    return found if found < signs.executors else frozenset()

@@ -136,8 +136,8 @@ def assemble(
     closing.callback(beside.shutdown, wait=False)
     combining = Combining(config)
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
-    shuffles = elastic is not None
-    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles)
+    shuffles, active = elastic is not None, config.recovery == "active"
+    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles, active)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner)
     checkpointer = _checkpointer(checkpoint, config, session, keeping, placement)
     replicas = Replicas(placement, keeping, config.replicas, config.acknowledge == "peers") if config.replicas and placement else None

@@ -13,7 +13,6 @@ from headrace.control.parallel import Load, heirs, joined, split
 from headrace.ids import InstanceId, OperatorId
 from headrace.logs import logger
 from headrace.runtime.elastic import LiveRouting, RoutingChange
-from headrace.runtime.lending import Share
 from headrace.runtime.placement import Placement
 from headrace.spark.executors import Executor
 from headrace.state.routing import Routing
@@ -83,7 +82,7 @@ class ParallelRecovery:
         for at, home in enumerate(homes):
             if home.id in by_id:
                 continue
-            able = [each.id for each in live if self._can_read(each, shares[at])]
+            able = [each.id for each in live if self.placement.can_read(each, shares[at])]
             chosen = heirs(loads, able, self.parts_max)
             if not chosen:
                 # Nobody has all of its state. Then one heir gets what is missing from others, or the state is computed again.
@@ -98,12 +97,6 @@ class ParallelRecovery:
             return False
         self._reroute(op, before, replace(routing, epoch=before.next_epoch), tuple(found), executors)
         return True
-
-    def _can_read(self, executor: Executor, shares: tuple[Share, ...]) -> bool:
-        """True if an executor can read state without a loan: it has the runs, or the durable store has them."""
-        copies = self.placement.copies
-        refs = [ref for share in shares for ref in share.refs]
-        return all(copies.is_durable(ref.file) or executor.id in copies.holders_of(ref.file) for ref in refs)
 
     def _reroute(self, op: OperatorId, before: Routing, after: Routing, homes: tuple[Executor, ...], executors: int) -> None:
         self.elastic.routing[op] = after

@@ -7,7 +7,7 @@ Spark runs the task elsewhere, and the next batch gives the instance a new home.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -207,8 +207,34 @@ class Placement:
             self._note_lent(wanted, whole, fetched)
         return homes, fetched or Fetched()
 
-    def anchor(self, session: SparkSession, op: OperatorId) -> DataFrame | None:
-        """A DataFrame whose partitions are at the operator's homes, so that Spark runs its tasks there; None if it has no homes."""
+    def can_read(self, executor: Executor, shares: Iterable[Share]) -> bool:
+        """True if an executor can read state without a loan: it has the runs, or the durable store has them."""
+        files = [ref.file for share in shares for ref in share.refs]
+        return all(self.copies.is_durable(file) or executor.id in self.copies.holders_of(file) for file in files)
+
+    def elsewhere(self, routing: Mapping[OperatorId, Routing], without: Collection[str]) -> dict[OperatorId, Homes] | None:
+        """Homes without these executors, at which all state can be read; None if there are none."""
+        live = [each for each in self.trusted() if each.id not in without]
+        found: dict[OperatorId, Homes] = {}
+        for op, each in routing.items():
+            homes = list(self.homes.get(op, ()))
+            for at, share in enumerate(self.shares(op, each)[: len(homes)]):
+                if homes[at] in live:
+                    continue
+                able = [executor for executor in live if self.can_read(executor, share)]
+                if not able:
+                    return None
+                homes[at] = min(able, key=homes.count)
+            found[op] = tuple(homes)
+        return found
+
+    def anchor(self, session: SparkSession, op: OperatorId, chosen: Homes | None = None) -> DataFrame | None:
+        """A DataFrame whose partitions are at the operator's homes, so that Spark runs its tasks there; None if it has no homes.
+
+        ``chosen`` are other homes, for this time only.
+        """
+        if chosen is not None:
+            return anchor(session, [each.location for each in chosen])
         homes = self.homes.get(op, ())
         if not homes:
             return None

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -28,6 +28,7 @@ from headrace.control.suspicion import Signs
 from headrace.ids import OperatorId
 from headrace.logs import logger
 from headrace.runtime.asking import Questions
+from headrace.runtime.hedging import Hedge
 from headrace.runtime.parallel import ParallelRecovery
 from headrace.runtime.placement import Placement
 from headrace.spark.executors import Executors
@@ -73,6 +74,8 @@ class Watch:
     """Executors that were there when the attempt began."""
     proven: frozenset[str] = frozenset()
     """Executors that were there in an earlier step."""
+    hedge: Hedge[Any] | None = None
+    """A second attempt that may run beside this one; None if none may."""
     began_s: float = field(default_factory=time.monotonic)
     interruption: Interruption | None = None
     _stuck: tuple[float, frozenset[str], frozenset[str]] = (float("-inf"), frozenset(), frozenset())
@@ -98,6 +101,9 @@ class Watch:
         if self.interruption is None:
             took_s = time.monotonic() - self.began_s
             lost = self.before - {each.id for each in self.executors.live()}
+            if self.hedge is not None and self.hedge.won is not None:
+                self.interruption = Interruption(tuple(sorted(self.hedge.suspects)), True, took_s * 1000)
+                return self.interruption
             hung = frozenset() if lost or self.usual_s is None else self._hung(took_s, self.usual_s)
             if lost or hung:
                 self.interruption = Interruption(tuple(sorted(lost or hung)), not lost, took_s * 1000)
@@ -111,10 +117,17 @@ class Watch:
         after_s = suspicion.ask_after_s(usual_s)
         if took_s > after_s and time.monotonic() - self.questions.last_s > after_s:
             self.questions.ask(self.before)
-        busy, stuck = self._tasks(usual_s) if took_s > suspicion.patience_s(usual_s) else (frozenset(), frozenset())
-        return suspicion.suspects(Signs(took_s, usual_s, self.before, self.proven, self.questions.silent_s(), busy, stuck))
+        signs = Signs(took_s, usual_s, self.before, self.proven, self.questions.silent_s())
+        if self.hedge is not None and not self.hedge.has_begun and took_s > suspicion.hedge_after_s(usual_s):
+            busy, stuck = self._tasks(suspicion.hedge_after_s(usual_s))
+            if slow := suspicion.worth_hedging(replace(signs, busy=busy, stuck=stuck)):
+                self.hedge.begin(slow)
+        if took_s > suspicion.patience_s(usual_s):
+            busy, stuck = self._tasks(suspicion.patience_s(usual_s))
+            signs = replace(signs, busy=busy, stuck=stuck)
+        return suspicion.suspects(signs)
 
-    def _tasks(self, usual_s: float) -> tuple[frozenset[str], frozenset[str]]:
+    def _tasks(self, for_s: float) -> tuple[frozenset[str], frozenset[str]]:
         """The executors that have tasks, and those with a task of this step that has run for long.
 
         An executor that works for other jobs is not stuck, nor one that could begin only when they ended.
@@ -122,7 +135,7 @@ class Watch:
         looked_s, busy, stuck = self._stuck
         if time.monotonic() - looked_s > TASKS_S:
             busy = frozenset(each for each, tasks in self.executors.running_tasks().items() if tasks)
-            stuck = self.executors.running_tasks_of([self.tag], suspicion.patience_s(usual_s))
+            stuck = self.executors.running_tasks_of([self.tag], for_s)
             self._stuck = time.monotonic(), busy, stuck
         return busy, stuck
 
@@ -157,7 +170,7 @@ class Recovery:
         return self.placement.executors
 
     @contextmanager
-    def watching(self, is_flush: bool) -> Iterator[Watch]:
+    def watching(self, is_flush: bool, hedge: Hedge[Any] | None = None) -> Iterator[Watch]:
         """Inside, the Spark jobs of this thread, and of threads that inherit from it, are watched."""
         context, lately = self.executors.context, self.steps_s.setdefault(is_flush, deque(maxlen=STEPS_REMEMBERED))
         # That a suspect goes is no loss, because the step runs without it. Nor is it if one was released or has handed its state over.
@@ -165,7 +178,7 @@ class Recovery:
         before = frozenset(each.id for each in self.executors.live()) - known
         # After an interruption the others have more to do than usual.
         usual_s = median(lately) if lately and not self.interruptions else None
-        watch = Watch(self.executors, self.questions, f"headrace-step-{next(_tags)}", usual_s, before, self.proven)
+        watch = Watch(self.executors, self.questions, f"headrace-step-{next(_tags)}", usual_s, before, self.proven, hedge)
         context.addJobTag(watch.tag)
         watcher = threading.Thread(target=watch.run, name="headrace-watch", daemon=True)
         watcher.start()
@@ -191,15 +204,26 @@ class Recovery:
         names = ", ".join(interruption.executors)
         what = "do not answer" if interruption.hung else "were lost"
         _log.warning("executors %s: %s; the step runs again after %.0f ms", what, names, interruption.after_ms)
-        self.interruptions.append(interruption)
+        self._note(interruption)
         if interruption.hung:
-            self.placement.avoided |= set(interruption.executors)
-            self.suspected_s |= dict.fromkeys(interruption.executors, time.monotonic())
             self._replace_idle(interruption.executors)
         if may_split and self.parallel.split(interruption.executors, len(watch.before)):
             return True
         self.placement.settle(routing)
         return False
+
+    def take_second(self, watch: Watch, hedge: Hedge[Any]) -> None:
+        """The second attempt at a step has won. Its instances live where they ran."""
+        assert watch.interruption is not None
+        _log.warning("the second attempt has won after %.0f ms", watch.interruption.after_ms)
+        self._note(watch.interruption)
+        self.placement.homes |= hedge.homes
+
+    def _note(self, interruption: Interruption) -> None:
+        self.interruptions.append(interruption)
+        if interruption.hung:
+            self.placement.avoided |= set(interruption.executors)
+            self.suspected_s |= dict.fromkeys(interruption.executors, time.monotonic())
 
     def _replace_idle(self, suspects: Iterable[str]) -> None:
         """Kill suspects with free cores, unless they answer after all: tasks without a home would be sent there, and hang again."""

@@ -2,8 +2,9 @@
 
 It counts and sums by key on `local-cluster[3,1,1024]`, one file per batch. Its results and its state are compared with counts of plain
 Python. FAULTS are letters: k kill an executor that has state in the middle of a batch, i kill one while the query is idle, h let one hang,
-2 kill two at once, d decommission one by the query's handle, D by the command line, P let Spark decommission one by itself (SIGPWR), r
-rescale to four instances. With D or P, Spark's own decommissioning is on. It prints what it saw as one line of JSON.
+2 kill two at once, 3 kill all, d decommission one by the query's handle, D by the command line, P let Spark decommission one by itself
+(SIGPWR), r rescale to four instances, j wait until split instances are joined. With D or P, Spark's own decommissioning is on. It prints
+what it saw as one line of JSON.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Story:
             )
 
     def lose(self, fault: str) -> None:
-        victims = list(dict.fromkeys(self.batches[-1]["homes"]))[: 2 if fault == "2" else 1]
+        victims = list(dict.fromkeys(self.batches[-1]["homes"]))[: int(fault) if fault in "23" else 1]
         processes = [pid_of(each, self.app) for each in victims]
         kind = {"h": signal.SIGSTOP, "P": signal.SIGPWR}.get(fault, signal.SIGKILL)
 
@@ -100,7 +101,7 @@ class Story:
             command = [sys.executable, "-c", "from headrace.cli import main; main()", "ctl", str(self.work / "checkpoint")]
             said = subprocess.run([*command, "decommission", victims[0]], capture_output=True, text=True, check=True).stdout
             assert said.startswith(f"handed over: {victims[0]}"), said
-        elif fault in "k2":
+        elif fault in "k23":
             threading.Timer(0.15, strike).start()
         else:
             strike()
@@ -131,6 +132,9 @@ def main() -> None:
     for fault in faults:
         if fault == "r":
             story.query.rescale(4)
+            story.feed()
+        elif fault == "j":
+            wait_until("joined instances", lambda: {each.instances for each in story.query.routing().values()} == {3})
             story.feed()
         else:
             story.lose(fault)

@@ -2,9 +2,9 @@
 
 It counts and sums by key on `local-cluster[3,1,1024]`, one file per batch. Its results and its state are compared with counts of plain
 Python. FAULTS are letters: k kill an executor that has state in the middle of a batch, i kill one while the query is idle, h let one hang,
-2 kill two at once, 3 kill all, d decommission one by the query's handle, D by the command line, P let Spark decommission one by itself
-(SIGPWR), r rescale to four instances, j wait until split instances are joined. With D or P, Spark's own decommissioning is on. It prints
-what it saw as one line of JSON.
+g let one pause for 1.5 s as in a garbage collection, 2 kill two at once, 3 kill all, d decommission one by the query's handle, D by the
+command line, P let Spark decommission one by itself (SIGPWR), r rescale to four instances, j wait until split instances are joined. With D
+or P, Spark's own decommissioning is on. It prints what it saw as one line of JSON.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tests.cluster.program import pid_of, session, wait_until
 from tests.crash import driver
 
 KEYS, ROWS = 3000, 2000
+PAUSE_S = 1.5
 
 
 class Story:
@@ -95,6 +96,11 @@ class Story:
             for process in processes:
                 os.kill(process, kind)
 
+        if fault == "g":
+            os.kill(processes[0], signal.SIGSTOP)
+            threading.Timer(PAUSE_S, lambda: os.kill(processes[0], signal.SIGCONT)).start()
+            self.feed(2)
+            return
         if fault == "d":
             self.query.decommission(victims[0])
         elif fault == "D":
@@ -118,10 +124,11 @@ class Story:
     def end(self) -> dict[str, Any]:
         wanted = {key: (count, self.sums[key]) for key, count in self.rows.items()}
         state = {row.k: (row.n, row.s) for row in self.query.state().collect()}
-        failed = self.query.exception()
+        failed, live = self.query.exception(), [each.id for each in self.executors.live()]
         self.query.stop()
         self.spark.stop()
-        return {"results": self.got == wanted, "state": state == wanted, "failed": str(failed or ""), "batches": self.batches}
+        same = {"results": self.got == wanted, "state": state == wanted}
+        return {**same, "failed": str(failed or ""), "live": live, "batches": self.batches}
 
 
 def main() -> None:

@@ -117,3 +117,13 @@ def test_a_second_attempt_wins_against_one_that_hangs(tmp_path: Path, options: t
     seen = run(tmp_path, "h", *options)
     assert rebuilt(seen) == 0
     assert [each["hung"] for batch in seen["batches"] for each in batch["interruptions"]] == [True]
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("options", [(), ("recovery=active",)])
+def test_an_executor_that_pauses_is_not_killed(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """A garbage collection of 1.5 s is normal. With a second attempt, its instances may move, but it stays."""
+    seen = run(tmp_path, "gg", *options)
+    assert set(seen["live"]) == {"0", "1", "2"}
+    if not options:
+        assert not any(batch["interruptions"] for batch in seen["batches"])

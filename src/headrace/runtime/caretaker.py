@@ -58,12 +58,20 @@ class Caretaker:
     def look(self) -> None:
         """Choose homes again if executors have come or gone, and tell the pool what the query needs."""
         self.recovery.tend()
-        if self.recovery.interruptions:
-            # The batch gives instances homes by itself. Moving state beside it would only keep it waiting.
-            return
-        live, parallel = self.placement.trusted(), self.recovery.parallel
+        live = self.placement.trusted()
+        # An interrupted batch gives instances homes by itself. Moving state beside it would only keep it waiting.
+        if not self.recovery.interruptions:
+            self._arrange(live)
+        pool = self.placement.pool
+        if pool is not None and pool.tend(*self.need(live)):
+            with self.elastic.lock:
+                pool.tend(*self.need(live), between_batches=True)
+
+    def _arrange(self, live: tuple[Executor, ...]) -> None:
+        """Give instances homes on the executors that there are now, and join those that were split."""
+        parallel = self.recovery.parallel
         if parallel.can_join(len(live)):
-            # Instances that were split are joined, which gives them homes. Before that, one batch must have been calm.
+            # Joining gives instances homes, too. Before that, one batch must have been calm.
             if self.recovery.calm:
                 parallel.join(len(live))
                 self.seen = ()
@@ -72,10 +80,6 @@ class Caretaker:
             self.seen = live
             if not self._split_missing():
                 self.elastic.rehome()
-        pool = self.placement.pool
-        if pool is not None and pool.tend(*self.need(live)):
-            with self.elastic.lock:
-                pool.tend(*self.need(live), between_batches=True)
 
     def _split_missing(self) -> bool:
         """Split the instances of executors that went while no batch ran; False if there are none, or that does not pay."""

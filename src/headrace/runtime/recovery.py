@@ -238,14 +238,15 @@ class Recovery:
         """Kill suspects that hang, and trust the others again. Called after a batch, and now and then beside it."""
         suspects = set(self.suspected_s) - self.replaced
         if suspects:
-            self.questions.ask(suspects)
             now_s, silent, holding = time.monotonic(), self.questions.silent_s(), self.executors.running_tasks_of(self.cancelled)
             held = {each for each in suspects & holding if now_s - self.suspected_s[each] > suspicion.HOLD_S}
             self._replace(held | {each for each in suspects if silent.get(each, 0.0) > suspicion.KILL_S})
             for each in suspects - self.replaced - holding - set(silent):
-                _log.info("executor %s answers again", each)
+                _log.info("executor %s is trusted again", each)
                 self.suspected_s.pop(each, None)
                 self.placement.avoided.discard(each)
+            # A question that Spark gave up is asked again.
+            self.questions.ask(set(silent) & suspects - self.replaced)
         if not set(self.suspected_s) - self.replaced:
             self.cancelled.clear()
 

@@ -76,7 +76,7 @@ class Config:
     acknowledge: str = "peers"
     """On a cluster with replicas: what results wait for. With peers, they wait until the copies are there; with home they do not, and the
     copies are made beside the next batch."""
-    parallelRecovery: int = 4
+    parallelRecovery: int = 1
     """On a cluster: into how many parts the slots of a lost instance may be split, so that several executors take them over at once. They
     are joined again when other executors have come. Instances are split only if that lets the batch end earlier, and only over executors
     that can read their state: all of them if it is durable, else those with copies. 1: never."""

@@ -14,6 +14,7 @@ import pytest
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
 NEVER = "checkpointSeconds=100000"
+SPLIT = "parallelRecovery=4"
 
 
 def run(tmp_path: Path, faults: str, *options: str) -> dict[str, Any]:
@@ -87,7 +88,7 @@ def test_an_executor_that_spark_decommissions_by_itself_costs_nothing_if_others_
 
 
 @pytest.mark.extra
-@pytest.mark.parametrize("options", [(), (NEVER, "replicas=2")])
+@pytest.mark.parametrize("options", [(SPLIT,), (SPLIT, NEVER, "replicas=2")])
 def test_the_slots_of_a_lost_instance_are_split_and_joined_again(tmp_path: Path, options: tuple[str, ...]) -> None:
     seen = run(tmp_path, "kj", *options)
     counts = [batch["instances"] for batch in seen["batches"]]
@@ -99,14 +100,14 @@ def test_the_slots_of_a_lost_instance_are_split_and_joined_again(tmp_path: Path,
 @pytest.mark.extra
 def test_instances_are_not_split_if_nobody_else_can_read_their_state(tmp_path: Path) -> None:
     """With one copy, there is one heir."""
-    seen = run(tmp_path, "k", NEVER, "replicas=1")
+    seen = run(tmp_path, "k", SPLIT, NEVER, "replicas=1")
     assert {batch["instances"] for batch in seen["batches"]} == {3}
 
 
 @pytest.mark.extra
 def test_a_version_that_was_split_is_computed_again_as_its_record_says(tmp_path: Path) -> None:
     """First one executor dies, later all of them: versions with three and with four instances are computed again."""
-    seen = run(tmp_path, "k3", NEVER, "replicas=2")
+    seen = run(tmp_path, "k3", SPLIT, NEVER, "replicas=2")
     assert max(batch["instances"] for batch in seen["batches"]) == 4
     assert rebuilt(seen) >= 5
 

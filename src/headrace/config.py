@@ -83,6 +83,10 @@ class Config:
     acknowledge: str = "home"
     """On a cluster with replicas: what results wait for. With home, copies are made beside the batches, and the few versions that have none
     yet are computed again after a loss. With peers, results wait until the copies are there; then nothing is computed again."""
+    parallelRecovery: int = 1
+    """On a cluster: into how many parts the slots of a lost instance may be split, so that several executors take them over at once. They
+    are joined again when other executors have come. Instances are split only if that lets the batch end earlier, and only over executors
+    that can read their state: all of them if it is durable, else those with copies. 1: never."""
     guarantee: str = ""
     """What the query promises after a loss: precise (nothing is lost or doubled), rollback (results leave at once, and some may come
     twice), or gap (what was lost is skipped, counted and reported). If empty, the best that ``recovery`` gives."""
@@ -184,6 +188,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "readyExecutors": (-1, 10_000),
     "checkpointSeconds": (0, 10**6),
     "replicas": (0, 16),
+    "parallelRecovery": (1, 64),
 }
 """The allowed range of each numeric option."""
 

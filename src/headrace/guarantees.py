@@ -6,7 +6,7 @@
 
     approach    checkpoint   state is made durable; what came after the last checkpoint is computed again from the source
                 peer         other executors keep copies, and an instance goes on where a copy is
-                active       like peer, and each step runs twice, at home and where the copies are; the first to end counts
+                active       like peer, and a step that seems to hang runs a second time where the copies are; the first to end counts
                 upstream     no state is kept safe; windows are computed again from the oldest row that they depend on
                 amnesia      nothing is kept safe; what is lost begins empty
 
@@ -113,7 +113,7 @@ class Safety:
         if self.replicas:
             when = "before results leave" if self.waits_for_peers else "beside the next batch"
             copies = f", and has {self.replicas} {'copy' if self.replicas == 1 else 'copies'} on other executors, made {when}"
-        twice = "; each step runs twice, at home and where the copies are" if self.approach is Approach.ACTIVE else ""
+        twice = "; a step that seems to hang runs a second time there" if self.approach is Approach.ACTIVE else ""
         return f"{kept}{copies}{twice}; results leave {'when their version is committed' if self.commits_first else 'at once'}"
 
     def _executor(self) -> str:

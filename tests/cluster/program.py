@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 import headrace as hr
@@ -29,7 +30,7 @@ from tests.crash import driver
 WAIT_S = 60.0
 
 
-def session(master: str) -> SparkSession:
+def session(master: str, **settings: str) -> SparkSession:
     spark = hr.session(
         "cluster",
         master=master,
@@ -44,6 +45,7 @@ def session(master: str) -> SparkSession:
         spark__executorEnv__PYTHONPATH=os.getcwd(),
         spark__sql__codegen__wholeStage="false",
         spark__sql__codegen__factoryMode="NO_CODEGEN",
+        **settings,
     )
     spark.sparkContext.setLogLevel("OFF")
     return spark
@@ -114,8 +116,9 @@ class Story:
         app = self.query._engine.session.sparkContext.applicationId
         hung, killed, *_ = calm[-1]["homes"]["aggregate"]
         process = pid_of(hung, app)
+        stopped = time.monotonic()
         os.kill(process, signal.SIGSTOP)
-        self.seen |= {"calm": calm, "hung": [hung, self.feed(1)[0]]}
+        self.seen |= {"calm": calm, "hung": [hung, self.feed(1)[0]], "hungSeconds": time.monotonic() - stopped}
         wait_until("the end of the hanging executor", lambda: not Path(f"/proc/{process}").exists() or is_zombie(process))
         victim = pid_of(killed, app)
         # A process that was stopped first cannot end its part of the batch before it is killed.
@@ -126,6 +129,38 @@ class Story:
     def kill_in_a_task(self, executor: str, process: int) -> None:
         wait_until("a task of the executor", lambda: self.executors.running_tasks().get(executor, 0) > 0)
         os.kill(process, signal.SIGKILL)
+
+    def work_beside(self, flag: Path, hangs: bool) -> None:
+        """A job of the user keeps one executor for much longer than a batch takes. The next batch has to wait for it.
+
+        If the other executor hangs, none has nothing to do.
+        """
+        calm = self.feed(3)
+        attempts: list[int] = []
+        beside = threading.Thread(target=lambda: attempts.extend(self.long_job(flag)))
+        beside.start()
+        wait_until("the user's job", lambda: any(self.executors.running_tasks().values()))
+        (busy,) = (each for each, tasks in self.executors.running_tasks().items() if tasks)
+        enough_s = 10 + 10 * max(batch["batchMs"] for batch in calm[1:]) / 1000
+        threading.Timer(enough_s, flag.touch).start()
+        if hangs:
+            (self.seen["hung"],) = (each for each in self.live() if each != busy)
+            os.kill(pid_of(self.seen["hung"], self.query._engine.session.sparkContext.applicationId), signal.SIGSTOP)
+        self.seen |= {"busy": busy, "beside": self.feed(1)[0]}
+        beside.join()
+        self.seen |= {"attempts": attempts, "live": self.live()}
+
+    def long_job(self, flag: Path) -> list[int]:
+        """Returns which attempt at its one task succeeded."""
+
+        def work(_: Any) -> int:
+            while not flag.exists():
+                time.sleep(0.05)
+            context = TaskContext.get()
+            assert context is not None
+            return context.attemptNumber()
+
+        return self.query._engine.session.sparkContext.parallelize([0], 1).map(work).collect()
 
     def shrink_and_grow(self) -> None:
         self.query.rescale(1)
@@ -180,9 +215,12 @@ def main() -> None:
     for name in ("input", "work"):
         arguments.add_argument(name, type=Path)
     arguments.add_argument("--faults", action="store_true", help="an executor hangs, and another is killed; nothing else")
+    arguments.add_argument("--beside", action="store_true", help="a job of the user keeps an executor busy; nothing else")
+    arguments.add_argument("--hanging", action="store_true", help="with --beside: the other executor hangs")
     arguments.add_argument("--short", action="store_true", help="an executor dies; none is given back or asked for")
     given = arguments.parse_args()
-    spark = session(given.master)
+    # An instance waits for its home as long as the user's job runs there.
+    spark = session(given.master, **({"spark__locality__wait": "300s"} if given.beside and not given.hanging else {}))
     source = given.work / "source"
     source.mkdir()
     query = driver.start(
@@ -193,13 +231,15 @@ def main() -> None:
         given.work / "checkpoint",
         3 if given.faults else 2,
         trigger={"processingTime": "0 seconds"},
-        **({} if given.faults else {"headrace.readyExecutors": "0"}),
+        **({} if given.faults or given.beside else {"headrace.readyExecutors": "0"}),
     )
     executors = Executors.of(spark.sparkContext)
     assert executors is not None
     story = Story(query, executors, sorted(given.input.iterdir()), source)
     if given.faults:
         story.hang_and_lose()
+    elif given.beside:
+        story.work_beside(given.work / "enough", given.hanging)
     else:
         story.tell(given.short)
     query.stop()

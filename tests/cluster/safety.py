@@ -2,7 +2,9 @@
 
 It counts and sums by key on `local-cluster[3,1,1024]`, one file per batch. Its results and its state are compared with counts of plain
 Python. FAULTS are letters: k kill an executor that has state in the middle of a batch, i kill one while the query is idle, h let one hang,
-2 kill two at once, r rescale to four instances, s wait until copies are made. It prints what it saw as one line of JSON.
+g let one pause for 1.5 s as in a garbage collection, 2 kill two at once, 3 kill all, d decommission one by the query's handle, D by the
+command line, P let Spark decommission one by itself (SIGPWR), r rescale to four instances, j wait until split instances are joined,
+s wait until copies are made. With D or P, Spark's own decommissioning is on. It prints what it saw as one line of JSON.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,15 +32,16 @@ from tests.cluster.program import pid_of, session, wait_until
 from tests.crash import driver
 
 KEYS, ROWS = 3000, 2000
+PAUSE_S = 1.5
 
 
 class Story:
     """The query, what was fed, and what came out."""
 
-    def __init__(self, work: Path, options: dict[str, str]) -> None:
+    def __init__(self, work: Path, options: dict[str, str], decommissions: bool) -> None:
         self.work, self.source = work, work / "in"
         self.source.mkdir(parents=True)
-        self.spark = session("local-cluster[3,1,1024]")
+        self.spark = session("local-cluster[3,1,1024]", spark__decommission__enabled=str(decommissions).lower())
         self.app = self.spark.sparkContext.applicationId
         executors = Executors.of(self.spark.sparkContext)
         assert executors is not None
@@ -77,6 +82,8 @@ class Story:
                     "interruptions": ours["interruptions"],
                     "replicas": ours["replicas"],
                     "batchMs": ours["batchMs"],
+                    "instances": len(ours["instances"]),
+                    "changes": [change["why"] for change in ours["changes"]],
                 }
             )
 
@@ -86,20 +93,35 @@ class Story:
         return -1 if found is None else found.version
 
     def lose(self, fault: str) -> None:
-        victims = list(dict.fromkeys(self.batches[-1]["homes"]))[: 2 if fault == "2" else 1]
+        victims = list(dict.fromkeys(self.batches[-1]["homes"]))[: int(fault) if fault in "23" else 1]
         processes = [pid_of(each, self.app) for each in victims]
+        kind = {"h": signal.SIGSTOP, "P": signal.SIGPWR}.get(fault, signal.SIGKILL)
 
         def strike() -> None:
             for process in processes:
-                os.kill(process, signal.SIGSTOP if fault == "h" else signal.SIGKILL)
+                os.kill(process, kind)
 
-        if fault in "k2":
+        if fault == "g":
+            os.kill(processes[0], signal.SIGSTOP)
+            threading.Timer(PAUSE_S, lambda: os.kill(processes[0], signal.SIGCONT)).start()
+            self.feed(2)
+            return
+        if fault == "d":
+            self.query.decommission(victims[0])
+        elif fault == "D":
+            command = [sys.executable, "-c", "from headrace.cli import main; main()", "ctl", str(self.work / "checkpoint")]
+            said = subprocess.run([*command, "decommission", victims[0]], capture_output=True, text=True, check=True).stdout
+            assert said.startswith(f"handed over: {victims[0]}"), said
+        elif fault in "k23":
             threading.Timer(0.15, strike).start()
         else:
             strike()
         if fault == "i":
             wait_until("the loss", lambda: not set(victims) & {each.id for each in self.executors.live()})
-        self.feed(2)
+        began_s = time.monotonic()
+        self.feed()
+        self.batches[-1]["seconds"] = time.monotonic() - began_s
+        self.feed()
         wait_until("the loss", lambda: not set(victims) & {each.id for each in self.executors.live()})
         wait_until("other executors", lambda: len(self.executors.live()) == 3)
         self.feed(2)
@@ -107,7 +129,7 @@ class Story:
     def end(self) -> dict[str, Any]:
         wanted = {key: (count, self.sums[key]) for key, count in self.rows.items()}
         state = {row.k: (row.n, row.s) for row in self.query.state().collect()}
-        failed = self.query.exception()
+        failed, live = self.query.exception(), [each.id for each in self.executors.live()]
         gaps = [gap.to_json() for gap in self.query.gaps()]
         self.query.stop()
         self.spark.stop()
@@ -118,6 +140,7 @@ class Story:
             "too many": [key for key, (count, _) in state.items() if count > self.rows[key]],
             "gaps": gaps,
             "failed": str(failed or ""),
+            "live": live,
             "batches": self.batches,
         }
 
@@ -125,7 +148,7 @@ class Story:
 def main() -> None:
     threading.Thread(target=driver.die_with, args=(os.getppid(),), daemon=True).start()
     work, faults, *options = sys.argv[1:]
-    story = Story(Path(work), dict(option.split("=", 1) for option in options))
+    story = Story(Path(work), dict(option.split("=", 1) for option in options), decommissions=bool(set(faults) & set("DP")))
     story.feed(3)
     for fault in faults:
         if fault == "r":
@@ -133,6 +156,9 @@ def main() -> None:
             story.feed()
         elif fault == "s":
             wait_until("copies", lambda: story.copied() >= 1)
+        elif fault == "j":
+            wait_until("joined instances", lambda: {each.instances for each in story.query.routing().values()} == {3})
+            story.feed()
         else:
             story.lose(fault)
     print(json.dumps(story.end()))

@@ -26,7 +26,11 @@ __all__ = ["undisturbed"]
 
 def run(master: str, source: Path, work: Path, *options: str) -> dict[str, Any]:
     work.mkdir()
-    command = [sys.executable, "-m", "tests.cluster.program", master, "windowed", str(source), str(work), *options]
+    return result_of([sys.executable, "-m", "tests.cluster.program", master, "windowed", str(source), str(work), *options])
+
+
+def result_of(command: list[str]) -> dict[str, Any]:
+    """Run a program, and return what it prints in its last line."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
     # Executors of local-cluster leave their folders with Spark itself.
     shutil.rmtree(Path(spark_home()) / "work", ignore_errors=True)
@@ -70,10 +74,40 @@ def test_an_executor_that_hangs_and_one_that_dies_cost_one_attempt_each(tmp_path
         executor, batch = seen[name]
         assert [(each["executors"], each["hung"]) for each in batch["interruptions"]] == [([executor], hung)]
         assert executor not in batch["homes"]["aggregate"]
-    # Spark alone would wait two minutes for the one that hangs.
-    assert seen["hung"][1]["batchMs"] < 60_000
+    # Spark alone would wait two minutes for the one that hangs. Three seconds pass until it is suspected.
+    assert seen["hungSeconds"] < 5.0 + 2 * seen["calm"][-1]["batchMs"] / 1000
     assert not seen["after"]["interruptions"]
     assert not Left.of(Program("windowed", source, tmp_path / "work")).difference(undisturbed("windowed", source, tmp_path / "calm"))
+
+
+@pytest.mark.extra
+def test_an_executor_that_works_for_a_job_of_the_user_is_left_alone(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """The query waits for it, and neither takes it for one that hangs nor kills it."""
+    source = write_input(tmp_path / "input", files=4, seed=9)
+    seen = run("local-cluster[2,1,1024]", source, tmp_path / "work", "--beside")
+    assert not seen["beside"]["interruptions"]
+    assert seen["busy"] in seen["live"]
+    assert seen["attempts"] == [0]
+    assert not Left.of(Program("windowed", source, tmp_path / "work")).difference(undisturbed("windowed", source, tmp_path / "calm"))
+
+
+@pytest.mark.extra
+def test_an_executor_that_hangs_is_found_while_all_others_are_busy(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """It does not answer, which is more than that its tasks take long."""
+    source = write_input(tmp_path / "input", files=4, seed=9)
+    seen = run("local-cluster[2,1,1024]", source, tmp_path / "work", "--beside", "--hanging")
+    assert [(each["executors"], each["hung"]) for each in seen["beside"]["interruptions"]] == [([seen["hung"]], True)]
+    assert seen["busy"] in seen["live"]
+    assert seen["attempts"] == [0]
+    assert not Left.of(Program("windowed", source, tmp_path / "work")).difference(undisturbed("windowed", source, tmp_path / "calm"))
+
+
+@pytest.mark.extra
+def test_event_times_of_a_batch_that_was_cached_when_an_executor_died(tmp_path: Path) -> None:
+    """The attempt that is cancelled has cached rows with the greatest event time, and the watermark still counts them."""
+    seen = result_of([sys.executable, "-m", "tests.cluster.event_times", str(tmp_path)])
+    assert [each["hung"] for each in seen["interruptions"]] == [False]
+    assert seen["watermark"] == "1970-01-01T00:16:40.000Z"
 
 
 @pytest.mark.extra

@@ -14,6 +14,7 @@ import pytest
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
 NEVER = "checkpointSeconds=100000"
+SPLIT = "parallelRecovery=4"
 
 
 def run(tmp_path: Path, faults: str, *options: str) -> dict[str, Any]:
@@ -86,3 +87,65 @@ def test_only_the_slots_of_a_lost_executor_have_a_gap(tmp_path: Path, approach: 
 )
 def test_nothing_is_lost_or_doubled(tmp_path: Path, faults: str, options: tuple[str, ...]) -> None:
     run(tmp_path, faults, *options)
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("fault", ["d", "D"])
+def test_an_executor_that_is_decommissioned_hands_its_state_over_first(tmp_path: Path, fault: str) -> None:
+    """No other executor has its state, nor has the durable store, and still nothing is computed again."""
+    seen = run(tmp_path, fault, NEVER)
+    assert rebuilt(seen) == 0
+    assert not any(batch["interruptions"] for batch in seen["batches"]), "no batch met the loss of an executor"
+    before, after = seen["batches"][2]["homes"], seen["batches"][3]["homes"]
+    assert before[0] not in after
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("options", [(NEVER, "replicas=1"), ()])
+def test_an_executor_that_spark_decommissions_by_itself_costs_nothing_if_others_can_read_its_state(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    assert rebuilt(run(tmp_path, "P", *options)) == 0
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("options", [(SPLIT,), (SPLIT, NEVER, "replicas=2")])
+def test_the_slots_of_a_lost_instance_are_split_and_joined_again(tmp_path: Path, options: tuple[str, ...]) -> None:
+    seen = run(tmp_path, "kj", *options)
+    counts = [batch["instances"] for batch in seen["batches"]]
+    assert max(counts) == 4, "one of three instances was split in two"
+    assert counts[-1] == 3, "and joined again"
+    assert rebuilt(seen) == 0
+
+
+@pytest.mark.extra
+def test_instances_are_not_split_if_nobody_else_can_read_their_state(tmp_path: Path) -> None:
+    """With one copy, there is one heir."""
+    seen = run(tmp_path, "k", SPLIT, NEVER, "replicas=1")
+    assert {batch["instances"] for batch in seen["batches"]} == {3}
+
+
+@pytest.mark.extra
+def test_a_version_that_was_split_is_computed_again_as_its_record_says(tmp_path: Path) -> None:
+    """First one executor dies, later all of them: versions with three and with four instances are computed again."""
+    seen = run(tmp_path, "k3", SPLIT, NEVER, "replicas=2")
+    assert max(batch["instances"] for batch in seen["batches"]) == 4
+    assert rebuilt(seen) >= 5
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("options", [("recovery=active",), ("recovery=active", NEVER, "replicas=1")])
+def test_a_second_attempt_wins_against_one_that_hangs(tmp_path: Path, options: tuple[str, ...]) -> None:
+    seen = run(tmp_path, "h", *options)
+    assert rebuilt(seen) == 0
+    assert [each["hung"] for batch in seen["batches"] for each in batch["interruptions"]] == [True]
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("options", [(), ("recovery=active",)])
+def test_an_executor_that_pauses_is_not_killed(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """A garbage collection of 1.5 s is normal. With a second attempt, its instances may move, but it stays."""
+    seen = run(tmp_path, "gg", *options)
+    assert set(seen["live"]) == {"0", "1", "2"}
+    if not options:
+        assert not any(batch["interruptions"] for batch in seen["batches"])

@@ -238,6 +238,14 @@ class HeadraceQuery(Helpful):
         """
         self._engine.routing.spread(slots, operator)
 
+    def decommission(self, executor: str) -> tuple[str, ...]:
+        """Let an executor go, or all executors on a host, such as a spot instance that is about to be reclaimed.
+
+        Its instances and their state move to other executors first, so nothing is computed again. Then Spark decommissions it (if
+        ``spark.decommission.enabled`` is set, else it is killed) and requests another. Returns the ids of the executors that go.
+        """
+        return self._engine.departures.decommission(executor)
+
     def decisions(self) -> tuple[Entry, ...]:
         """What the policy of ``elastic(...)`` has decided, and why, oldest first. Equal decisions in a row are one entry.
 

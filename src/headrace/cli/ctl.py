@@ -74,6 +74,16 @@ def rebalance(context: typer.Context, operator: str | None = OPERATOR, protocol:
     _do(context, {"do": "rebalance", "operator": operator, "protocol": protocol})
 
 
+@app.command("decommission")
+def decommission(
+    context: typer.Context, executor: str = typer.Argument(help="The id of an executor, or a host: all executors on it go.")
+) -> None:
+    """Let an executor go. It hands its state over first, so that nothing is computed again."""
+    answer = ask(Checkpoint.existing(context.obj), {"do": "decommission", "executor": executor})
+    typer.echo(f"handed over: {', '.join(answer['leaving'])}")
+    _show(answer["routing"], answer["homes"])
+
+
 @app.command("auto")
 def auto(context: typer.Context, operator: str | None = OPERATOR) -> None:
     """Let the policy decide again about operators that were changed by hand."""

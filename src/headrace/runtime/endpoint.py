@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import QueryError
 from headrace.logs import logger, suppressed
@@ -25,6 +25,10 @@ from headrace.runtime.autoscale import Autoscaler, required_autoscaler, to_json
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.control_server import LOOPBACK, ControlServer
 from headrace.runtime.elastic import LiveRouting
+
+if TYPE_CHECKING:
+    # Asking a running query must work without Spark.
+    from headrace.runtime.leaving import Departures
 
 FILE = "control.json"
 ANSWER_SECONDS_MAX = 600
@@ -44,8 +48,9 @@ class Endpoint:
         elastic: LiveRouting,
         progress: Callable[[], dict[str, Any] | None],
         autoscaler: Autoscaler | None = None,
+        departures: Departures | None = None,
     ) -> None:
-        self.elastic, self.progress, self.autoscaler = elastic, progress, autoscaler
+        self.elastic, self.progress, self.autoscaler, self.departures = elastic, progress, autoscaler, departures
         self.query, self.path = str(checkpoint.location), checkpoint.directory / FILE
         self.token = secrets.token_urlsafe(32)
         self._server: ControlServer | None = None
@@ -85,12 +90,15 @@ class Endpoint:
                 self.elastic.rebalance(operator, protocol)
             case {"do": "auto"}:
                 required_autoscaler(self.autoscaler).resume(operator)
+            case {"do": "decommission", "executor": str() as executor} if self.departures is not None:
+                return {"leaving": self.departures.decommission(executor), "routing": self._routing(), "homes": self.elastic.homes()}
             case {"do": "decisions"}:
                 return {"decisions": to_json(required_autoscaler(self.autoscaler).decisions.entries)}
             case {"do": "status"}:
                 return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress()}
             case _:
-                wanted = "rescale with instances, move with slots and to, spread with slots, rebalance, auto, decisions, or status"
+                wanted = "rescale with instances, move with slots and to, spread with slots, rebalance, auto, decommission with executor,"
+                wanted += " decisions, or status"
                 raise QueryError(where="control endpoint", wanted=wanted, found=json.dumps(request)[:200])
         return {"routing": self._routing()}
 

@@ -27,7 +27,7 @@ from headrace.compile.prepared import Preparations
 from headrace.config import Config
 from headrace.control.availability.scheduling import ScheduleConfig
 from headrace.control.elastic import Elastic
-from headrace.guarantees import Safety
+from headrace.guarantees import Approach, Safety
 from headrace.ids import OperatorId, StoreId
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.backlog import Backlog
@@ -40,9 +40,11 @@ from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.gate import BatchGate
 from headrace.runtime.jobs import JOBS_AT_ONCE, JobRunner
+from headrace.runtime.leaving import Departures
 from headrace.runtime.lending import Files, Share
 from headrace.runtime.lifetime import QueryLifetime
 from headrace.runtime.loop import BatchLoop
+from headrace.runtime.parallel import ParallelRecovery
 from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.pool import Pool, PoolClient
 from headrace.runtime.progress_log import ProgressLog
@@ -78,6 +80,7 @@ class Engine:
     lifetime: QueryLifetime
     progress: ProgressLog
     endpoint: Endpoint
+    departures: Departures
     caretaker: Caretaker | None
     autoscaler: Autoscaler | None
     checkpointer: Checkpointer | None
@@ -139,9 +142,9 @@ def assemble(
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
     closing.callback(beside.shutdown, wait=False)
     combining = Combining(config)
-    recovery = None if placement is None else Recovery(placement)
-    shuffles = elastic is not None
-    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles)
+    recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
+    shuffles, active = elastic is not None, config.safety.approach is Approach.ACTIVE
+    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles, active)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
     safety = config.safety
@@ -164,6 +167,7 @@ def assemble(
         progress,
         recovery,
     )
+    departures = Departures(live, placement, replicas)
     gate = BatchGate(loop.run, checkpoint, spark, live.lock)
     return Engine(
         flow,
@@ -176,8 +180,9 @@ def assemble(
         gate,
         QueryLifetime(gate, spark, closing.close, checkpointer),
         progress,
-        Endpoint(checkpoint, live, progress.last, autoscaler),
-        None if placement is None else Caretaker(str(checkpoint.location), live, placement),
+        Endpoint(checkpoint, live, progress.last, autoscaler, departures),
+        departures,
+        None if placement is None or recovery is None else Caretaker(str(checkpoint.location), live, placement, recovery),
         autoscaler,
         checkpointer,
         replicas,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,15 +22,18 @@ from headrace.compile.dataflow import BATCH, Dataflow, Op
 from headrace.compile.homes import INSTANCE, at_home
 from headrace.compile.prepared import Frames, Preparations
 from headrace.compile.routing import route, route_by_column
+from headrace.control import suspicion
 from headrace.errors import require
 from headrace.ids import InputId, OperatorId, SourceId
 from headrace.runtime.combining import Combining
 from headrace.runtime.failures import mark_place
 from headrace.runtime.flush_here import close_here, closes_here
-from headrace.runtime.placement import Placement
-from headrace.runtime.recovery import ATTEMPTS_MAX, Recovery
+from headrace.runtime.hedging import Hedge
+from headrace.runtime.parallel import ReroutedError
+from headrace.runtime.placement import Homes, Placement
+from headrace.runtime.recovery import ATTEMPTS_MAX, Recovery, Watch
 from headrace.runtime.reports import InstanceReport, from_text
-from headrace.runtime.schedule import Job, ToSink
+from headrace.runtime.schedule import Job, Staged, ToSink
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import staged_frame
 from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec
@@ -63,6 +66,8 @@ class JobRunner:
     always_shuffles: bool = False
     """If True, rows are shuffled even to a single instance, which could read them without a shuffle. Then one instance does the same kind
     of work as many do, so that a policy can compare their utilisation."""
+    active: bool = False
+    """If True, a step that seems to hang runs a second time beside the first, and the first to end counts."""
 
     def run(
         self,
@@ -71,9 +76,13 @@ class JobRunner:
         session: SparkSession,
         batch: DataFrame | None,
         phases: dict[str, float],
+        may_split: bool = False,
     ) -> Reports:
-        """Run a step's jobs on the rows of a batch, or without rows in a flush. `specs` has what the tasks of each operator need."""
-        step = self._attempted(partial(_StepRun, self, jobs, specs, session, batch, phases))
+        """Run a step's jobs on the rows of a batch, or without rows in a flush. `specs` has what the tasks of each operator need.
+
+        If ``may_split``, raises ReroutedError after a loss that has changed the routing: then the version must begin again.
+        """
+        step = self._attempted(partial(_StepRun, self, jobs, specs, session, batch, phases), may_split)
         for op in self.flow.ops:
             if op.id in specs and op.id not in step.reports:
                 step.reports[op.id] = _checked(op, specs[op.id], reports_left(specs[op.id]))
@@ -81,7 +90,12 @@ class JobRunner:
                 self.combining.learn(op, step.reports[op.id])
         return step.reports
 
-    def _attempted(self, attempt: Callable[[], _StepRun]) -> _StepRun:
+    def split_missing(self) -> None:
+        """Before a version is made: split instances whose executors were lost since the last one, if that pays."""
+        if self.recovery is not None:
+            self.recovery.parallel.split_missing()
+
+    def _attempted(self, attempt: Callable[[], _StepRun], may_split: bool) -> _StepRun:
         """Run a step. If an executor is lost or hangs on the way, run it again on the others."""
         if self.recovery is None:
             step = attempt()
@@ -89,7 +103,8 @@ class JobRunner:
             return step
         for number in itertools.count(1):
             step = attempt()
-            with self.recovery.watching(is_flush=step.batch is None) as watch:
+            hedge = self._hedge(step)
+            with self.recovery.watching(is_flush=step.batch is None, hedge=hedge) as watch:
                 try:
                     step.run_in_order()
                     return step
@@ -97,9 +112,37 @@ class JobRunner:
                     # Spark may report the loss before the watch has seen it.
                     if watch.look() is None or number == ATTEMPTS_MAX:
                         raise
-            assert watch.interruption is not None
-            self.recovery.begin_again(watch.interruption, {op: spec.routing for op, spec in step.specs.items()})
+                finally:
+                    second = None if hedge is None else self._second(hedge, watch)
+            if hedge is not None and second is not None:
+                self.recovery.take_second(watch, hedge)
+                return second
+            if step.batch is not None and step.batch.is_cached:
+                # Rows that are cached would not be read again, and the event times that a cancelled task saw in them are lost.
+                step.batch.unpersist().persist()
+            if self.recovery.begin_again(watch, {op: spec.routing for op, spec in step.specs.items()}, may_split):
+                raise ReroutedError
         raise AssertionError
+
+    def _hedge(self, step: _StepRun) -> Hedge[_StepRun] | None:
+        """A second attempt that may run beside a step; None if none may.
+
+        Results that go to a sink must not go there twice. Operators that pass results on leave their reports in files, where those of two
+        attempts would be mixed. Rows that are cached for one attempt would not be counted for the other.
+        """
+        alone = all(len(job.stages) == 1 and isinstance(job.last.destination, Staged) for job in step.jobs)
+        cached = step.batch is not None and step.batch.is_cached
+        if not self.active or self.placement is None or not alone or cached:
+            return None
+        routing = {op: spec.routing for op, spec in step.specs.items()}
+        return Hedge(self.placement, step.session, routing, lambda homes: replace(step, homes=homes, phases={}, reports={}))
+
+    def _second(self, hedge: Hedge[_StepRun], watch: Watch) -> _StepRun | None:
+        """The second attempt, if it has won. Waits for it if the first was broken off for the same reason; ends it otherwise."""
+        if watch.interruption is not None and set(watch.interruption.executors) <= hedge.suspects:
+            hedge.wait(suspicion.patience_s(watch.usual_s or 0.0))
+        hedge.cancel()
+        return hedge.won if watch.interruption is not None else None
 
 
 @dataclass
@@ -113,6 +156,8 @@ class _StepRun:
     batch: DataFrame | None
     phases: dict[str, float]
     reports: Reports = field(default_factory=dict)
+    homes: Mapping[OperatorId, Homes] = field(default_factory=dict)
+    """Homes other than those of the placement, for a second attempt."""
 
     def __post_init__(self) -> None:
         self.flow = self.shared.flow
@@ -209,7 +254,7 @@ class _StepRun:
         """The output of the operator's tasks for these rows: results, or reports."""
         spec, placement = self.specs[op.id], self.shared.placement
         task, routing, tasks = InstanceTask(spec), spec.routing, len(spec.routing.parts)
-        anchor = placement.anchor(self.session, op.id) if placement is not None else None
+        anchor = placement.anchor(self.session, op.id, self.homes.get(op.id)) if placement is not None else None
         if rows is None:
             return (anchor or self.session.range(0, tasks, 1, tasks)).mapInArrow(task, schema)
         if anchor is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
@@ -23,10 +23,10 @@ _tags = itertools.count()
 
 
 @contextmanager
-def broken_off_on_loss(executors: Executors) -> Iterator[None]:
-    """Inside, the Spark jobs of this thread are cancelled, and so fail, when one of the executors is lost."""
+def broken_off_on_loss(executors: Executors, besides: Collection[str] = ()) -> Iterator[None]:
+    """Inside, the Spark jobs of this thread are cancelled, and so fail, when one of the executors is lost, ``besides`` these."""
     context, tag, ended = executors.context, f"headrace-lending-{next(_tags)}", threading.Event()
-    before = frozenset(each.id for each in executors.live())
+    before = frozenset(each.id for each in executors.live()) - frozenset(besides)
 
     def watch() -> None:
         try:

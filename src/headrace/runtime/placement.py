@@ -7,7 +7,7 @@ Spark runs the task elsewhere, and the next batch gives the instance a new home.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -63,13 +63,23 @@ class Placement:
     anchors: dict[OperatorId, tuple[Homes, DataFrame]] = field(default_factory=dict)
     avoided: set[str] = field(default_factory=set)
     """Executors that are suspected to hang. They get no instances, unless there are no others."""
+    leaving: set[str] = field(default_factory=set)
+    """Executors that are about to be decommissioned. They get no instances, but lend the state that they have."""
+    left: set[str] = field(default_factory=set)
+    """Those among them that have handed their state over. Spark may list them for a while."""
     ensured: object = None
     """The homes and routings for which all state was found at home. Only versions that were made at home have been added since."""
 
     def trusted(self) -> tuple[Executor, ...]:
         """The executors that instances may live on."""
         live = self.executors.live()
-        return tuple(each for each in live if each.id not in self.avoided | self.released) or live
+        gone = self.avoided | self.released | self.leaving | self.executors.decommissioned()
+        return tuple(each for each in live if each.id not in gone) or live
+
+    def lenders(self) -> tuple[Executor, ...]:
+        """The executors that can lend state: those that Spark gives tasks to, and that are not suspected to hang."""
+        gone = self.avoided | self.executors.decommissioned()
+        return tuple(each for each in self.executors.live() if each.id not in gone)
 
     @property
     def released(self) -> frozenset[str]:
@@ -143,7 +153,7 @@ class Placement:
 
     def _lack(self, routing: Mapping[OperatorId, Routing]) -> tuple[Wanted, Lack]:
         wanted = [pair for op, each in routing.items() for pair in zip(self.homes.get(op, ()), self.shares(op, each), strict=False)]
-        return wanted, self.copies.lack(wanted, self.executors.live())
+        return wanted, self.copies.lack(wanted, self.lenders())
 
     def _lend(self, wanted: Wanted, lack: Lack) -> bool:
         """Lend whole runs, and note who has them then. False if not all arrived."""
@@ -175,21 +185,21 @@ class Placement:
 
     def ahead(self, routing: Mapping[OperatorId, Routing], before: Mapping[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Fetched]:
         """Bring state to the homes of a future routing. Returns those homes, and how much was brought."""
-        live = self.trusted()
-        homes = self.planned(routing, live)
+        lenders = self.lenders()
+        homes = self.planned(routing, self.trusted())
         wanted: Wanted = []
         lent: dict[Executor, list[Loan]] = {}
         for op, each in routing.items():
             mine = list(zip(homes[op], self.shares(op, each), strict=False))
             if self.lends:
                 holders = zip(self.homes.get(op, ()), before[op].parts, strict=False)
-                alive = [(home, part.slots) for home, part in holders if home in live]
+                alive = [(home, part.slots) for home, part in holders if home in lenders]
                 durable = [(home, tuple(self.copies.only_durable(share) for share in shares)) for home, shares in mine]
                 for lender, every in loans(durable, alive).items():
                     lent.setdefault(lender, []).extend(replace(loan, to=loan.to + len(wanted)) for loan in every)
             wanted += mine
         # Runs that the durable store lacks are lent as whole files.
-        whole = self.copies.lack(wanted, live)
+        whole = self.copies.lack(wanted, lenders)
         for lender, each_loan in whole.loans.items():
             lent.setdefault(lender, []).extend(each_loan)
         fetched = self.fetch(wanted, lent)
@@ -197,8 +207,34 @@ class Placement:
             self._note_lent(wanted, whole, fetched)
         return homes, fetched or Fetched()
 
-    def anchor(self, session: SparkSession, op: OperatorId) -> DataFrame | None:
-        """A DataFrame whose partitions are at the operator's homes, so that Spark runs its tasks there; None if it has no homes."""
+    def can_read(self, executor: Executor, shares: Iterable[Share]) -> bool:
+        """True if an executor can read state without a loan: it has the runs, or the durable store has them."""
+        files = [ref.file for share in shares for ref in share.refs]
+        return all(self.copies.is_durable(file) or executor.id in self.copies.holders_of(file) for file in files)
+
+    def elsewhere(self, routing: Mapping[OperatorId, Routing], without: Collection[str]) -> dict[OperatorId, Homes] | None:
+        """Homes without these executors, at which all state can be read; None if there are none."""
+        live = [each for each in self.trusted() if each.id not in without]
+        found: dict[OperatorId, Homes] = {}
+        for op, each in routing.items():
+            homes = list(self.homes.get(op, ()))
+            for at, share in enumerate(self.shares(op, each)[: len(homes)]):
+                if homes[at] in live:
+                    continue
+                able = [executor for executor in live if self.can_read(executor, share)]
+                if not able:
+                    return None
+                homes[at] = min(able, key=homes.count)
+            found[op] = tuple(homes)
+        return found
+
+    def anchor(self, session: SparkSession, op: OperatorId, chosen: Homes | None = None) -> DataFrame | None:
+        """A DataFrame whose partitions are at the operator's homes, so that Spark runs its tasks there; None if it has no homes.
+
+        ``chosen`` are other homes, for this time only.
+        """
+        if chosen is not None:
+            return anchor(session, [each.location for each in chosen])
         homes = self.homes.get(op, ())
         if not homes:
             return None

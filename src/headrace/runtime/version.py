@@ -24,6 +24,7 @@ from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.failpoints import fail_point, points_for_tasks
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JobRunner, Reports
+from headrace.runtime.parallel import ReroutedError
 from headrace.runtime.reports import merged
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.schedule import Job, OperatorShape, Staged, plan_step
@@ -101,14 +102,24 @@ class VersionMaker:
     def make(self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None = None) -> Made:
         """Compute a version. It does not exist before it is committed. Both happen inside ``Keeping.making``.
 
-        If the version was committed before and its state was lost, ``record`` is its record in the journal, which is obeyed.
+        If the version was committed before and its state was lost, ``record`` is its record in the journal, which is obeyed. If executors
+        are lost and their instances are split, the version begins again with the new routing.
         """
+        while True:
+            try:
+                return self._make(batch, version, phases, record)
+            except ReroutedError:
+                continue
+
+    def _make(self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None) -> Made:
         before = self._before(version)
         now_ms, begin_s = record.now_ms if record else int(time.time() * 1000), watermark.clock_s()
         states = {name: state.runs for name, state in before.stores.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
+        if record is None:
+            self.runner.split_missing()
         self._settle(before, late_ms, states)
-        reports = self._run_rows(batch, version, late_ms, now_ms, states, phases)
+        reports = self._run_rows(batch, version, late_ms, now_ms, states, phases, may_split=record is None)
         fail_point("job-done", version)
         with Phase(phases, "watermark"):
             moved = self._advance(late_ms, begin_s) if record is None else _noted(record)
@@ -187,12 +198,12 @@ class VersionMaker:
                 states[name] = carried_over(states.get(name, ()), earlier, now, watermarks_us[op.id])
 
     def _run_rows(
-        self, batch: DataFrame, version: Version, late_ms: int, now_ms: int, states: States, phases: dict[str, float]
+        self, batch: DataFrame, version: Version, late_ms: int, now_ms: int, states: States, phases: dict[str, float], may_split: bool
     ) -> Reports:
         """The first step: run the batch's rows through the graph."""
         jobs = plan_step(self.shapes)
         specs = {op.id: self._spec(op, staged, version, late_ms, now_ms, states) for op, staged in self._stages(jobs)}
-        return self.runner.run(jobs, specs, batch.sparkSession, batch, phases)
+        return self.runner.run(jobs, specs, batch.sparkSession, batch, phases, may_split)
 
     def _flush(
         self,

@@ -35,14 +35,21 @@ Members = Mapping[str, Mapping[str, str]]
 
 MEMBERS: Members = {
     "org.apache.spark": {
-        "SparkContext": "makeRDD/2 isStopped statusStore taskScheduler getExecutorIds requestTotalExecutors/3 "
-        "killExecutors/1 killAndReplaceExecutor/1",
+        "SparkContext": "makeRDD/2 isStopped statusStore statusTracker taskScheduler schedulerBackend getExecutorIds "
+        "requestTotalExecutors/3 killExecutors/1 killAndReplaceExecutor/1 getExecutorThreadDump/1",
+        "SparkStatusTracker": "getJobIdsForTag/1 getJobInfo/1 getStageInfo/1",
+        "SparkJobInfo": "stageIds",
+        "SparkStageInfo": "stageId currentAttemptId",
     },
-    "org.apache.spark.scheduler": {"TaskSchedulerImpl": "runningTasksByExecutors"},
+    "org.apache.spark.scheduler": {
+        "TaskSchedulerImpl": "runningTasksByExecutors isExecutorDecommissioned/1",
+        "ExecutorDecommissionInfo": "new/2",
+    },
+    "org.apache.spark.scheduler.cluster": {"CoarseGrainedSchedulerBackend": "decommissionExecutor/4"},
     "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1", "PythonFunction": "command"},
     "org.apache.spark.rdd": {"RDD": "id"},
-    "org.apache.spark.status": {"AppStatusStore": "executorList/1"},
-    "org.apache.spark.status.api.v1": {"ExecutorSummary": "id hostPort totalCores"},
+    "org.apache.spark.status": {"AppStatusStore": "executorList/1 taskList/3"},
+    "org.apache.spark.status.api.v1": {"ExecutorSummary": "id hostPort totalCores", "TaskData": "status executorId launchTime"},
     "org.apache.spark.unsafe.types": {"UTF8String": "fromString/1 getBytes", "CalendarInterval": "new/3"},
     "org.apache.spark.sql": {"Column": "new/1 node", "Dataset": "createOrReplaceTempView/1", "RowFactory": "create/1"},
     "org.apache.spark.sql.classic": {

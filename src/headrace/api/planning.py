@@ -6,7 +6,7 @@ import contextlib
 import uuid
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -15,7 +15,8 @@ from headrace.api.query import HeadraceQuery, Progress
 from headrace.compile.dataflow import Dataflow
 from headrace.compile.explain import rendered
 from headrace.ids import OperatorId
-from headrace.runtime.start import QueryPlan, first_routing
+from headrace.runtime.options import Options
+from headrace.runtime.start import Output, QueryPlan, first_routing
 from headrace.runtime.state_frame import store_named
 from headrace.state.routing import Routing
 
@@ -29,6 +30,10 @@ class Planned:
     sinks: tuple[str, ...]
     where: str
     name: str | None
+    outputs: tuple[Output, ...] = ()
+    """What would have been written: rows and output mode of each sink."""
+    options: Options = field(default_factory=Options)
+    """The options of the query."""
 
 
 _PLANNED: ContextVar[list[Planned] | None] = ContextVar("headrace-planned", default=None)
@@ -55,7 +60,8 @@ def note(plan: QueryPlan) -> PlannedQuery:
     noted = _PLANNED.get()
     assert noted is not None
     routing = first_routing(plan.flow, plan.config, plan.session, {}, plan.run.elastic)
-    planned = Planned(plan.flow, routing, tuple(output.format for output in plan.outputs), plan.run.where, plan.run.name)
+    formats = tuple(output.format for output in plan.outputs)
+    planned = Planned(plan.flow, routing, formats, plan.run.where, plan.run.name, plan.outputs, plan.options)
     noted.append(planned)
     return PlannedQuery(planned)
 

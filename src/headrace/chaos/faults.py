@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.chaos.life import Died, Refused
 from headrace.chaos.plan import Fault
 from headrace.chaos.processes import is_gone, parent_of, send, session_members
-from headrace.chaos.rig import Rig
+from headrace.chaos.rig import BaseRig, Rig
 from headrace.config import Config
 
 DAMAGED_FILES = 3
@@ -228,7 +228,7 @@ def kill_workers(rig: Rig, fault: Fault, done: Done) -> None:
     _end_batch(rig, done, changes)
 
 
-def workers(rig: Rig) -> list[int]:
+def workers(rig: BaseRig) -> list[int]:
     """The Python workers of a program: forked by a daemon, so their parent runs the same command."""
     found = []
     for pid in session_members(rig.alive.process.pid):

@@ -15,10 +15,12 @@ from typing import Any
 from rich.console import Console
 
 from headrace.chaos.campaign import Campaign, Rules
+from headrace.chaos.loading import Target
 from headrace.chaos.page import page, verdict_text
 from headrace.chaos.plan import batches_of, plan, possible_kinds
 from headrace.chaos.report import Report, summary
 from headrace.chaos.rig import Setup
+from headrace.errors import HeadraceError
 from headrace.report.page import render
 
 EXIT_WRONG, EXIT_INTERRUPTED = 1, 130
@@ -40,6 +42,7 @@ class Request:
 
 def run(request: Request, console: Console) -> int:
     """Run a campaign and return the exit code: 0 if all was right, 1 if not, 130 after Ctrl-C."""
+    Target.parse(**request.setup.target)
     kinds = possible_kinds(request.setup.executors, request.kinds)
     faults = plan(request.seed, request.faults, kinds)
     about = _about(request, kinds, batches_of(faults))
@@ -55,8 +58,12 @@ def run(request: Request, console: Console) -> int:
                 report.say(f"{text} ...")
 
         campaign = Campaign(request.seed, faults, request.setup, request.rules, work, report.add_briefly, show, stopping)
-        with suppress(KeyboardInterrupt):
-            campaign.run()
+        try:
+            with suppress(KeyboardInterrupt):
+                campaign.run()
+        except HeadraceError:
+            report.close()
+            raise
     return _conclude(campaign, report, about, stopping, request)
 
 

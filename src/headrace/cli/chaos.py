@@ -11,7 +11,7 @@ from headrace.errors import QueryError
 
 
 def chaos(
-    query: str = typer.Argument(help="A program, FILE.py, that starts one query; or a function of streams, FILE.py:NAME or MODULE:NAME."),
+    query: str = typer.Argument("", help="A program, FILE.py, that starts one query; or a function of streams, FILE.py:NAME or MODULE:NAME."),
     faults: int = typer.Option(20, min=1, help="The number of faults."),
     seed: int = typer.Option(0, min=0, help="The same seed gives the same faults."),
     master: str = typer.Option("local-cluster[3,1,1024]", help="Spark's master. A local[...] one has no executors to lose."),
@@ -44,6 +44,8 @@ def chaos(
         for name, what in KINDS.items():
             typer.echo(f"{name:<26}{what}")
         return
+    if not query:
+        raise QueryError(where="chaos", wanted="FILE.py, FILE.py:FUNCTION or MODULE:FUNCTION", found="none")
     if expect not in set(Expectation):
         raise QueryError(where="--expect", wanted=", ".join(Expectation), found=expect)
     if judge not in ("each", "end"):

@@ -11,7 +11,7 @@ from headrace.errors import QueryError
 
 
 def chaos(
-    query: str = typer.Argument("", help="A program, FILE.py, that starts one query; or a function of streams, FILE.py:NAME or MODULE:NAME."),
+    query: str = typer.Argument("", help="A program that starts one query: FILE.py. Or a function of streams: FILE.py:NAME, MODULE:NAME."),
     faults: int = typer.Option(20, min=1, help="The number of faults."),
     seed: int = typer.Option(0, min=0, help="The same seed gives the same faults."),
     master: str = typer.Option("local-cluster[3,1,1024]", help="Spark's master. A local[...] one has no executors to lose."),

@@ -20,7 +20,7 @@ from headrace.errors import MissingRunError
 from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
 from headrace.runtime.lending import Fetched, Files, Loan, Share, Sweep, have_ready, loans
-from headrace.runtime.loss import broken_off_on_loss
+from headrace.runtime.loss import BrokenOff, broken_off_on_loss
 from headrace.runtime.pool import PoolClient
 from headrace.runtime.safety.copies import Copies, Lack, Wanted
 from headrace.spark.executors import Executor, Executors
@@ -31,6 +31,10 @@ from headrace.state.slots import clip
 
 ATTEMPTS_MAX = 4
 """How often state is brought to its homes before a batch fails, if executors are lost meanwhile."""
+PATIENCE_S = 4.0
+"""Bringing state to executors takes a fraction of a second, and longer the more there is. After this time those that work are suspected."""
+BYTES_PER_S = 10e6
+"""A slow network."""
 _log = logger(__name__)
 
 Homes = tuple[Executor, ...]
@@ -143,7 +147,8 @@ class Placement:
 
     def _lack(self, routing: Mapping[OperatorId, Routing]) -> tuple[Wanted, Lack]:
         wanted = [pair for op, each in routing.items() for pair in zip(self.homes.get(op, ()), self.shares(op, each), strict=False)]
-        return wanted, self.copies.lack(wanted, self.executors.live())
+        # One that hangs cannot lend. One that was given back still can.
+        return wanted, self.copies.lack(wanted, [each for each in self.executors.live() if each.id not in self.avoided])
 
     def _lend(self, wanted: Wanted, lack: Lack) -> bool:
         """Lend whole runs, and note who has them then. False if not all arrived."""
@@ -192,7 +197,7 @@ class Placement:
         whole = self.copies.lack(wanted, live)
         for lender, each_loan in whole.loans.items():
             lent.setdefault(lender, []).extend(each_loan)
-        fetched = self.fetch(wanted, lent)
+        fetched = self.fetch(wanted, lent, beside=True)
         if fetched is not None:
             self._note_lent(wanted, whole, fetched)
         return homes, fetched or Fetched()
@@ -206,17 +211,26 @@ class Placement:
             self.anchors[op] = homes, anchor(session, [each.location for each in homes])
         return self.anchors[op][1]
 
-    def fetch(self, wanted: Wanted, lent: Mapping[Executor, list[Loan]], sweep: Sweep | None = None) -> Fetched | None:
+    def fetch(
+        self, wanted: Wanted, lent: Mapping[Executor, list[Loan]], sweep: Sweep | None = None, *, beside: bool = False
+    ) -> Fetched | None:
         """Bring these shares of state to these executors. Returns how much was brought, or None after a failure.
 
-        A failure does no harm: a batch fetches missing state when it needs it.
+        A failure does no harm: a batch fetches missing state when it needs it. An executor that hangs gets no instances for a while. With
+        ``beside``, a batch may run meanwhile, so executors that work for long are not suspected.
         """
         if not wanted or self.working is None:
             return Fetched()
+        size = sum(ref.bytes for _, shares in wanted for share in shares for ref in share.refs)
+        broken = BrokenOff()
         try:
-            with broken_off_on_loss(self.executors):
+            with broken_off_on_loss(self.executors, None if beside else PATIENCE_S + size / BYTES_PER_S) as broken:
                 return have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
         except SPARK_ERRORS:
+            if broken.hung:
+                _log.warning("executors do not answer: %s; state is fetched without them", ", ".join(sorted(broken.hung)))
+                self.avoided |= broken.hung
+                return None
             _log.warning("state was not fetched ahead; batches fetch it when they need it", exc_info=True, query=self.runs.parents[1])
             return None
 

@@ -2,7 +2,7 @@
 
 It counts and sums by key on `local-cluster[3,1,1024]`, one file per batch. Its results and its state are compared with counts of plain
 Python. FAULTS are letters: k kill an executor that has state in the middle of a batch, i kill one while the query is idle, h let one hang,
-2 kill two at once, r rescale to four instances. It prints what it saw as one line of JSON.
+p let one hang that only keeps copies, 2 kill two at once, r rescale to four instances. It prints what it saw as one line of JSON.
 """
 
 from __future__ import annotations
@@ -81,12 +81,14 @@ class Story:
             )
 
     def lose(self, fault: str) -> None:
-        victims = list(dict.fromkeys(self.batches[-1]["homes"]))[: 2 if fault == "2" else 1]
+        homes = list(dict.fromkeys(self.batches[-1]["homes"]))
+        peers = [each.id for each in self.executors.live() if each.id not in homes]
+        victims = peers[:1] if fault == "p" else homes[: 2 if fault == "2" else 1]
         processes = [pid_of(each, self.app) for each in victims]
 
         def strike() -> None:
             for process in processes:
-                os.kill(process, signal.SIGSTOP if fault == "h" else signal.SIGKILL)
+                os.kill(process, signal.SIGSTOP if fault in "hp" else signal.SIGKILL)
 
         if fault in "k2":
             threading.Timer(0.15, strike).start()

@@ -65,3 +65,10 @@ def test_an_executor_is_lost_and_its_state_is_computed_again_from_the_source(tmp
 )
 def test_nothing_is_lost_or_doubled(tmp_path: Path, faults: str, options: tuple[str, ...]) -> None:
     run(tmp_path, faults, *options)
+
+
+@pytest.mark.extra
+def test_a_peer_that_hangs_delays_a_batch_by_seconds(tmp_path: Path) -> None:
+    """It has no instances, so nothing but the copies for it waits. Spark itself would notice it after two minutes."""
+    seen = run(tmp_path, "p", NEVER, "replicas=2", "instances=1")
+    assert max(batch["batchMs"] for batch in seen["batches"]) < 60_000

@@ -68,7 +68,7 @@ class Target:
     @classmethod
     def parse(cls, text: str, inputs: tuple[str, ...] = (), schemas: tuple[str, ...] = (), mode: str = "append") -> Target:
         """
-        >>> Target.parse("q.py:totals", ("calls/",)).function
+        >>> Target.parse("module:totals", ("calls/",)).function
         'totals'
         """
         name, _, function = text.partition(":")

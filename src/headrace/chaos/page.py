@@ -18,7 +18,7 @@ GROUPS = {
     "executor hangs": ("hang-executor",),
     "two executors": ("kill-two-executors",),
     "driver": ("kill-driver", "kill-driver-at-point", "kill-driver-and-executor"),
-    "copies, workers, store": ("damage-copies", "kill-workers", "store-away"),
+    "copies, store": ("damage-copies", "kill-workers", "store-away"),
     "changes only": ("change-routing",),
 }
 """The lines of the timeline: kinds with the same colour."""

@@ -21,6 +21,7 @@ from headrace.chaos.plan import FILES_FIRST, Fault, batches_of
 from headrace.chaos.recorder import delivery_times, read_rows
 from headrace.chaos.rig import Rig, Setup
 from headrace.errors import HeadraceError
+from headrace.spark.gateway import spark_home
 
 STATE_EVERY = 10
 """State is compared after so many faults, and at the end: reading it takes a checkpoint, after which little is left to lose."""
@@ -73,7 +74,7 @@ class Campaign:
                     break
                 self._add(self._fault(fault))
                 if self.records[-1].outcome.fails:
-                    self.rig.begin_anew()
+                    self._begin_anew()
             if self.records and not self.records[-1].outcome.fails:
                 self._add(self._last())
         finally:
@@ -111,6 +112,13 @@ class Campaign:
             hint = "rows that come late count in Spark's batch answer: see docs/chaos.md" if late else "; ".join(verdict.examples)
             found = f"{verdict}{f', and {late} rows that came late' if late else ''}"
             raise HeadraceError(where="chaos, before any fault", wanted="results equal to Spark's batch answer", found=found, hint=hint)
+
+    def _begin_anew(self) -> None:
+        """After a failure the remaining faults get a new checkpoint; what failed is kept."""
+        self.show("a new checkpoint")
+        self.rig.begin_anew()
+        self.rig.feed(FILES_FIRST)
+        self.rig.settle()
 
     def _fault(self, fault: Fault) -> Record:
         began_s, done = time.time(), Done()
@@ -222,6 +230,10 @@ class Campaign:
     def clean(self) -> None:
         """Remove what a campaign without failures has left."""
         shutil.rmtree(self.work, ignore_errors=True)
+        if self.setup.master.startswith("local-cluster["):
+            # Executors of such a cluster leave their folders with Spark itself.
+            for app in self.rig.apps:
+                shutil.rmtree(Path(spark_home()) / "work" / app, ignore_errors=True)
 
 
 def _file(results: Path) -> Path:

@@ -108,7 +108,7 @@ class ChaosProgram(QueryProgram):
             at = [columns.index(key) for key in keys or ()]
             sinks.append({"name": output.name, "mode": output.mode, "columns": columns, "keys": at})
         self.query = start(*writers, checkpointLocation=checkpoint, processingTime="0 seconds")
-        return {"sinks": sinks, "operators": sorted(self.query.routing())}
+        return {"sinks": sinks, "operators": sorted(self.query.routing()), "app": str(self.spark.sparkContext.applicationId)}
 
     def _opened(self, at: int, request: SourceRequest) -> DataFrame:
         parts = Parts.of(self.work, at)

@@ -141,6 +141,8 @@ class Rig(BaseRig):
     active: bool = False
     starts: int = 0
     sinks: list[dict[str, Any]] = field(default_factory=list)
+    apps: set[str] = field(default_factory=set)
+    """Spark's names of the applications so far."""
     batches: list[dict[str, Any]] = field(default_factory=list)
     """What the batches reported, as far as their process lived to tell."""
 
@@ -171,6 +173,7 @@ class Rig(BaseRig):
         life = self.life or self.launch()
         told = life.ask("start", checkpoint=str(self.checkpoint))
         self.sinks = told["sinks"]
+        self.apps.add(told["app"])
         self.active, self.starts = True, self.starts + 1
 
     def feed(self, files: int) -> None:

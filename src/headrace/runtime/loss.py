@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ _tags = itertools.count()
 class Suspects:
     """Finds executors that hang: those that have worked all the time since we began to look, while another one has nothing to do.
 
-    >>> suspects = Suspects(frozenset({"1", "2", "3"}), patience_s=4.0)
+    >>> suspects = Suspects(frozenset({"1", "2", "3"}), patience_s=4.0, proven=frozenset("12"))
     >>> suspects.look(2.5, {"1": 1, "2": 1}), suspects.look(3.5, {"1": 1, "2": 0, "3": 1}), suspects.look(4.5, {"1": 1, "3": 1})
     (frozenset(), frozenset(), frozenset({'1'}))
     """
@@ -37,6 +37,8 @@ class Suspects:
     executors: frozenset[str]
     patience_s: float | None
     """After how long executors are suspected; None: never."""
+    proven: frozenset[str]
+    """Those that may be suspected."""
     _always: frozenset[str] | None = field(default=None, init=False)
 
     def is_early(self, took_s: float) -> bool:
@@ -49,7 +51,7 @@ class Suspects:
             return frozenset()
         working = frozenset(each for each, tasks in running.items() if tasks) & self.executors
         self._always = working if self._always is None else self._always & working
-        return self._always if took_s > self.patience_s and working < self.executors else frozenset()
+        return self._always & self.proven if took_s > self.patience_s and working < self.executors else frozenset()
 
 
 @dataclass
@@ -61,14 +63,15 @@ class BrokenOff:
 
 
 @contextmanager
-def broken_off_on_loss(executors: Executors, patience_s: float | None = None) -> Iterator[BrokenOff]:
+def broken_off_on_loss(executors: Executors, patience_s: float | None = None, proven: Collection[str] = frozenset()) -> Iterator[BrokenOff]:
     """Inside, the Spark jobs of this thread are cancelled, and so fail, when one of the executors is lost or hangs.
 
-    ``patience_s`` is how long the jobs may take before executors that still work are suspected to hang; None if that is not known.
+    ``patience_s`` is how long the jobs may take before executors that still work are suspected to hang; None if that is not known. Only
+    those of ``proven`` are suspected.
     """
     context, tag, ended = executors.context, f"headrace-lending-{next(_tags)}", threading.Event()
     before = frozenset(each.id for each in executors.live())
-    suspects, broken, began_s = Suspects(before, patience_s), BrokenOff(), time.monotonic()
+    suspects, broken, began_s = Suspects(before, patience_s, frozenset(proven)), BrokenOff(), time.monotonic()
 
     def watch() -> None:
         try:

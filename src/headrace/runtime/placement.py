@@ -31,7 +31,7 @@ from headrace.state.slots import clip
 
 ATTEMPTS_MAX = 4
 """How often state is brought to its homes before a batch fails, if executors are lost meanwhile."""
-PATIENCE_S = 4.0
+PATIENCE_S = 5.0
 """Bringing state to executors takes a fraction of a second, and longer the more there is. After this time those that work are suspected."""
 BYTES_PER_S = 10e6
 """A slow network."""
@@ -67,6 +67,8 @@ class Placement:
     anchors: dict[OperatorId, tuple[Homes, DataFrame]] = field(default_factory=dict)
     avoided: set[str] = field(default_factory=set)
     """Executors that are suspected to hang. They get no instances, unless there are no others."""
+    proven: set[str] = field(default_factory=set)
+    """Executors that have lent or borrowed state before. One that has just started may be slow, and is not suspected."""
     ensured: object = None
     """The homes and routings for which all state was found at home. Only versions that were made at home have been added since."""
 
@@ -224,8 +226,10 @@ class Placement:
         size = sum(ref.bytes for _, shares in wanted for share in shares for ref in share.refs)
         broken = BrokenOff()
         try:
-            with broken_off_on_loss(self.executors, None if beside else PATIENCE_S + size / BYTES_PER_S) as broken:
-                return have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
+            with broken_off_on_loss(self.executors, None if beside else PATIENCE_S + size / BYTES_PER_S, self.proven) as broken:
+                found = have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
+            self.proven |= {each.id for each, _ in wanted} | {each.id for each in lent}
+            return found
         except SPARK_ERRORS:
             if broken.hung:
                 _log.warning("executors do not answer: %s; state is fetched without them", ", ".join(sorted(broken.hung)))

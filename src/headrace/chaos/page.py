@@ -65,9 +65,9 @@ def page(records: Sequence[Record], about: Mapping[str, Any], batches: Sequence[
 
 
 def _kind(records: Sequence[Record], kind: str) -> str:
-    count, right, lost, doubled, wrong, median, longest, rebuilt = figures([record for record in records if record.kind == kind])
+    count, right, ended, lost, doubled, wrong, median, longest = figures([record for record in records if record.kind == kind])
     text = f"{KINDS[kind]}: {right} of {count} right, {lost} lost, {doubled} doubled, {wrong} wrong"
-    return text + (f"; next right result after {median} s (median), {longest} s at most" if median else "") + f"; {rebuilt} rebuilt"
+    return text + (f"; next right result after {median} s (median), {longest} s at most" if median else "") + f"; ended {ended} times"
 
 
 def told(record: Record) -> str:

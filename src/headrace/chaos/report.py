@@ -124,7 +124,7 @@ def summary(records: Sequence[Record]) -> Table:
     """By kind of fault: how many, what came out, and the time to the next right result. It fits 80 columns."""
     table = Table(box=None, padding=(0, 1, 0, 0), title="faults", title_justify="left", title_style="bold")
     table.add_column("kind", no_wrap=True)
-    for name in ("faults", "right", "lost", "doubled", "wrong", "median s", "max s", "rebuilt"):
+    for name in ("faults", "right", "ended", "lost", "doubled", "wrong", "median s", "max s"):
         table.add_column(name, justify="right", no_wrap=True)
     kinds = sorted({record.kind for record in records})
     for kind in kinds:
@@ -142,10 +142,17 @@ def figures(records: Sequence[Record]) -> list[str]:
     return [
         str(len(done)),
         str(sum(not record.outcome.fails for record in done)),
+        str(sum(record.outcome in (Outcome.REFUSED, Outcome.BARE) for record in done)),
         str(sum(record.lost for record in done)),
         str(sum(record.doubled for record in done)),
         str(sum(record.wrong for record in done)),
         f"{statistics.median(times):.1f}" if times else "",
         f"{max(times):.1f}" if times else "",
-        str(sum(record.rebuilt for record in done)),
     ]
+
+
+def costs(records: Sequence[Record]) -> str:
+    """What the faults cost beside time."""
+    rebuilt, short = sum(record.rebuilt for record in records), sum(bool(record.missing) for record in records)
+    restarted = sum(record.outcome in (Outcome.REFUSED, Outcome.BARE) for record in records)
+    return f"{rebuilt} versions were rebuilt; copies were missing after {short} faults; {restarted} restarts of the query"

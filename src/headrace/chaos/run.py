@@ -18,7 +18,7 @@ from headrace.chaos.campaign import Campaign, Rules
 from headrace.chaos.loading import Target
 from headrace.chaos.page import page, verdict_text
 from headrace.chaos.plan import batches_of, plan, possible_kinds
-from headrace.chaos.report import Report, summary
+from headrace.chaos.report import Report, costs, summary
 from headrace.chaos.rig import Setup
 from headrace.errors import HeadraceError
 from headrace.report.page import render
@@ -70,6 +70,7 @@ def run(request: Request, console: Console) -> int:
 def _conclude(campaign: Campaign, report: Report, about: dict[str, Any], stopping: Stopping, request: Request) -> int:
     records = campaign.records
     report.table(summary(records))
+    report.say(costs(records))
     good = bool(records) and not report.failures
     made = page(records, about, campaign.rig.batches, campaign.began_s)
     (report.folder / "report.html").write_text(render(made), encoding="utf-8")

@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from headrace.chaos.campaign import MUTATIONS
 from headrace.chaos.faults import DO
 from headrace.chaos.judge import Expectation, Verdict, judge
 from headrace.chaos.life import Died, Life
+from headrace.chaos.mutations import MUTATIONS
 from headrace.chaos.outcome import Outcome, Record
 from headrace.chaos.page import page
 from headrace.chaos.plan import CHANGES_MAX, FILES_FIRST, KINDS, batches_of, plan, possible_kinds

@@ -16,6 +16,7 @@ from typing import Any
 from headrace.chaos.faults import Done, NotPossible, perform
 from headrace.chaos.judge import Expectation, Verdict, judge
 from headrace.chaos.life import Died, Life, Refused
+from headrace.chaos.mutations import MUTATIONS
 from headrace.chaos.outcome import Outcome, Record
 from headrace.chaos.plan import FILES_FIRST, Fault, batches_of
 from headrace.chaos.recorder import delivery_times, read_rows
@@ -234,32 +235,3 @@ class Campaign:
             # Executors of such a cluster leave their folders with Spark itself.
             for app in self.rig.apps:
                 shutil.rmtree(Path(spark_home()) / "work" / app, ignore_errors=True)
-
-
-def _file(results: Path) -> Path:
-    return max((path for path in results.rglob("*.arrow") if read_rows(path)), key=lambda path: path.stat().st_mtime_ns)
-
-
-def lose_a_row(results: Path) -> None:
-    """Drop the last row of the newest delivery that has rows."""
-    _rewrite(_file(results), lambda table: table.slice(0, table.num_rows - 1))
-
-
-def double_a_row(results: Path) -> None:
-    """Deliver the first row of the newest delivery twice."""
-    import pyarrow as pa
-
-    _rewrite(_file(results), lambda table: pa.concat_tables([table, table.slice(0, 1)]))
-
-
-def _rewrite(path: Path, change: Callable[[Any], Any]) -> None:
-    import pyarrow as pa
-
-    from headrace.chaos.recorder import write_rows
-
-    with pa.OSFile(str(path)) as file:
-        table = pa.ipc.open_file(file).read_all()
-    write_rows(path, change(table))
-
-
-MUTATIONS: dict[str, Callable[[Path], None]] = {"lose": lose_a_row, "double": double_a_row}

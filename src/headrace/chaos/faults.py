@@ -143,8 +143,7 @@ def hang_executor(rig: Rig, fault: Fault, done: Done) -> None:
         changes = _begin_batch(rig, fault, done)
         send(victims.values(), signal.SIGSTOP)
         done.strike(rig, f"{_named(victims)}, {fault.delay_s:.2f} s after {fault.files} file(s)")
-    comes_back = fault.ahead == 1
-    if comes_back:
+    if fault.comes_back:
         time.sleep(fault.away_s)
         send(victims.values(), signal.SIGCONT)
         done.what.append(f"goes on after {fault.away_s:.1f} s")

@@ -54,7 +54,7 @@ class Fault:
     point: str
     """The fail point of the driver."""
     ahead: int
-    """Batches until that point."""
+    """Batches until that point, 1 or 2; or how many workers are killed."""
     changes: tuple[int, ...]
     """Seeds of changes of the routing, made while the files are processed."""
 
@@ -62,6 +62,11 @@ class Fault:
     def batches(self) -> int:
         """Files that the fault uses up."""
         return self.files + 1
+
+    @property
+    def comes_back(self) -> bool:
+        """True if a hanging executor goes on after ``away_s``."""
+        return self.ahead == 1
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

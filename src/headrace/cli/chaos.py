@@ -34,8 +34,9 @@ def chaos(
     show_kinds: bool = typer.Option(False, "--list", help="List the kinds of fault and exit."),
 ) -> None:
     """Kill, hang and damage parts of your running query by a seed, and compare what it delivers with Spark's batch answer."""
-    from headrace.chaos.campaign import MUTATIONS, Rules
+    from headrace.chaos.campaign import Rules
     from headrace.chaos.judge import Expectation
+    from headrace.chaos.mutations import MUTATIONS
     from headrace.chaos.plan import KINDS
     from headrace.chaos.rig import Setup
     from headrace.chaos.run import Request, run

@@ -1,9 +1,10 @@
-"""A query of our own for ``headrace chaos``: a program like a user's, with a running aggregate, sliding windows and distinct rows.
+"""A query of our own for ``headrace chaos``: a program like a user's, with up to five sinks.
 
     python -m tests.chaos.own ROWS FOLDER        writes its input
     CHAOS_INPUT=FOLDER headrace chaos tests/chaos/own.py --faults 50
 
-``CHAOS_SINKS=totals`` chooses some of its three sinks: totals, windows, distinct.
+``CHAOS_SINKS=totals,pairs`` chooses sinks among totals (a running aggregate), windows (sliding), distinct, sessions and pairs (a join); by
+default it is the first three.
 Rows come out of order, but never late, so that Spark's batch answer is what must come out.
 """
 
@@ -11,11 +12,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headrace as hr
@@ -24,6 +28,7 @@ SCHEMA = "id long, k string, ts timestamp, v long"
 BEGIN_US, STEP_US, JITTER_US = 1_700_000_000_000_000, 40_000, 8_000_000
 DELAY = "10 seconds"
 """Longer than rows are out of order."""
+WITHIN_S = 2
 
 
 def write(folder: Path, rows: int, seed: int = 7, keys: int = 3000, files: int = 20) -> None:
@@ -45,19 +50,48 @@ def write(folder: Path, rows: int, seed: int = 7, keys: int = 3000, files: int =
         os.utime(folder / f"{at:03d}.parquet", (BEGIN_US / 1e6 + at, BEGIN_US / 1e6 + at))
 
 
+FORMATS = {"totals": "parquet", "windows": "parquet", "distinct": "json", "sessions": "csv", "pairs": "orc"}
+"""The sinks that the program asks for. ``headrace chaos`` replaces them."""
+
+
+def chosen() -> list[str]:
+    return os.environ.get("CHAOS_SINKS", "totals,windows,distinct").split(",")
+
+
+def streams(rows: Any, joined: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    """What each sink gets, of a stream or of a DataFrame; ``joined`` joins two of them."""
+    sessions = rows.groupBy("k", F.session_window("ts", "1 second")).agg(F.count("*").alias("n"), F.sum("v").alias("s"))
+    sides = [rows.filter(f"v % 2 = {rest}").select("k", "id", "ts") for rest in (0, 1)]
+    return {
+        "totals": rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("s"), F.min("v").alias("low"), F.max("v").alias("high")),
+        "windows": rows.groupBy("k", F.window("ts", "40 seconds", "15 seconds")).agg(F.count("*").alias("n"), F.sum("v").alias("s")),
+        "distinct": rows.select("id", "ts").dropDuplicates(["id", "ts"]),
+        "sessions": sessions,
+        "pairs": joined(*sides).select("k", "id", "id_right"),
+    }
+
+
+def reference(rows: DataFrame) -> dict[str, DataFrame]:
+    """Spark's answer: its DataFrames have no ``join(within=...)``."""
+
+    def joined(left: DataFrame, right: DataFrame) -> DataFrame:
+        other = right.toDF("k_right", "id_right", "ts_right")
+        near = F.abs(F.unix_micros("ts") - F.unix_micros("ts_right")) <= WITHIN_S * 1_000_000
+        return left.join(other, (F.col("k") == F.col("k_right")) & near)
+
+    found = streams(rows, joined)
+    return {f"{at}-{FORMATS[name]}": found[name] for at, name in enumerate(chosen())}
+
+
 def main(folder: str) -> None:
     spark = hr.session("our own query")
     rows = hr.stream(spark.readStream.schema(SCHEMA).parquet(folder)).withWatermark("ts", DELAY)
-    totals = rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("s"), F.min("v").alias("low"), F.max("v").alias("high"))
-    windows = rows.groupBy("k", F.window("ts", "40 seconds", "15 seconds")).agg(F.count("*").alias("n"), F.sum("v").alias("s"))
-    distinct = rows.select("id", "ts").dropDuplicates(["id", "ts"])
-    writers = {
-        "totals": totals.writeStream.outputMode("update").foreachBatch(print),
-        "windows": windows.writeStream.format("parquet").option("path", "unused-windows"),
-        "distinct": distinct.writeStream.format("json").option("path", "unused-distinct"),
-    }
-    chosen = os.environ.get("CHAOS_SINKS", ",".join(writers)).split(",")
-    hr.start(*[writers[name] for name in chosen], checkpointLocation="unused-checkpoint").awaitTermination()
+    found = streams(rows, lambda left, right: left.join(right, on="k", within=f"{WITHIN_S} seconds"))
+    writers = []
+    for name in chosen():
+        writer = found[name].writeStream.format(FORMATS[name]).option("path", f"unused-{name}")
+        writers.append(writer.outputMode("update").foreachBatch(print) if name == "totals" else writer)
+    hr.start(*writers, checkpointLocation="unused-checkpoint").awaitTermination()
 
 
 if __name__ == "__main__":

@@ -71,11 +71,15 @@ typecheck: setup ## strict mypy only
 bench: setup ## the aggregate benchmark, ours and the baseline in one run
 	$(BIN)/headrace bench aggregate
 
+# First `headrace chaos` on a query of ours with executors, then tests.chaos, which also damages files and compares all state.
 # `make chaos SEEDS=20 FAULTS=10`, `make chaos SEED=7`, `make chaos DATA=edits.json.gz SECONDS=600`; else the defaults of tests.chaos hold.
 # The variables count only when given on the command line: bash has a SECONDS of its own.
 given = $(if $(filter command line,$(origin $(1))),--$(2) $($(1)))
 chaos: setup ## a campaign of faults, compared with Spark's batch answer: SEEDS=20, FAULTS=10, SEED=..., DATA=..., AT_ONCE=2, OUT=...
 	@$(BIN)/python -m tests.archive
+	@rm -rf chaos-out/input && mkdir -p chaos-out && $(BIN)/python -m tests.chaos.own 200000 chaos-out/input
+	CHAOS_INPUT=chaos-out/input $(BIN)/headrace chaos tests/chaos/own.py --rows 300 --out chaos-out/command --option headrace.replicas=1 \
+		--option headrace.checkpointSeconds=5 $(call given,FAULTS,faults) $(call given,SEED,seed)
 	$(BIN)/python -m tests.chaos $(call given,SEEDS,seeds) $(call given,FAULTS,faults) $(call given,SEED,seed) \
 		$(foreach file,$(DATA),--data $(file)) $(call given,SECONDS,seconds) $(call given,OUT,out) $(call given,AT_ONCE,at-once)
 

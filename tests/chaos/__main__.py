@@ -14,13 +14,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from headrace.chaos.outcome import Outcome, Record
+from headrace.chaos.report import Report
 from tests import archive
 from tests.chaos.campaign import Seed
 from tests.chaos.disk import enter_namespace
 from tests.chaos.faults import FAULTS
 from tests.chaos.mutations import MUTATIONS
-from tests.chaos.outcome import Outcome, Record
-from tests.chaos.report import Report
 
 
 def plain_session() -> SparkSession:

@@ -15,6 +15,9 @@ from random import Random
 
 from pyspark.sql import SparkSession
 
+from headrace.chaos.faults import NotPossible
+from headrace.chaos.life import Died, Refused
+from headrace.chaos.outcome import Outcome, Record
 from headrace.errors import CorruptStateError
 from headrace.spark.gateway import spark_home
 from tests.chaos import disk, oracle
@@ -22,11 +25,10 @@ from tests.chaos.damage import Damage
 from tests.chaos.data import files_of
 from tests.chaos.faults import FAULTS, Injected, deck, is_on_a_cluster
 from tests.chaos.mutations import MUTATIONS
-from tests.chaos.outcome import Outcome, Record
-from tests.chaos.processes import REPEATED, NotPossible
+from tests.chaos.processes import REPEATED
 from tests.chaos.query import QUERIES
 from tests.chaos.reference import Reference, compute
-from tests.chaos.rig import LOCAL, Died, Refused, Rig
+from tests.chaos.rig import LOCAL, Rig
 from tests.crash.harness import ROOT
 
 CLUSTER = "local-cluster[2,1,1024]"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from headrace.chaos.faults import NotPossible
 from headrace.runtime.checkpoint import Checkpoint
-from tests.chaos.processes import NotPossible
 
 
 @dataclass

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from tests.chaos.processes import NotPossible
+from headrace.chaos.faults import NotPossible
+from headrace.chaos.processes import session_members
 from tests.chaos.rig import Rig
-from tests.crash.harness import session_members
 
 NAMESPACE = "HEADRACE_CHAOS_NAMESPACE"
 """Set once the campaign has its own mounts, which end with it."""

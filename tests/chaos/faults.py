@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from headrace.chaos.life import Refused
 from tests.chaos import damage, disk, processes
 from tests.chaos.data import files_of
 from tests.chaos.query import QUERIES
-from tests.chaos.rig import Refused, Rig
+from tests.chaos.rig import Rig
 
 
 @dataclass

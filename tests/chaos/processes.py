@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 
+from headrace.chaos.faults import NotPossible, workers
+from headrace.chaos.life import Died, Refused
+from headrace.chaos.processes import send, session_members
 from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS
 from tests.chaos.oracle import repeated_calls
-from tests.chaos.rig import Died, Life, Refused, Rig
-from tests.crash.harness import parent_of, session_members
+from tests.chaos.rig import Rig
 
 MID_BATCH_S = 1.5
-
-
-def workers(rig: Rig) -> list[int]:
-    """The Python workers of the life's session: forked by a daemon, so their parent runs the same command."""
-    found = []
-    for pid in session_members(rig.alive.process.pid):
-        with suppress(OSError):
-            if _is_daemon(pid) and _is_daemon(parent_of(pid)):
-                found.append(pid)
-    return found
-
-
-def _is_daemon(pid: int) -> bool:
-    return b"pyspark.daemon" in (Path("/proc") / str(pid) / "cmdline").read_bytes()
 
 
 def kill_driver(rig: Rig, random: Random) -> str:
@@ -105,24 +91,20 @@ def kill_workers(rig: Rig, random: Random) -> str:
     for _ in range(random.randint(1, 2)):
         time.sleep(random.uniform(0, MID_BATCH_S / 2))
         found = workers(rig)
-        for pid in random.sample(found, min(len(found), random.randint(1, 2))):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
+        killed += send(random.sample(found, min(len(found), random.randint(1, 2))), signal.SIGKILL)
     rig.alive.answer()
     return f"{killed} worker(s)"
 
 
 def kill_executor(rig: Rig, random: Random) -> str:
     """kill -9 of an executor in mid-batch; Spark's master starts another one."""
-    victims = rig.alive.ask("executors")
+    victims = list(rig.alive.ask("executors").values())
     if not victims:
         raise NotPossible("no executors: the query runs in one JVM")
     rig.feed(2)
     rig.alive.tell("settle")
     time.sleep(random.uniform(0, MID_BATCH_S))
-    with suppress(ProcessLookupError):
-        os.kill(random.choice(victims), signal.SIGKILL)
+    send([random.choice(victims)], signal.SIGKILL)
     rig.alive.answer()
     return f"one of {len(victims)}"
 
@@ -140,7 +122,7 @@ def second_driver(rig: Rig, random: Random) -> str:
     rig.feed(2)
     sleeper, rig.life, rig.active = rig.alive, None, False
     time.sleep(random.uniform(0, MID_BATCH_S))
-    _signal(sleeper, signal.SIGSTOP)
+    send(session_members(sleeper.process.pid), signal.SIGSTOP)
     try:
         try:
             rig.launch(NO_LOCKS if without_locks else "")
@@ -152,7 +134,7 @@ def second_driver(rig: Rig, random: Random) -> str:
                 raise
             said = f"the second was refused ({refused.kind})"
         rig.feed(1)
-        _signal(sleeper, signal.SIGCONT)
+        send(session_members(sleeper.process.pid), signal.SIGCONT)
         if rig.active:
             with suppress(Refused, Died):
                 sleeper.ask("settle")
@@ -166,12 +148,6 @@ def second_driver(rig: Rig, random: Random) -> str:
         if sleeper is not rig.life:
             sleeper.kill()
     return said
-
-
-def _signal(life: Life, number: int) -> None:
-    for pid in session_members(life.process.pid):
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def stop_and_restart(rig: Rig, random: Random) -> str:
@@ -207,7 +183,3 @@ def change_routing(rig: Rig, random: Random) -> str:
         said.append(rig.alive.ask("change", seed=random.randrange(2**31)))
         time.sleep(random.uniform(0, 0.5))
     return "; ".join(said)
-
-
-class NotPossible(Exception):
-    """The machine or the moment does not allow the fault."""

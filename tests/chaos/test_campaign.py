@@ -6,23 +6,23 @@ import json
 from collections import Counter
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from headrace.chaos.life import Refused, answer
+from headrace.chaos.outcome import Outcome, Record
+from headrace.chaos.report import Report
 from tests.chaos import oracle
 from tests.chaos.campaign import Seed
 from tests.chaos.data import Row, check, files_of
 from tests.chaos.faults import FAULTS, deck
 from tests.chaos.mutations import MUTATIONS
-from tests.chaos.outcome import Outcome, Record
-from tests.chaos.program import Program, answer
+from tests.chaos.program import Program
 from tests.chaos.reference import Reference, compute
-from tests.chaos.report import Report
-from tests.chaos.rig import Refused, Rig
+from tests.chaos.rig import Rig
 
 FILES = 12
 
@@ -32,7 +32,7 @@ class Here:
 
     def __init__(self, spark: SparkSession) -> None:
         self.program = Program(spark)
-        self.process = SimpleNamespace(poll=lambda: None)
+        self.ended = False
 
     def ask(self, do: str, **arguments: Any) -> Any:
         said = answer(self.program, json.dumps({"do": do, **arguments}))

@@ -23,10 +23,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 import headrace as hr
+from headrace.chaos.processes import die_with, pid_of
 from headrace.runtime.whereabouts import executor_id
 from headrace.spark.executors import Executors
-from tests.cluster.program import pid_of, session, wait_until
-from tests.crash import driver
+from tests.cluster.program import session, wait_until
 
 LAST_S = 1000
 """The greatest event time, in seconds. Only the last file has it."""
@@ -51,7 +51,7 @@ def slow(folder: str) -> Any:
 
 
 def main() -> None:
-    threading.Thread(target=driver.die_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=die_with, args=(os.getppid(),), daemon=True).start()
     work = Path(sys.argv[1])
     source, flags = work / "source", work / "flags"
     for folder in (source, flags):

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.api.query import HeadraceQuery
+from headrace.chaos.processes import die_with, is_gone, pid_of
 from headrace.spark.executors import Executors
 from tests import archive
 from tests.crash import driver
@@ -119,7 +120,7 @@ class Story:
         stopped = time.monotonic()
         os.kill(process, signal.SIGSTOP)
         self.seen |= {"calm": calm, "hung": [hung, self.feed(1)[0]], "hungSeconds": time.monotonic() - stopped}
-        wait_until("the end of the hanging executor", lambda: not Path(f"/proc/{process}").exists() or is_zombie(process))
+        wait_until("the end of the hanging executor", lambda: is_gone(process))
         victim = pid_of(killed, app)
         # A process that was stopped first cannot end its part of the batch before it is killed.
         os.kill(victim, signal.SIGSTOP)
@@ -171,44 +172,8 @@ class Story:
         self.seen["grown"] = self.feed(1)
 
 
-def is_zombie(process: int) -> bool:
-    """True if a process has ended, and only its parent has not noticed."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def pid_of(executor: str, app: str) -> int:
-    """The process of an executor. Two programs that start in the same second may have the same application id, so ours goes first."""
-    found = []
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            try:
-                words = (path / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"--executor-id" in words and app.encode() in words and words[words.index(b"--executor-id") + 1] == executor.encode():
-                found.append(int(path.name))
-    if not found:
-        raise ProcessLookupError(executor)
-    return max(found, key=lambda pid: os.getpid() in ancestors(pid))
-
-
-def ancestors(pid: int) -> list[int]:
-    """The processes that started this one, nearest first."""
-    found: list[int] = []
-    while pid > 1:
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        except (OSError, ValueError, IndexError):
-            break
-        found.append(pid)
-    return found
-
-
 def main() -> None:
-    threading.Thread(target=driver.die_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=die_with, args=(os.getppid(),), daemon=True).start()
     arguments = argparse.ArgumentParser()
     arguments.add_argument("master")
     arguments.add_argument("kind", choices=driver.KINDS)

@@ -2,9 +2,9 @@
 
 It counts and sums by key on `local-cluster[3,1,1024]`, one file per batch. Its results and its state are compared with counts of plain
 Python. FAULTS are letters: k kill an executor that has state in the middle of a batch, i kill one while the query is idle, h let one hang,
-g let one pause for 1.5 s as in a garbage collection, 2 kill two at once, 3 kill all, d decommission one by the query's handle, D by the
-command line, P let Spark decommission one by itself (SIGPWR), r rescale to four instances, j wait until split instances are joined,
-s wait until copies are made. With D or P, Spark's own decommissioning is on. It prints what it saw as one line of JSON.
+p let one hang that only keeps copies, g let one pause for 1.5 s as in a garbage collection, 2 kill two at once, 3 kill all,
+d decommission one by the query's handle, D by the command line, P let Spark decommission one by itself (SIGPWR),
+r rescale to four instances, j wait until split instances are joined, s wait until copies are made. With D or P, Spark's own decommissioning is on. It prints what it saw as one line of JSON.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.chaos.processes import die_with, pid_of
 from headrace.spark.executors import Executors
-from tests.cluster.program import pid_of, session, wait_until
-from tests.crash import driver
+from tests.cluster.program import session, wait_until
 
 KEYS, ROWS = 3000, 2000
 PAUSE_S = 1.5
@@ -93,9 +93,11 @@ class Story:
         return -1 if found is None else found.version
 
     def lose(self, fault: str) -> None:
-        victims = list(dict.fromkeys(self.batches[-1]["homes"]))[: int(fault) if fault in "23" else 1]
+        homes = list(dict.fromkeys(self.batches[-1]["homes"]))
+        peers = [each.id for each in self.executors.live() if each.id not in homes]
+        victims = peers[:1] if fault == "p" else homes[: int(fault) if fault in "23" else 1]
         processes = [pid_of(each, self.app) for each in victims]
-        kind = {"h": signal.SIGSTOP, "P": signal.SIGPWR}.get(fault, signal.SIGKILL)
+        kind = {"h": signal.SIGSTOP, "p": signal.SIGSTOP, "P": signal.SIGPWR}.get(fault, signal.SIGKILL)
 
         def strike() -> None:
             for process in processes:
@@ -146,7 +148,7 @@ class Story:
 
 
 def main() -> None:
-    threading.Thread(target=driver.die_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=die_with, args=(os.getppid(),), daemon=True).start()
     work, faults, *options = sys.argv[1:]
     story = Story(Path(work), dict(option.split("=", 1) for option in options), decommissions=bool(set(faults) & set("DP")))
     story.feed(3)

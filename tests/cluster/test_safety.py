@@ -149,3 +149,10 @@ def test_an_executor_that_pauses_is_not_killed(tmp_path: Path, options: tuple[st
     assert set(seen["live"]) == {"0", "1", "2"}
     if not options:
         assert not any(batch["interruptions"] for batch in seen["batches"])
+
+
+@pytest.mark.extra
+def test_a_peer_that_hangs_delays_a_batch_by_seconds(tmp_path: Path) -> None:
+    """It has no instances, so nothing but the copies for it waits. Spark itself would notice it after two minutes."""
+    seen = run(tmp_path, "p", NEVER, "replicas=2", "instances=1")
+    assert max(batch["batchMs"] for batch in seen["batches"]) < 60_000

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import threading
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,6 +19,7 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.api.query import HeadraceQuery
+from headrace.chaos.processes import die_with
 
 SCHEMA = "k long, ts timestamp, v double"
 WINDOW_S, ADVANCE_S, DELAY_S = 40, 15, 10
@@ -113,13 +112,6 @@ def write_once(frame: DataFrame, version: int, output: Path) -> None:
     temporary = output / f".{version:06d}.tmp"
     pq.write_table(frame.toArrow(), temporary)
     os.replace(temporary, output / f"batch-{version:06d}.parquet")
-
-
-def die_with(parent: int) -> None:
-    """End with the test run: if that is killed, no program may stay behind and wait for it."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os.killpg(0, signal.SIGKILL)
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from headrace.chaos.processes import kill_session, session_members
 from headrace.operators.windows import TimeWindow
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import ONCE, VARIABLE
@@ -118,25 +118,6 @@ class Program:
         return {path.name for path in (self.work / "marks").iterdir()}
 
 
-def session_members(leader: int) -> list[int]:
-    """Live processes of a session; a child that is dead but not yet waited for does not count."""
-    found = []
-    for path in Path("/proc").iterdir():
-        if not path.name.isdigit():
-            continue
-        try:
-            state, _, _, session = (path / "stat").read_text().rsplit(")", 1)[1].split()[:4]
-        except OSError:
-            continue
-        if int(session) == leader and state not in "ZX":
-            found.append(int(path.name))
-    return found
-
-
-def parent_of(pid: int) -> int:
-    return int((Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[1])
-
-
 def wait_for_pid(mark: Path, seconds: float) -> int:
     """The process that left its mark at a fail point."""
     deadline = time.monotonic() + seconds
@@ -151,18 +132,6 @@ def wait_until_gone(leader: int, seconds: float) -> list[int]:
     while (left := session_members(leader)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return left
-
-
-def kill_session(process: subprocess.Popen[bytes], spare: tuple[int, ...] = ()) -> None:
-    """kill -9 of the program, its JVM and its workers, all at once."""
-    while members := [pid for pid in session_members(process.pid) if pid not in spare]:
-        for pid in members:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        time.sleep(0.01)
-    process.wait(10)
 
 
 def read_output(kind: str, output: Path) -> list[tuple[Any, ...]]:

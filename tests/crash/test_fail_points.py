@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from headrace.chaos.processes import kill_session, parent_of
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS
 from headrace.testing import FAIL_POINTS, QueryTest, assert_same_rows
@@ -27,8 +28,6 @@ from tests.crash.harness import (
     RUN_SECONDS_MAX,
     Left,
     Program,
-    kill_session,
-    parent_of,
     wait_for_pid,
     wait_until_gone,
     write_input,

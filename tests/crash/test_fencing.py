@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.chaos.processes import kill_session, session_members
 from headrace.errors import CheckpointError, FencedError
 from headrace.ids import StoreId
 from headrace.runtime.checkpoint import Checkpoint
@@ -19,7 +20,7 @@ from headrace.runtime.failpoints import VARIABLE
 from headrace.runtime.fencing import NO_LOCKS
 from headrace.state.manifest import Manifest, StoreState
 from tests.crash.driver import start
-from tests.crash.harness import RUN_SECONDS_MAX, Program, kill_session, read_output, session_members, wait_for_pid, write_input
+from tests.crash.harness import RUN_SECONDS_MAX, Program, read_output, wait_for_pid, write_input
 
 OP = StoreId.parse("op")
 

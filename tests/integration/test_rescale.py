@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.chaos.changes import change_at_random
 from headrace.errors import QueryError
 from headrace.testing import QueryTest
-from tests.changes import change_at_random
 
 pytestmark = pytest.mark.spark
 

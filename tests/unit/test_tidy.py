@@ -30,7 +30,7 @@ LAYERS = (
     ("compile",),
     ("runtime",),
     ("api",),
-    ("", "testing", "sim", "bench", "demo", "report"),
+    ("", "testing", "sim", "bench", "demo", "report", "chaos"),
     ("cli",),
     ("__main__",),
 )

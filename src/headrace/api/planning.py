@@ -6,7 +6,7 @@ import contextlib
 import uuid
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -16,7 +16,8 @@ from headrace.compile.dataflow import Dataflow
 from headrace.compile.explain import rendered
 from headrace.guarantees import Safety
 from headrace.ids import OperatorId
-from headrace.runtime.start import QueryPlan, first_routing
+from headrace.runtime.options import Options
+from headrace.runtime.start import Output, QueryPlan, first_routing
 from headrace.runtime.state_frame import store_named
 from headrace.state.routing import Routing
 
@@ -31,6 +32,10 @@ class Planned:
     where: str
     name: str | None
     safety: Safety
+    outputs: tuple[Output, ...] = ()
+    """What would have been written: rows and output mode of each sink."""
+    options: Options = field(default_factory=Options)
+    """The options of the query."""
 
 
 _PLANNED: ContextVar[list[Planned] | None] = ContextVar("headrace-planned", default=None)
@@ -57,8 +62,8 @@ def note(plan: QueryPlan) -> PlannedQuery:
     noted = _PLANNED.get()
     assert noted is not None
     routing = first_routing(plan.flow, plan.config, plan.session, {}, plan.run.elastic)
-    sinks = tuple(output.format for output in plan.outputs)
-    planned = Planned(plan.flow, routing, sinks, plan.run.where, plan.run.name, plan.config.safety)
+    formats = tuple(output.format for output in plan.outputs)
+    planned = Planned(plan.flow, routing, formats, plan.run.where, plan.run.name, plan.config.safety, plan.outputs, plan.options)
     noted.append(planned)
     return PlannedQuery(planned)
 

@@ -42,6 +42,8 @@ class Plot:
     series: tuple[Series, ...]
     stacked: bool = False
     """True for stacked areas that add up to a whole. All series then have the same x values."""
+    points: bool = False
+    """True for points without lines, for values that have nothing in between."""
     note: str = ""
     x_label: str = "time (s)"
     x_range: tuple[float, float] | None = None
@@ -101,9 +103,10 @@ def _draw(axes: Axes, plot: Plot) -> None:
     for at, series in enumerate(plot.series):
         values = [nan if y is None else y for y in series.y]
         # Few points are drawn as points: a line alone would suggest values in between.
-        marker = "o" if len(series.x) <= _FEW else None
+        marker = "o" if plot.points or len(series.x) <= _FEW else None
+        width = 0.0 if plot.points else 1.6
         colour = plot.colours[at % len(plot.colours)]
-        axes.plot(series.x, values, color=colour, linewidth=1.6, marker=marker, markersize=3.5, label=series.name, clip_on=marker is None)
+        axes.plot(series.x, values, color=colour, linewidth=width, marker=marker, markersize=3.5, label=series.name, clip_on=marker is None)
 
 
 def short(value: float) -> str:

@@ -20,7 +20,7 @@ from headrace.errors import MissingRunError
 from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
 from headrace.runtime.lending import Fetched, Files, Loan, Share, Sweep, have_ready, loans
-from headrace.runtime.loss import broken_off_on_loss
+from headrace.runtime.loss import BrokenOff, broken_off_on_loss
 from headrace.runtime.pool import PoolClient
 from headrace.runtime.safety.copies import Copies, Lack, Wanted
 from headrace.spark.executors import Executor, Executors
@@ -31,6 +31,10 @@ from headrace.state.slots import clip
 
 ATTEMPTS_MAX = 4
 """How often state is brought to its homes before a batch fails, if executors are lost meanwhile."""
+PATIENCE_S = 5.0
+"""Bringing state to executors takes a fraction of a second, and longer the more there is. After this time those that work are suspected."""
+BYTES_PER_S = 10e6
+"""A slow network."""
 _log = logger(__name__)
 
 Homes = tuple[Executor, ...]
@@ -67,6 +71,8 @@ class Placement:
     """Executors that are about to be decommissioned. They get no instances, but lend the state that they have."""
     left: set[str] = field(default_factory=set)
     """Those among them that have handed their state over. Spark may list them for a while."""
+    proven: set[str] = field(default_factory=set)
+    """Executors that have lent or borrowed state before. One that has just started may be slow, and is not suspected."""
     ensured: object = None
     """The homes and routings for which all state was found at home. Only versions that were made at home have been added since."""
 
@@ -202,7 +208,7 @@ class Placement:
         whole = self.copies.lack(wanted, lenders)
         for lender, each_loan in whole.loans.items():
             lent.setdefault(lender, []).extend(each_loan)
-        fetched = self.fetch(wanted, lent)
+        fetched = self.fetch(wanted, lent, beside=True)
         if fetched is not None:
             self._note_lent(wanted, whole, fetched)
         return homes, fetched or Fetched()
@@ -242,17 +248,29 @@ class Placement:
             self.anchors[op] = homes, anchor(session, [each.location for each in homes])
         return self.anchors[op][1]
 
-    def fetch(self, wanted: Wanted, lent: Mapping[Executor, list[Loan]], sweep: Sweep | None = None) -> Fetched | None:
+    def fetch(
+        self, wanted: Wanted, lent: Mapping[Executor, list[Loan]], sweep: Sweep | None = None, *, beside: bool = False
+    ) -> Fetched | None:
         """Bring these shares of state to these executors. Returns how much was brought, or None after a failure.
 
-        A failure does no harm: a batch fetches missing state when it needs it.
+        A failure does no harm: a batch fetches missing state when it needs it. An executor that hangs gets no instances for a while. With
+        ``beside``, a batch may run meanwhile, so executors that work for long are not suspected.
         """
         if not wanted or self.working is None:
             return Fetched()
+        size = sum(ref.bytes for _, shares in wanted for share in shares for ref in share.refs)
+        broken = BrokenOff()
         try:
-            with broken_off_on_loss(self.executors):
-                return have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
+            patience_s = None if beside else PATIENCE_S + size / BYTES_PER_S
+            with broken_off_on_loss(self.executors, self.left, patience_s, self.proven) as broken:
+                found = have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
+            self.proven |= {each.id for each, _ in wanted} | {each.id for each in lent}
+            return found
         except SPARK_ERRORS:
+            if broken.hung:
+                _log.warning("executors do not answer: %s; state is fetched without them", ", ".join(sorted(broken.hung)))
+                self.avoided |= broken.hung
+                return None
             _log.warning("state was not fetched ahead; batches fetch it when they need it", exc_info=True, query=self.runs.parents[1])
             return None
 

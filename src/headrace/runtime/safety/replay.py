@@ -85,13 +85,17 @@ class Replay:
         return (previous is None or previous.version != version) and self.checkpoint.journal.read(version) is not None
 
     def _repairs(self, missing: MissingRunError) -> bool:
-        """Note that an executor lacks a run. False if the run should be in the durable store: then it cannot be computed again."""
+        """Note that an executor lacks a run. False if the durable store should have it and has not: then it cannot be computed again.
+
+        A checkpoint may have shipped the run since the task looked for it. Then the next attempt finds it.
+        """
         file = Path(missing.path).name
-        if self.keeping.copies.is_durable(file):
+        if self.keeping.copies.is_durable(file) and not (self.checkpoint.runs / file).exists():
             return False
         self.keeping.copies.forget(file, missing.executor)
         lost = self.routing.lost_runs()
-        lost = frozenset([file]) if lost is None else lost
+        if lost is None:
+            lost = frozenset() if self.keeping.copies.is_durable(file) else frozenset([file])
         if lost and self.gaps is None:
             self.versions.previous = self.checkpoint.current = None
         elif lost and self.gaps is not None and (previous := self.versions.previous) is not None:

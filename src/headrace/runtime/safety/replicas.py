@@ -130,7 +130,8 @@ class Replicas:
         if chosen:
             wanted: Wanted = [(live[peer], lacking[name, peer]) for name, peer in chosen]
             sweep = Sweep(self._named(latest), latest.version) if latest.version % SWEEP_EVERY == 0 else None
-            fetched = self.placement.fetch(wanted, copies.lack(wanted, live.values(), durable_suffices=False).loans, sweep)
+            loans = copies.lack(wanted, self.placement.lenders(), durable_suffices=False).loans
+            fetched = self.placement.fetch(wanted, loans, sweep, beside=not only_complete)
             if fetched is None:
                 return None
             for to, (peer, each) in enumerate(wanted):

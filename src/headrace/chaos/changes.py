@@ -1,17 +1,18 @@
-"""Random changes of a running query's routing, for tests of all kinds."""
+"""Random changes of the routing of a running query."""
 
 from __future__ import annotations
 
 from random import Random
 
-import headrace as hr
+from headrace.api.query import HeadraceQuery
+from headrace.ids import OperatorId
 
 INSTANCES_MAX = 4
 
 
-def change_at_random(query: hr.HeadraceQuery, random: Random) -> None:
+def change_at_random(query: HeadraceQuery, random: Random) -> None:
     """Make one change: rescale all operators or one, move slots, or rebalance, by any protocol that the operators allow."""
-    operator = random.choice(sorted(query.routing()))
+    operator = OperatorId(random.choice(sorted(query.routing())))
     facts = query._engine.routing.facts
     own = random.choice(["auto", *facts[operator].possible])
     match random.randint(0, 4):

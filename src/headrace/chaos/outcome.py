@@ -43,3 +43,16 @@ class Record:
     detail: str
     seconds: float
     version: int
+    at_s: float = 0.0
+    """When, in seconds since the campaign began."""
+    recovery_s: float | None = None
+    """From the fault until a file that came right after it was delivered, in order."""
+    lost: int = 0
+    doubled: int = 0
+    wrong: int = 0
+    rebuilt: int = 0
+    """Versions that were computed again from the source."""
+    missing: int = 0
+    """Copies of state that were missing after the last batch."""
+    interruptions: int = 0
+    """Attempts at a batch that were broken off, because executors were lost or hung."""

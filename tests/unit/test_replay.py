@@ -1,0 +1,47 @@
+"""What happens when a task lacks a run: whether the batch is tried again, or the query ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from headrace.errors import MissingRunError
+from headrace.runtime.safety.copies import Copies
+from headrace.runtime.safety.replay import Replay
+
+FILE = "v000000000039-aggregate-i0-e1x7f58a8b0-a1372-run.arrow"
+
+
+def replay(runs: Path, durable: bool) -> Replay:
+    copies = Copies(holders={FILE: {"1", "2"}})
+    copies.durable = {FILE} if durable else set()
+    checkpoint = SimpleNamespace(runs=runs, current="manifest")
+    versions = SimpleNamespace(previous="manifest")
+    routing = SimpleNamespace(lacks_state=lambda: not durable)
+    parts = [None, checkpoint, SimpleNamespace(copies=copies), versions, routing, None]
+    return Replay(*cast(list[Any], parts))
+
+
+@pytest.mark.parametrize(
+    ("durable", "is_there", "again"),
+    [
+        # Only executors had it: it is computed again.
+        (False, False, True),
+        # A checkpoint has shipped it since the task looked for it: the next attempt finds it.
+        (True, True, True),
+        # The durable store should have it, and has lost it.
+        (True, False, False),
+    ],
+)
+def test_a_run_that_a_task_lacks(tmp_path: Path, durable: bool, is_there: bool, again: bool) -> None:
+    if is_there:
+        (tmp_path / FILE).touch()
+    made = replay(tmp_path, durable)
+    missing = MissingRunError(path=str(tmp_path / FILE), wanted="the state file", found="no such file")
+    missing.executor = "1"
+    assert made._repairs(missing) is again
+    assert (made.versions.previous is None) == (not durable)
+    assert made.keeping.copies.holders_of(FILE) == ({"2"} if again else {"1", "2"})

@@ -67,4 +67,3 @@ class Loads:
         wanted = [ref.file for ref in parcel.refs if not self.copies.is_durable(ref.file)]
         able = [each for id, each in self.live.items() if all(id in self.copies.holders_of(file) for file in wanted)]
         return min(able, key=lambda each: (self._sizes.get(each.id, 0), each.id), default=None)
-

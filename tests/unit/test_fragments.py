@@ -8,10 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.ids import SLOTS, Version
+from headrace.state.compact import choose_merge
 from headrace.state.fragments import same_fragment
 from headrace.state.layout import Layout, Policy
 from headrace.state.run import RunRef, write_run
 from headrace.state.sequence import VersionStep, run_seq, run_version
+from headrace.state.slots import Stack
 
 LAYOUT = Layout(keys=(("k0", pa.int64()),), values=(("p0", pa.int64()),), policy=Policy.COMBINE)
 
@@ -42,3 +44,15 @@ def test_compaction_keeps_to_one_side_of_the_checkpoint(tmp_path: Path) -> None:
     assert [versions(part) for part in same_fragment(newest_first, [Version(1)])] == [[3, 2], [1, 0]]
     assert [versions(part) for part in same_fragment(newest_first, [Version(0), Version(2)])] == [[3], [2, 1], [0]]
     assert [versions(part) for part in same_fragment(newest_first, [])] == [[3, 2, 1, 0]]
+
+
+def test_a_merge_over_slots_with_and_without_older_runs_keeps_tombstones(tmp_path: Path) -> None:
+    """Otherwise a key that was deleted since the last checkpoint would come back from the runs before it."""
+    active = [written(tmp_path, version, rows([1, 900], [1, 1])) for version in (3, 2)]
+    piled = [Stack(0, 8, tuple(active)), Stack(8, 16, tuple(active), has_older=True)]
+    merge = choose_merge(piled, depth_max=1, rows_max=100)
+    assert merge is not None
+    assert (merge.lo, merge.hi, merge.reaches_oldest) == (0, 16, False)
+    alone = choose_merge(piled[:1], depth_max=1, rows_max=100)
+    assert alone is not None
+    assert alone.reaches_oldest

@@ -110,13 +110,13 @@ def choose_merge(piled: list[Stack], depth_max: int, rows_max: int) -> Merge | N
     stack = piled[at]
     sizes = [_rows_in(ref, stack) for ref in stack.refs]
     begin, end = similar_neighbours(sizes, depth_max)
-    total, hi = sum(sizes[begin:end]), stack.hi
+    total, hi, has_older = sum(sizes[begin:end]), stack.hi, stack.has_older
     for right in piled[at + 1 :]:
         more = sum(_rows_in(ref, right) for ref in right.refs[begin:end])
         if right.lo != hi or right.refs != stack.refs or total + more > rows_max:
             break
-        total, hi = total + more, right.hi
-    return Merge(stack.lo, hi, stack.refs[begin:end], reaches_oldest=end == len(stack.refs) and not stack.has_older)
+        total, hi, has_older = total + more, right.hi, has_older or right.has_older
+    return Merge(stack.lo, hi, stack.refs[begin:end], reaches_oldest=end == len(stack.refs) and not has_older)
 
 
 def mend(piled: list[Stack], width: int, rows_max: int, splinter_rows: float) -> Merge | None:

@@ -32,7 +32,7 @@ from headrace.logs import log_fields, logger
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.lending import Files
 from headrace.runtime.safety.keeping import Keeping
-from headrace.runtime.safety.loads import Loads
+from headrace.runtime.safety.loads import PARCEL_S, Loads
 from headrace.runtime.safety.portions import EarlyShipments, Portion, composed, delta_name, portions_of
 from headrace.runtime.safety.shipping import ROUND_BYTES, Parcel, Ship, Shipped, rounds, ship
 from headrace.runtime.whereabouts import DRIVER
@@ -241,10 +241,12 @@ class Checkpointer:
                 shipped.add(name, refs, length)
         else:
             ship(self.session, self.files, load, shipped)
-        took_s, length = time.monotonic() - began_s, shipped.bytes - before
-        if length and took_s > 0:
-            # Executors ship side by side.
-            self._speed = (self._speed + length / took_s / len(load)) / 2
+        length = shipped.bytes - before
+        if length:
+            # Executors ship side by side, so the time is that of the one with the most parcels.
+            parcels = max(len(each) for each in load.values())
+            moving_s = max(time.monotonic() - began_s - PARCEL_S * parcels, PARCEL_S)
+            self._speed = (self._speed + length / moving_s / len(load)) / 2
 
     def _await_idle(self, seconds_max: float) -> float:
         """Wait for a moment without a batch. Returns how long that took."""

@@ -19,6 +19,9 @@ from headrace.runtime.safety.portions import Portion
 from headrace.runtime.safety.shipping import Parcel, Shipped
 from headrace.spark.executors import Executor
 
+PARCEL_S = 0.01
+"""About how long a parcel takes however small it is: opening runs, forcing a file to disk."""
+
 
 @dataclass
 class Loads:
@@ -58,7 +61,7 @@ class Loads:
             name = UnitId(f"{parcel.unit} {numbers[parcel.unit]:06d}")
             numbers[parcel.unit] += 1
             by_name[name] = parcel
-            units.append(HaUnit(name, NodeId(holder.id), STORE, redo_s, parcel.bytes / speed, age_s=config.interval_s))
+            units.append(HaUnit(name, NodeId(holder.id), STORE, redo_s, PARCEL_S + parcel.bytes / speed, age_s=config.interval_s))
         order, turn = shipping_order(units, config, turn)
         return {self.live[server]: [by_name[name] for name in names] for server, names in order.items()}, turn
 
@@ -67,4 +70,3 @@ class Loads:
         wanted = [ref.file for ref in parcel.refs if not self.copies.is_durable(ref.file)]
         able = [each for id, each in self.live.items() if all(id in self.copies.holders_of(file) for file in wanted)]
         return min(able, key=lambda each: (self._sizes.get(each.id, 0), each.id), default=None)
-

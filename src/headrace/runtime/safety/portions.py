@@ -18,7 +18,7 @@ from headrace.operators.kernel import OutputMode
 from headrace.operators.store import Store
 from headrace.runtime.safety.copies import Copies
 from headrace.runtime.safety.shipping import Delta, Parcel
-from headrace.state.delta import needs_new_base, written_since
+from headrace.state.delta import new_bases, wear, written_since
 from headrace.state.manifest import Manifest, StoreState
 from headrace.state.run import RunRef
 from headrace.state.slots import SlotRanges, clip, join
@@ -114,15 +114,16 @@ def portions_of_store(
     expired_below: int | None = None,
 ) -> list[Portion]:
     """The portions of one store, by instance. ``version`` is the durable one, whose runs are ``base``."""
-    home, base, found = list(home), list(base), []
+    home, base, found, wears = list(home), list(base), [], []
     for at, ranges in enumerate(slots):
         unit, mine, durable = _unit(id, at), clip(home, ranges), clip(base, ranges)
         upto, shipped = early.of(unit, ranges, version)
-        if needs_new_base((*shipped, *durable), mine):
-            found.append(Portion(unit, id, at, store, ranges, None, tuple(mine)))
-        else:
-            delta = tuple(written_since(mine, upto))
-            found.append(Portion(unit, id, at, store, ranges, tuple(durable), delta, shipped, expired_below))
+        wears.append(wear((*shipped, *durable), mine))
+        delta = tuple(written_since(mine, upto))
+        found.append(Portion(unit, id, at, store, ranges, tuple(durable), delta, shipped, expired_below))
+    for at in new_bases(wears):
+        each = found[at]
+        found[at] = Portion(each.unit, id, at, store, each.ranges, None, tuple(clip(home, each.ranges)))
     return found
 
 

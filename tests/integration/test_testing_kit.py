@@ -308,3 +308,18 @@ def test_files_without_a_folder_are_removed(spark: SparkSession) -> None:
         t.source("a int").add(1)
         assert t._folder.exists()
     assert not t._folder.exists()
+
+
+def test_a_session_that_is_open_is_not_in_sparks_answer(t: QueryTest) -> None:
+    """Spark pushes a filter on the end of a session below the merging of sessions, and would give the first call of bob's as a session."""
+
+    def sessions(calls: Any) -> Any:
+        timed = calls.withWatermark("ts", "0 seconds")
+        return timed.groupBy("src", F.session_window("ts", "10 seconds")).agg(F.count("*").alias("n"))
+
+    calls = t.source(CALLS)
+    t.start(sessions)
+    calls.add(("ada", at(1), 1), ("bob", at(2), 1), ("bob", at(9), 1), ("cy", at(15), 1))
+    t.run()
+    assert [(row.src, row.n) for row in t.rows()] == [("ada", 1)]
+    t.assert_same_as_spark()

@@ -38,6 +38,9 @@ class Cluster:
     def live(self) -> tuple[Executor, ...]:
         return tuple(Executor(each, "here", 1) for each in self.ids)
 
+    def decommissioned(self) -> frozenset[str]:
+        return frozenset()
+
     def request(self, total: int) -> bool:
         self.requests.append(total)
         self.total = total

@@ -20,7 +20,7 @@ def replay(runs: Path, durable: bool) -> Replay:
     copies.durable = {FILE} if durable else set()
     checkpoint = SimpleNamespace(runs=runs, current="manifest")
     versions = SimpleNamespace(previous="manifest")
-    routing = SimpleNamespace(lacks_state=lambda: not durable)
+    routing = SimpleNamespace(lost_runs=lambda: frozenset() if durable else frozenset([FILE]))
     parts = [None, checkpoint, SimpleNamespace(copies=copies), versions, routing, None]
     return Replay(*cast(list[Any], parts))
 

@@ -239,7 +239,7 @@ class HeadraceQuery(Helpful):
         self._engine.routing.spread(slots, operator)
 
     def decommission(self, executor: str) -> tuple[str, ...]:
-        """Let an executor go, or all executors on a host, such as a spot instance that is about to be reclaimed.
+        """Let ``executor`` go: an executor's id, or a host with all its executors, such as a spot instance that is to be reclaimed.
 
         Its instances and their state move to other executors first, so nothing is computed again. Then Spark decommissions it (if
         ``spark.decommission.enabled`` is set, else it is killed) and requests another. Returns the ids of the executors that go.

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,11 +14,13 @@ from headrace.chaos.plan import Fault
 from headrace.chaos.processes import is_gone, parent_of, send, session_members
 from headrace.chaos.rig import BaseRig, Rig
 from headrace.config import Config
+from headrace.logs import logger
 
 DAMAGED_FILES = 3
 DAMAGED_BYTES = 64
 EXECUTORS_S_MAX = 60.0
 """Spark replaces an executor within seconds."""
+_log = logger(__name__)
 
 
 class NotPossible(Exception):
@@ -200,8 +201,10 @@ def kill_driver_at_point(rig: Rig, fault: Fault, done: Done) -> None:
     rig.forget_marks()
     rig.alive.ask("arm", points=point)
     rig.feed(fault.files)
-    with suppress(Died, Refused):
+    try:
         rig.alive.ask("settle")
+    except (Died, Refused) as ended:
+        _log.debug("the driver reached its point, or failed on the way: %s", ended)
     reached = (rig.marks / point).exists()
     rig.kill()
     done.strike(rig, f"at {point}" if reached else f"{point} was not reached; killed while idle")
@@ -231,9 +234,11 @@ def workers(rig: BaseRig) -> list[int]:
     """The Python workers of a program: forked by a daemon, so their parent runs the same command."""
     found = []
     for pid in session_members(rig.alive.process.pid):
-        with suppress(OSError):
+        try:
             if _is_daemon(pid) and _is_daemon(parent_of(pid)):
                 found.append(pid)
+        except OSError as gone:
+            _log.debug("process %d has ended meanwhile: %s", pid, gone)
     return found
 
 

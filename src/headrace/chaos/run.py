@@ -7,7 +7,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,11 @@ from headrace.chaos.plan import batches_of, plan, possible_kinds
 from headrace.chaos.report import Report, costs, summary
 from headrace.chaos.rig import Setup
 from headrace.errors import HeadraceError
+from headrace.logs import logger
 from headrace.report.page import render
 
 EXIT_WRONG, EXIT_INTERRUPTED = 1, 130
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,9 @@ def run(request: Request, console: Console) -> int:
 
         campaign = Campaign(request.seed, faults, request.setup, request.rules, work, report.add_briefly, show, stopping)
         try:
-            with suppress(KeyboardInterrupt):
-                campaign.run()
+            campaign.run()
+        except KeyboardInterrupt:
+            _log.info("interrupted; the report has what was seen so far")
         except HeadraceError:
             report.close()
             raise

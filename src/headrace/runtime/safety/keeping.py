@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.ids import NO_VERSION, OperatorId, StoreId, Version
+from headrace.ids import FIRST_VERSION, NO_VERSION, OperatorId, StoreId, Version
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.reports import InstanceReport
 from headrace.runtime.safety.copies import Copies
+from headrace.runtime.safety.sigma import Sigma
 from headrace.state.journal import Record, record_of
 from headrace.state.manifest import Manifest
 
@@ -33,13 +34,20 @@ class Keeping:
     """True if the driver can read all state, so that it may do small flushes itself."""
     sync: bool
     """True if what is durable is forced to disk."""
+    sigma: Sigma
+    """Finds the first batch on which each version depends."""
+    trims: bool = False
+    """True if records of versions on which nothing depends any more are removed; otherwise checkpoints remove records."""
     copies: Copies = field(default_factory=Copies)
+    exact_after: Version = NO_VERSION
+    """Versions before this one were computed again from an empty state. What they had open is wrong where it has closed since."""
     durable: Version = NO_VERSION
     """The newest durable version."""
     settled: Manifest | None = None
     """The newest version that Spark has committed in its own log. A restart never runs its batch again."""
     _durable_crc: int | None = None
     _pinned: Manifest | None = None
+    _trimmed: Version = FIRST_VERSION
     _staged: deque[Manifest] = field(default_factory=deque)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -74,9 +82,14 @@ class Keeping:
             self.checkpoint.current = manifest
         return manifest
 
-    def record(self, manifest: Manifest, now_ms: int, rows: Mapping[OperatorId, int]) -> Record:
-        """The record of a version in the journal."""
-        return record_of(manifest, now_ms, rows)
+    def record(self, manifest: Manifest, before: Manifest | None, now_ms: int, rows: Mapping[OperatorId, int]) -> Record:
+        """The record of a version in the journal. ``before`` is the version that it builds on."""
+        return record_of(manifest, now_ms, rows, self.sigma.note(manifest, before))
+
+    def lag(self) -> int:
+        """How many batches would be read again if the newest version were lost."""
+        current = self.checkpoint.current
+        return 0 if current is None else current.version - max(self.durable, self.sigma.since(current.version) - 1)
 
     def learn(self, reports: Mapping[OperatorId, list[InstanceReport]], manifest: Manifest) -> None:
         """Note where the runs of a new version are, and forget those that nobody needs."""
@@ -90,6 +103,11 @@ class Keeping:
         current = self.checkpoint.current
         if current is not None and current.version == version:
             self.settled = current
+            since = self.sigma.since(version)
+            if self.trims and since > self._trimmed:
+                # The record before is the one that a replay goes on from.
+                self.checkpoint.journal.trim(before=Version(since - 1))
+                self._trimmed = since
 
     def capture(self) -> Manifest | None:
         """The newest version that may become durable. Its runs stay on the executors until ``release``. None if it is durable already."""
@@ -97,7 +115,7 @@ class Keeping:
             current = self.checkpoint.current
             is_committed = current is not None and (self.checkpoint.location / "commits" / str(current.version)).exists()
             chosen = current if is_committed else self.settled
-            if chosen is None or chosen.version <= self.durable:
+            if chosen is None or chosen.version <= self.durable or chosen.version < self.exact_after:
                 return None
             self._pinned = chosen
             return chosen

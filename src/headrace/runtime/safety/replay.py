@@ -24,6 +24,7 @@ from headrace.runtime.safety.keeping import Keeping, remove_staged
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.version import Made, VersionMaker
 from headrace.spark.reread import BatchReader
+from headrace.state.journal import Record
 
 ATTEMPTS_MAX = 4
 """How often a batch is tried after state was lost, before the loss ends the query."""
@@ -80,10 +81,13 @@ class Replay:
         return True
 
     def _rebuild(self, session: SparkSession, upto: Version) -> None:
-        """Compute the versions since the last durable one again."""
-        first, began_s = Version(self.keeping.durable + 1), time.monotonic()
+        """Compute a version again: from the last durable one, or from the first batch on which it depends if that is later."""
+        durable, began_s = self.keeping.durable, time.monotonic()
+        first = Version(max(durable + 1, self._record(upto).since))
         _log.warning("versions %d to %d are computed again from the source", first, upto)
         self.versions.previous = self.checkpoint.current = None
+        if first > durable + 1:
+            self._begin_empty(Version(first - 1), upto)
         reader = BatchReader(self.spark.execution(), session)
         with self.routing.as_it_was():
             for number in range(first, upto + 1):
@@ -91,7 +95,12 @@ class Replay:
                 self.rebuilt += 1
         _log.warning("%d versions were computed again in %.1f s", upto + 1 - first, time.monotonic() - began_s)
 
-    def _again(self, reader: BatchReader, version: Version) -> None:
+    def _begin_empty(self, before: Version, upto: Version) -> None:
+        """Let the next version build on an empty state, with the watermark and the routing of the version before."""
+        self.keeping.exact_after = upto
+        self.versions.build_on(self.keeping.hold(self._record(before).facts))
+
+    def _record(self, version: Version) -> Record:
         record = self.checkpoint.journal.read(version)
         if record is None:
             raise CheckpointMismatchError(
@@ -100,6 +109,10 @@ class Replay:
                 found="no such file",
                 hint="restore the folder 'headrace' and Spark's logs from one backup, or start with a new checkpointLocation",
             )
+        return record
+
+    def _again(self, reader: BatchReader, version: Version) -> None:
+        record = self._record(version)
         self.checkpoint.spark_log.check(record.facts)
         self.routing.routing.update(record.facts.routing)
         fail_point("replay", version)

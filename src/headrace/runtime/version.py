@@ -191,9 +191,7 @@ class VersionMaker:
             for name in (StoreId(op.id, store) for store in op.plan.operator.stores):
                 states[name] = carried_over(states.get(name, ()), earlier, now, watermarks_us[op.id])
 
-    def _run_rows(
-        self, batch: DataFrame, version: Version, late_ms: int, now_ms: int, states: States, phases: dict[str, float]
-    ) -> Reports:
+    def _run_rows(self, batch: DataFrame, version: Version, late_ms: int, now_ms: int, states: States, phases: dict[str, float]) -> Reports:
         """The first step: run the batch's rows through the graph."""
         jobs = plan_step(self.shapes)
         specs = {op.id: self._spec(op, staged, version, late_ms, now_ms, states) for op, staged in self._stages(jobs)}

@@ -1,7 +1,7 @@
 """The chain of a checkpoint's versions: manifests and records of the journal, each with the checksum of the one that it builds on.
 
-    journal      record 41 <- record 42 <- record 43 <- record 44          a record builds on the version before
-    manifests    manifest 38 <----------- manifest 43                      a manifest builds on the durable version before
+journal      record 41 <- record 42 <- record 43 <- record 44          a record builds on the version before
+manifests    manifest 38 <----------- manifest 43                      a manifest builds on the durable version before
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ Version = NewType("Version", int)
 
 NO_VERSION = Version(-1)
 """Older than every version."""
+FIRST_VERSION = Version(0)
 
 FencingToken = NewType("FencingToken", int)
 """The number that a query takes when it starts. Only the query with the highest token may change the checkpoint."""

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.kernel import MAIN, Applied, Moment, OneStore, Views
+from headrace.operators.kernel import MAIN, Applied, Moment, OneStore, OutputMode, Views
 from headrace.operators.lifetime import FOREVER, UntilWatermark
 from headrace.operators.store import Store
 from headrace.state import lookup
@@ -41,6 +41,9 @@ class DropDuplicates(OneStore):
     @property
     def output_schema(self) -> pa.Schema:
         return self.payload
+
+    def looks_back_us(self, mode: OutputMode) -> int | None:
+        return 0 if self.layout.has_sub else None
 
     def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
         result = Applied(rows=rows.num_rows)

@@ -169,6 +169,13 @@ class Operator(ABC):
         """What the choice of a hand-over protocol depends on."""
         return Facts(None, self.emits_at_once(mode))
 
+    def looks_back_us(self, mode: OutputMode) -> int | None:
+        """How much older than a result its rows can be, in event time; None if there is no bound.
+
+        If there is one, the sub-keys of all stores are event times or panes, and the lifetimes of stores end with the watermark.
+        """
+        return None
+
     def bounded(self, part: Part) -> Operator:
         """The kernel for one task. In a window recreation each side computes only some of the windows."""
         require(part.starts_us == (None, None), "only windows are recreated")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.operators import expressions as E
 from headrace.operators.expressions import Expr
 from headrace.operators.grid import holds_pairs
-from headrace.operators.kernel import Operator
+from headrace.operators.kernel import Operator, OutputMode
 from headrace.operators.lifetime import NEVER
 from headrace.operators.store import Store
 from headrace.operators.vectors import columns_from_arrow
@@ -199,3 +199,6 @@ class PairsInTime(Operator):
     @property
     def output_schema(self) -> pa.Schema:
         return self.pairing.output_schema
+
+    def looks_back_us(self, mode: OutputMode) -> int | None:
+        return self.within_us

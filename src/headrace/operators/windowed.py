@@ -67,6 +67,9 @@ class WindowedAggregate(OneStore):
             return super().handover(mode)
         return Facts((self.window.size_us, self.window.advance_us, self.window.offset_us), self.emits_at_once(mode))
 
+    def looks_back_us(self, mode: OutputMode) -> int | None:
+        return None if mode is OutputMode.COMPLETE else self.window.size_us
+
     def bounded(self, part: Part) -> WindowedAggregate:
         if part.starts_us == (None, None):
             return self

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
@@ -28,7 +29,7 @@ from headrace.config import Config
 from headrace.control.availability.scheduling import ScheduleConfig
 from headrace.control.elastic import Elastic
 from headrace.guarantees import Approach, Safety
-from headrace.ids import OperatorId, StoreId
+from headrace.ids import FIRST_VERSION, OperatorId, StoreId, Version
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
@@ -54,6 +55,7 @@ from headrace.runtime.safety.gaps import Gaps
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
+from headrace.runtime.safety.sigma import Sigma, bounds_us
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.version import VersionMaker, shapes_of
@@ -122,7 +124,7 @@ def assemble(
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
     session = flow.session
     spark = SparkQuery(session)
-    keeping, homes = _keeping(checkpoint, config, session)
+    keeping, homes = _keeping(flow, checkpoint, config)
     placement = _placement(flow, checkpoint, config, session, keeping)
     decisions = None if elastic is None else DecisionLog(elastic)
     facts = {op.id: op.plan.operator.handover(op.mode) for op in flow.ops}
@@ -190,11 +192,11 @@ def assemble(
     )
 
 
-def _keeping(checkpoint: Checkpoint, config: Config, session: SparkSession) -> tuple[Keeping, contextlib.AbstractContextManager[object]]:
+def _keeping(flow: Dataflow, checkpoint: Checkpoint, config: Config) -> tuple[Keeping, contextlib.AbstractContextManager[object]]:
     """Where state is kept, and what to close at the end of the query."""
     # Names of runs are unique within a checkpoint. So later starts of the query may use the same copies, but no other checkpoint may.
     mark = hashlib.sha256(str(checkpoint.location).encode()).hexdigest()[:12]
-    at_home, on_executors = config.safety.at_home, Executors.of(session.sparkContext) is not None
+    at_home, on_executors = config.safety.at_home, Executors.of(flow.session.sparkContext) is not None
     working = None if config.workingDirectory == "none" else f"{config.workingDirectory}/{mark}"
     closing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if not on_executors:
@@ -203,7 +205,13 @@ def _keeping(checkpoint: Checkpoint, config: Config, session: SparkSession) -> t
         if at_home:
             closing = tempfile.TemporaryDirectory(prefix="headrace-home-", ignore_cleanup_errors=True)
             working = str(Path(config.workingDirectory) / mark) if config.workingDirectory.startswith("/") else closing.name
-    keeping = Keeping(checkpoint, at_home, working, driver_reads=not at_home or not on_executors, sync=config.durable)
+
+    def since_noted(version: Version) -> Version:
+        record = checkpoint.journal.read(version)
+        return FIRST_VERSION if record is None else record.since
+
+    sigma, trims = Sigma(partial(bounds_us, flow), since_noted), config.safety.approach is Approach.UPSTREAM
+    keeping = Keeping(checkpoint, at_home, working, not at_home or not on_executors, config.durable, sigma, trims)
     keeping.begin()
     return keeping, closing
 

@@ -13,9 +13,9 @@ from headrace.compile.build import compile_flow
 from headrace.compile.dataflow import Dataflow
 from headrace.config import Config
 from headrace.control.elastic import Elastic
-from headrace.errors import CheckpointError, QueryError, SourceError
+from headrace.errors import CheckpointError, QueryError, SourceError, UnsupportedError
 from headrace.graph.nodes import Rows
-from headrace.guarantees import Guarantee, Safety
+from headrace.guarantees import Approach, Guarantee, Safety
 from headrace.ids import OperatorId, StoreId, Version
 from headrace.logs import logger, set_level
 from headrace.operators.kernel import OutputMode
@@ -25,6 +25,7 @@ from headrace.runtime.identity import recognise
 from headrace.runtime.interpreter import check_workers
 from headrace.runtime.lifetime import end_orphans
 from headrace.runtime.options import CHECKPOINT, Options
+from headrace.runtime.safety.sigma import unbounded
 from headrace.runtime.session import check_session, starting
 from headrace.runtime.sinks import EXACTLY_ONCE, Sink
 from headrace.spark.expressions import duration_us
@@ -85,9 +86,24 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
                 op.plan.check_mode(output.mode, output.where)
             elif output.mode is OutputMode.COMPLETE:
                 raise QueryError(where=output.where, wanted="append or update: this output has no aggregate", found="output mode complete")
+    if config.safety.approach is Approach.UPSTREAM:
+        _check_bounded(flow, run.where)
     if config.safety.at_home and config.safety.replays:
         _check_replayable(flow, run.where)
     return QueryPlan(tuple(outputs), options, run, config, flow)
+
+
+def _check_bounded(flow: Dataflow, where: str) -> None:
+    """Raise an error if state depends on rows of any age, so that it cannot be computed again from the last ones."""
+    refused = unbounded(flow)
+    if refused:
+        raise UnsupportedError(
+            "the approach upstream computes lost state again from the last rows of the sources",
+            where=where,
+            wanted="operators that forget by event time: time windows, joins and products within a time, duplicates by an event time",
+            found="; ".join(refused),
+            hint="add withWatermark and a time window, or choose recovery('checkpoint')",
+        )
 
 
 def _check_replayable(flow: Dataflow, where: str) -> None:

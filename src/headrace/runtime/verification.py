@@ -18,7 +18,7 @@ from headrace.runtime.checkpoint import ROUTING, Checkpoint
 from headrace.runtime.fencing import version_of
 from headrace.runtime.inspection import lease
 from headrace.runtime.leases import is_lease
-from headrace.runtime.safety.chain import check_chain, check_journal, links
+from headrace.runtime.safety.chain import check_chain, check_journal, links, since_needed
 from headrace.runtime.spark_log import check_together
 from headrace.state.blocks import Blocks
 from headrace.state.manifest import Manifest
@@ -95,7 +95,12 @@ def _check_chain(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked:
     checked.files += len(checkpoint.journal.versions())
     if len(kept) == len(checkpoint.manifests.versions()):
         checked.attempt(lambda: check_chain(links(checkpoint.manifests, checkpoint.journal)))
-    checked.attempt(lambda: check_journal(checkpoint.location, checkpoint.manifests.versions(), checkpoint.journal.versions()))
+    checked.attempt(lambda: _check_journal(checkpoint))
+
+
+def _check_journal(checkpoint: Checkpoint) -> None:
+    since = since_needed(checkpoint.journal, checkpoint.spark_log.newest("commits"))
+    check_journal(checkpoint.location, checkpoint.manifests.versions(), checkpoint.journal.versions(), since)
 
 
 def _check_spark(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.config import Config
 from headrace.errors import CheckpointError
-from headrace.ids import StoreId, Version
+from headrace.ids import OperatorId, StoreId, Version
 from headrace.operators.kernel import Moment, OutputMode
 from headrace.runtime import watermark
 from headrace.runtime.checkpoint import Checkpoint
@@ -143,7 +143,7 @@ class VersionMaker:
             counters=_counters(before, reports),
         )
         rows = {op.id: sum(report.rows for report in reports.get(op.id, ())) for op in self.flow.readers}
-        return Made(manifest, self.keeping.record(manifest, now_ms, rows), reports, record)
+        return Made(manifest, self.keeping.record(manifest, before, now_ms, rows), reports, record)
 
     def commit(self, made: Made, phases: dict[str, float]) -> Manifest:
         """Commit a version. If it was committed before, check that it is the same, and take it as it was."""
@@ -153,11 +153,16 @@ class VersionMaker:
             if before is None:
                 manifest = self.keeping.commit(manifest, made.record)
             else:
-                check_same(before, made.record, str(self.checkpoint.journal.path(manifest.version)))
+                check_same(before, made.record, str(self.checkpoint.journal.path(manifest.version)), self._comparable(manifest.version))
                 manifest = self.keeping.hold(replace(before.facts, stores=manifest.stores, staged=manifest.staged))
             fail_point("manifest-after", manifest.version)
         self.keeping.learn(made.reports, manifest)
         return manifest
+
+    def _comparable(self, version: Version) -> list[OperatorId]:
+        """The operators that read as many rows as before. If state began empty, those that read other operators may read fewer."""
+        exact = version > self.keeping.exact_after
+        return [op.id for op in self.flow.readers if exact or not self.flow.upstream(op)]
 
     def build_on(self, manifest: Manifest) -> None:
         """Let the next version build on this one, which was delivered, without reading its manifest again."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, InvariantError
-from headrace.ids import OperatorId, Version
+from headrace.ids import FIRST_VERSION, OperatorId, Version
 from headrace.state.durable import DurableStore
 from headrace.state.manifest import Manifest, from_json, numbered, to_json
 
@@ -38,15 +38,17 @@ class Record:
     """The clock of the batch: processing time as the operators saw it."""
     rows: Mapping[OperatorId, int] = field(default_factory=dict)
     """By operator that reads sources: the rows that it read. A replay must read as many."""
+    since: Version = FIRST_VERSION
+    """The first batch on which the version's state depends: it can be computed from this batch on, beginning empty."""
 
     @property
     def version(self) -> Version:
         return self.facts.version
 
 
-def record_of(manifest: Manifest, now_ms: int, rows: Mapping[OperatorId, int]) -> Record:
+def record_of(manifest: Manifest, now_ms: int, rows: Mapping[OperatorId, int], since: Version = FIRST_VERSION) -> Record:
     """The record of a version. It gets its checksum when it is written."""
-    return Record(replace(manifest, stores={}, staged=(), crc=None), now_ms, rows)
+    return Record(replace(manifest, stores={}, staged=(), crc=None), now_ms, rows, since)
 
 
 def to_bytes(record: Record) -> bytes:
@@ -55,7 +57,7 @@ def to_bytes(record: Record) -> bytes:
 
 
 def _body(record: Record) -> bytes:
-    body = {"now_ms": record.now_ms, "rows": dict(record.rows), "facts": to_json(record.facts)}
+    body = {"now_ms": record.now_ms, "rows": dict(record.rows), "since": record.since, "facts": to_json(record.facts)}
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -78,7 +80,7 @@ def from_bytes(data: bytes, path: str, version: Version) -> Record:
         raise CheckpointError(where=path, wanted=f"a record of format {FORMAT}", found=f"format {outer['format']}", hint=hint)
     try:
         rows = {OperatorId(name): int(count) for name, count in body["rows"].items()}
-        record = Record(from_json(body["facts"], outer["crc"]), int(body["now_ms"]), rows)
+        record = Record(from_json(body["facts"], outer["crc"]), int(body["now_ms"]), rows, Version(int(body.get("since", 0))))
     except (ValueError, KeyError, TypeError, AttributeError, InvariantError) as broken:
         raise _corrupt(path, f"something that Headrace never writes: {broken}") from broken
     if record.version != version:
@@ -86,13 +88,14 @@ def from_bytes(data: bytes, path: str, version: Version) -> Record:
     return record
 
 
-def check_same(before: Record, again: Record, path: str) -> None:
-    """Raise an error unless a version that was made again has read as many rows as before."""
-    if dict(before.rows) != dict(again.rows):
+def check_same(before: Record, again: Record, path: str, operators: Collection[OperatorId] | None = None) -> None:
+    """Raise an error unless a version that was made again has read as many rows as before; ``operators`` are those to compare."""
+    wanted, found = ({op: rows for op, rows in each.rows.items() if operators is None or op in operators} for each in (before, again))
+    if wanted != found:
         raise CheckpointMismatchError(
             where=path,
-            wanted=f"that version {before.version} reads the same rows again: {dict(before.rows)}, by operator",
-            found=f"{dict(again.rows)}",
+            wanted=f"that version {before.version} reads the same rows again: {wanted}, by operator",
+            found=f"{found}",
             hint="the source has changed or does not keep its history, or the query selects rows at random;"
             " restore the source, or start with a new checkpointLocation",
         )

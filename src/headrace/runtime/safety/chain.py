@@ -1,7 +1,7 @@
 """The chain of a checkpoint's versions: manifests and records of the journal, each with the checksum of the one that it builds on.
 
-    journal      record 41 <- record 42 <- record 43 <- record 44          a record builds on the version before
-    manifests    manifest 38 <----------- manifest 43                      a manifest builds on the durable version before
+journal      record 41 <- record 42 <- record 43 <- record 44          a record builds on the version before
+manifests    manifest 38 <----------- manifest 43                      a manifest builds on the durable version before
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headrace.errors import CheckpointMismatchError
-from headrace.ids import NO_VERSION, Version
+from headrace.ids import FIRST_VERSION, NO_VERSION, Version
 from headrace.state.journal import Journal
 from headrace.state.manifest import Manifest, ManifestStore, check_follows
 
@@ -41,9 +41,26 @@ def check_chain(chain: Iterator[Link]) -> None:
         check_follows(*link)
 
 
-def check_journal(location: Path, durable: Sequence[Version], journaled: Sequence[Version]) -> None:
-    """Raise an error unless the journal has every version since the last durable one, up to its newest."""
-    last = durable[-1] if durable else NO_VERSION
+def since_needed(journal: Journal, committed: int | None) -> Version:
+    """The first batch on which the version depends that a restart goes on from. ``committed`` is the last batch that Spark has committed.
+
+    Spark runs a batch again that it has not committed. Then the restart goes on from the version before.
+    """
+    versions = journal.versions()
+    if not versions:
+        return FIRST_VERSION
+    is_committed = committed is not None and committed >= versions[-1]
+    record = journal.read(versions[-1] if is_committed else Version(versions[-1] - 1))
+    return FIRST_VERSION if record is None else record.since
+
+
+def check_journal(location: Path, durable: Sequence[Version], journaled: Sequence[Version], since: Version = FIRST_VERSION) -> None:
+    """Raise an error unless the journal has every version since the last durable one, up to its newest.
+
+    If the state depends only on batches from ``since`` on, the versions before do not matter, except the last one: it has the watermark and
+    the routing that ``since`` goes on from.
+    """
+    last = max(durable[-1] if durable else NO_VERSION, since - 2)
     newest = journaled[-1] if journaled else last
     lacking = sorted({Version(each) for each in range(last + 1, newest)} - set(journaled))
     if lacking:

@@ -127,9 +127,8 @@ class Checkpointer:
             self._thread.join()
 
     def lag(self) -> int:
-        """How many versions are not durable."""
-        current = self.keeping.checkpoint.current
-        return 0 if current is None else current.version - self.keeping.durable
+        """How many batches would be read again after a loss."""
+        return self.keeping.lag()
 
     def catch_up(self) -> None:
         """Called before a batch: ask for a checkpoint if many versions are not durable, and wait for it if far too many are."""

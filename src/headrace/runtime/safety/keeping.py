@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from headrace.ids import NO_VERSION, OperatorId, StoreId, Version
+from headrace.ids import FIRST_VERSION, NO_VERSION, OperatorId, StoreId, Version
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.reports import InstanceReport
 from headrace.runtime.safety.copies import Copies
+from headrace.runtime.safety.sigma import Sigma
 from headrace.state.journal import Record, record_of
 from headrace.state.manifest import Manifest
 
@@ -56,7 +57,13 @@ class Keeping:
     """True if the driver can read all state, so that it may do small flushes itself."""
     sync: bool
     """True if what is durable is forced to disk."""
+    sigma: Sigma
+    """Finds the first batch on which each version depends."""
+    trims: bool = False
+    """True if records of versions on which nothing depends any more are removed; otherwise checkpoints remove records."""
     copies: Copies = field(default_factory=Copies)
+    exact_after: Version = NO_VERSION
+    """Versions before this one were computed again from an empty state. What they had open is wrong where it has closed since."""
     base: Manifest | None = None
     """The manifest of the newest durable version; None if there is none."""
     recreated: set[OperatorId] = field(default_factory=set)
@@ -72,6 +79,7 @@ class Keeping:
     """The thread that made the last version. It is in a batch, as long as Spark has not committed that version."""
     _wanted: bool = False
     """True if a checkpoint waits for a version to capture."""
+    _trimmed: Version = FIRST_VERSION
     _staged: deque[Manifest] = field(default_factory=deque)
     _lock: threading.Condition = field(default_factory=threading.Condition)
 
@@ -136,9 +144,14 @@ class Keeping:
             captured = (self._pins[Pin.CHECKPOINT].version,) if Pin.CHECKPOINT in self._pins else ()
             return tuple(sorted({self.durable, *captured, *self.shipped_upto}))
 
-    def record(self, manifest: Manifest, now_ms: int, rows: Mapping[OperatorId, int]) -> Record:
-        """The record of a version in the journal."""
-        return record_of(manifest, now_ms, rows)
+    def record(self, manifest: Manifest, before: Manifest | None, now_ms: int, rows: Mapping[OperatorId, int]) -> Record:
+        """The record of a version in the journal. ``before`` is the version that it builds on."""
+        return record_of(manifest, now_ms, rows, self.sigma.note(manifest, before))
+
+    def lag(self) -> int:
+        """How many batches would be read again if the newest version were lost."""
+        current = self.checkpoint.current
+        return 0 if current is None else current.version - max(self.durable, self.sigma.since(current.version) - 1)
 
     def learn(self, reports: Mapping[OperatorId, list[InstanceReport]], manifest: Manifest) -> None:
         """Note where the runs of a new version are, and forget those that nobody needs."""
@@ -162,9 +175,16 @@ class Keeping:
         """
         with self._lock:
             current = self.checkpoint.current
-            if self._wanted and current is not None and current.version == version > self.durable:
+            if current is None or current.version != version:
+                return
+            if self._wanted and version > self.durable and version >= self.exact_after:
                 self._pins[Pin.CHECKPOINT] = current
                 self._lock.notify_all()
+        since = self.sigma.since(version)
+        if self.trims and since > self._trimmed:
+            # The record before is the one that a replay goes on from.
+            self.checkpoint.journal.trim(before=Version(since - 1))
+            self._trimmed = since
 
     def capture(self, given_up: Callable[[], bool] = lambda: False) -> Manifest | None:
         """The newest version that may become durable. Its runs stay on the executors until ``release``. None if it is durable already.
@@ -177,7 +197,7 @@ class Keeping:
             try:
                 while Pin.CHECKPOINT not in self._pins and not given_up():
                     current = self.checkpoint.current
-                    if current is not None and current.version <= self.durable:
+                    if current is not None and (current.version <= self.durable or current.version < self.exact_after):
                         return None
                     if not self._making and (current is None or self._is_committed(current)):
                         if current is not None:

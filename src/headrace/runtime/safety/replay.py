@@ -27,6 +27,7 @@ from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.version import Made, VersionMaker
 from headrace.spark.reread import BatchReader
 from headrace.state.gaps import Gap
+from headrace.state.journal import Record
 from headrace.state.manifest import Manifest
 
 ATTEMPTS_MAX = 4
@@ -113,15 +114,21 @@ class Replay:
 
     def _go_on_from(self, manifest: Manifest) -> None:
         """Let the next version build on this one, in which some state was skipped."""
+        # What the durable store has of these operators may be more than what is left, so the next checkpoint does not build on it.
+        if self.gaps is not None:
+            self.keeping.recreated |= {gap.operator for gap in self.gaps.found}
         self.versions.build_on(self.keeping.hold(manifest))
         self.keeping.settle(manifest.version)
 
     def _rebuild(self, session: SparkSession, upto: Version) -> None:
-        """Compute the versions since the last durable one again."""
-        copied = self.keeping.copied(self.routing.live_executors())
-        first, began_s = Version((self.keeping.durable if copied is None else copied.version) + 1), time.monotonic()
+        """Compute a version again: from the newest one that is durable or has copies, or from the first batch on which it depends."""
+        copied, began_s = self.keeping.copied(self.routing.live_executors()), time.monotonic()
+        start = self.keeping.durable if copied is None else copied.version
+        first = Version(max(start + 1, self._record(upto).since))
         _log.warning("versions %d to %d are computed again from the source", first, upto)
         self.versions.previous = self.checkpoint.current = copied
+        if first > start + 1:
+            self._begin_empty(Version(first - 1), upto)
         reader = BatchReader(self.spark.execution(), session)
         with self.routing.as_it_was():
             for number in range(first, upto + 1):
@@ -129,7 +136,12 @@ class Replay:
                 self.rebuilt += 1
         _log.warning("%d versions were computed again in %.1f s", upto + 1 - first, time.monotonic() - began_s)
 
-    def _again(self, reader: BatchReader, version: Version) -> None:
+    def _begin_empty(self, before: Version, upto: Version) -> None:
+        """Let the next version build on an empty state, with the watermark and the routing of the version before."""
+        self.keeping.exact_after = upto
+        self.versions.build_on(self.keeping.hold(self._record(before).facts))
+
+    def _record(self, version: Version) -> Record:
         record = self.checkpoint.journal.read(version)
         if record is None:
             raise CheckpointMismatchError(
@@ -138,6 +150,10 @@ class Replay:
                 found="no such file",
                 hint="restore the folder 'headrace' and Spark's logs from one backup, or start with a new checkpointLocation",
             )
+        return record
+
+    def _again(self, reader: BatchReader, version: Version) -> None:
+        record = self._record(version)
         self.checkpoint.spark_log.check(record.facts)
         self.routing.routing.update(record.facts.routing)
         fail_point("replay", version)

@@ -88,7 +88,11 @@ def test_versions_that_no_checkpoint_has_are_computed_again(t: QueryTest, query:
     t.run()
     progress = t.query.lastProgress
     assert progress is not None
-    assert progress["headrace"]["versionsRebuilt"] == 3, "versions 3 to 5; Spark itself runs batch 6 again"
+    rebuilt = progress["headrace"]["versionsRebuilt"]
+    if query in (sliding, once):
+        assert 1 <= rebuilt < 3, "only batches on which open windows depend"
+    else:
+        assert rebuilt == 3, "versions 3 to 5; Spark itself runs batch 6 again"
     rows.add(*some_rows(7, 210))
     rows.advance(at(10_000))
     t.run()

@@ -63,6 +63,8 @@ from headrace.spark.executors import Executors
 from headrace.state.routing import Routing
 
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
+SECONDS_MAX = 1e9
+"""Stands for never, where a policy needs a number."""
 LAG_SPARE = 10
 """Spark keeps the offsets of `RETAINED` batches. A checkpoint is forced this many batches before they are needed."""
 
@@ -226,7 +228,7 @@ def _checkpointer(
     files = Files(str(keeping.checkpoint.runs), keeping.working, config.logLevel)
     lag_max = max(1, int(str(session.conf.get(RETAINED))) - LAG_SPARE)
     interval_s = config.safety.checkpoint_s if config.safety.takes_checkpoints else math.inf
-    schedule = ScheduleConfig(cast(Literal["min-max", "round-robin", "whole"], config.checkpointOrder), interval_s, 0.0)
+    schedule = ScheduleConfig(cast(Literal["min-max", "round-robin", "whole"], config.checkpointOrder), min(interval_s, SECONDS_MAX), 0.0)
     return Checkpointer(keeping, flow, session, files, executors, interval_s, config.versionsToKeep, lag_max, schedule, is_idle)
 
 

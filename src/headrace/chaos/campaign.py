@@ -22,6 +22,7 @@ from headrace.chaos.plan import FILES_FIRST, Fault, batches_of
 from headrace.chaos.recorder import delivery_times, read_rows
 from headrace.chaos.rig import Rig, Setup
 from headrace.errors import HeadraceError
+from headrace.runtime.checkpoint import Checkpoint
 from headrace.spark.gateway import spark_home
 
 STATE_EVERY = 10
@@ -205,10 +206,15 @@ class Campaign:
         asked: dict[str, Any] = {"sinks": self.rig.sinks, "due": self.setup.due, "folder": str(folder)}
         self.answer.ask("answer", fed=self.rig.fed, watermark_ms=watermark_ms, **asked)
         wanted = {each["name"]: read_rows(folder / f"{each['name']}.arrow") for each in self.rig.sinks}
-        verdict = Verdict()
+        verdict, counted = Verdict(), self._counted()
         for sink in self.rig.recorded():
-            verdict += sink.verdict(wanted[sink.name], self.rules.expectation)
+            verdict += sink.verdict(wanted[sink.name], self.rules.expectation, counted)
         return verdict + self._compare_state(wanted) if state else verdict
+
+    def _counted(self) -> int:
+        """How many rows the query says that it has lost, under the guarantee gap. A gap of unknown size allows everything."""
+        gaps = Checkpoint(str(self.rig.checkpoint)).gaps.read()
+        return sys.maxsize if any(gap.rows is None for gap in gaps) else sum(gap.rows or 0 for gap in gaps)
 
     def _compare_state(self, wanted: dict[str, list[tuple[Any, ...]]]) -> Verdict:
         """In update and complete mode an aggregate's state holds every result; rows that were filtered out later are there too."""

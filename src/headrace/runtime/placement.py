@@ -7,9 +7,12 @@ Spark runs the task elsewhere, and the next batch gives the instance a new home.
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -31,8 +34,10 @@ from headrace.state.slots import clip
 
 ATTEMPTS_MAX = 4
 """How often state is brought to its homes before a batch fails, if executors are lost meanwhile."""
-PATIENCE_S = 5.0
-"""Bringing state to executors takes a fraction of a second, and longer the more there is. After this time those that work are suspected."""
+PATIENCE, PATIENCE_S_MIN = 5.0, 8.0
+"""Bringing state to executors usually takes a fraction of a second. Those that still work after this many times the median of the last times,
+and at least so many seconds, are suspected to hang. A busy machine must not make us avoid executors that are only slow."""
+TIMES_REMEMBERED = 20
 BYTES_PER_S = 10e6
 """A slow network."""
 _log = logger(__name__)
@@ -69,6 +74,8 @@ class Placement:
     """Executors that are suspected to hang. They get no instances, unless there are no others."""
     proven: set[str] = field(default_factory=set)
     """Executors that have lent or borrowed state before. One that has just started may be slow, and is not suspected."""
+    fetches_s: deque[float] = field(default_factory=lambda: deque(maxlen=TIMES_REMEMBERED))
+    """How long it took lately to bring state to executors."""
     ensured: object = None
     """The homes and routings for which all state was found at home. Only versions that were made at home have been added since."""
 
@@ -224,11 +231,14 @@ class Placement:
         if not wanted or self.working is None:
             return Fetched()
         size = sum(ref.bytes for _, shares in wanted for share in shares for ref in share.refs)
+        usual_s, began_s = median(self.fetches_s) if self.fetches_s else 0.0, time.monotonic()
+        patience_s = None if beside else max(PATIENCE_S_MIN, PATIENCE * usual_s) + size / BYTES_PER_S
         broken = BrokenOff()
         try:
-            with broken_off_on_loss(self.executors, None if beside else PATIENCE_S + size / BYTES_PER_S, self.proven) as broken:
+            with broken_off_on_loss(self.executors, patience_s, self.proven) as broken:
                 found = have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
             self.proven |= {each.id for each, _ in wanted} | {each.id for each in lent}
+            self.fetches_s.append(time.monotonic() - began_s)
             return found
         except SPARK_ERRORS:
             if broken.hung:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -35,8 +36,8 @@ from headrace.state.slots import clip
 ATTEMPTS_MAX = 4
 """How often state is brought to its homes before a batch fails, if executors are lost meanwhile."""
 PATIENCE, PATIENCE_S_MIN = 5.0, 8.0
-"""Bringing state to executors usually takes a fraction of a second. Those that still work after this many times the median of the last times,
-and at least so many seconds, are suspected to hang. A busy machine must not make us avoid executors that are only slow."""
+"""Bringing state to executors usually takes a fraction of a second. Those that still work after this many times the usual time, and at
+least so many seconds, are suspected to hang. On a busy machine, executors that are only slow must not be avoided."""
 TIMES_REMEMBERED = 20
 BYTES_PER_S = 10e6
 """A slow network."""
@@ -186,6 +187,21 @@ class Placement:
         before = self.homes.get(op, ())
         self.homes[op] = homes
         return before
+
+    @contextmanager
+    def following(self, ran: Mapping[OperatorId, Sequence[str]]) -> Iterator[None]:
+        """Inside, instances live where their last tasks ``ran``: what those wrote is there, and perhaps nowhere else.
+
+        Spark runs a task elsewhere if its home is busy for long. A version's flush needs the runs that the version has just written.
+        """
+        live, before = {each.id: each for each in self.executors.live()}, dict(self.homes)
+        for op, names in ran.items():
+            if len(names) == len(homes := self.homes.get(op, ())):
+                self.homes[op] = tuple(live.get(name, home) for name, home in zip(names, homes, strict=True))
+        try:
+            yield
+        finally:
+            self.homes |= {op: before[op] for op in ran if op in before}
 
     def ahead(self, routing: Mapping[OperatorId, Routing], before: Mapping[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Fetched]:
         """Bring state to the homes of a future routing. Returns those homes, and how much was brought."""

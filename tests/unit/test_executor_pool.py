@@ -253,3 +253,12 @@ def test_two_queries_live_on_executors_of_their_own() -> None:
     app.query("first", 1).tend(2, frozenset({"1", "2"}))
     assert homes_with(4, placement(app.query("second", 1)), sum=2) == {"sum": ["3", "4"]}
     assert homes_with(3, placement(app.query("third", 1)), sum=2) == {"sum": ["1", "3"]}, "there are too few"
+
+
+def test_a_flush_runs_where_the_rows_were_written_and_homes_stay() -> None:
+    """Spark ran the first instance's task on executor 3, because its home was busy; the second one's executor is gone."""
+    placed = placement(None)
+    assert homes_with(3, placed, sum=2) == {"sum": ["1", "2"]}
+    with placed.following({SUM: ["3", "9"]}):
+        assert [home.id for home in placed.homes[SUM]] == ["3", "2"]
+    assert [home.id for home in placed.homes[SUM]] == ["1", "2"]

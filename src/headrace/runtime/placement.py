@@ -7,9 +7,13 @@ Spark runs the task elsewhere, and the next batch gives the instance a new home.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -31,8 +35,10 @@ from headrace.state.slots import clip
 
 ATTEMPTS_MAX = 4
 """How often state is brought to its homes before a batch fails, if executors are lost meanwhile."""
-PATIENCE_S = 5.0
-"""Bringing state to executors takes a fraction of a second, and longer the more there is. After this time those that work are suspected."""
+PATIENCE, PATIENCE_S_MIN = 5.0, 8.0
+"""Bringing state to executors usually takes a fraction of a second. Those that still work after this many times the usual time, and at
+least so many seconds, are suspected to hang. On a busy machine, executors that are only slow must not be avoided."""
+TIMES_REMEMBERED = 20
 BYTES_PER_S = 10e6
 """A slow network."""
 _log = logger(__name__)
@@ -73,6 +79,8 @@ class Placement:
     """Those among them that have handed their state over. Spark may list them for a while."""
     proven: set[str] = field(default_factory=set)
     """Executors that have lent or borrowed state before. One that has just started may be slow, and is not suspected."""
+    fetches_s: deque[float] = field(default_factory=lambda: deque(maxlen=TIMES_REMEMBERED))
+    """How long it took lately to bring state to executors."""
     ensured: object = None
     """The homes and routings for which all state was found at home. Only versions that were made at home have been added since."""
 
@@ -189,6 +197,21 @@ class Placement:
         self.homes[op] = homes
         return before
 
+    @contextmanager
+    def following(self, ran: Mapping[OperatorId, Sequence[str]]) -> Iterator[None]:
+        """Inside, instances live where their last tasks ``ran``: what those wrote is there, and perhaps nowhere else.
+
+        Spark runs a task elsewhere if its home is busy for long. A version's flush needs the runs that the version has just written.
+        """
+        live, before = {each.id: each for each in self.executors.live()}, dict(self.homes)
+        for op, names in ran.items():
+            if len(names) == len(homes := self.homes.get(op, ())):
+                self.homes[op] = tuple(live.get(name, home) for name, home in zip(names, homes, strict=True))
+        try:
+            yield
+        finally:
+            self.homes |= {op: before[op] for op in ran if op in before}
+
     def ahead(self, routing: Mapping[OperatorId, Routing], before: Mapping[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Fetched]:
         """Bring state to the homes of a future routing. Returns those homes, and how much was brought."""
         lenders = self.lenders()
@@ -259,12 +282,14 @@ class Placement:
         if not wanted or self.working is None:
             return Fetched()
         size = sum(ref.bytes for _, shares in wanted for share in shares for ref in share.refs)
+        usual_s, began_s = median(self.fetches_s) if self.fetches_s else 0.0, time.monotonic()
+        patience_s = None if beside else max(PATIENCE_S_MIN, PATIENCE * usual_s) + size / BYTES_PER_S
         broken = BrokenOff()
         try:
-            patience_s = None if beside else PATIENCE_S + size / BYTES_PER_S
             with broken_off_on_loss(self.executors, self.left, patience_s, self.proven) as broken:
                 found = have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
             self.proven |= {each.id for each, _ in wanted} | {each.id for each in lent}
+            self.fetches_s.append(time.monotonic() - began_s)
             return found
         except SPARK_ERRORS:
             if broken.hung:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -125,7 +126,8 @@ class VersionMaker:
             moved = self._advance(late_ms, begin_s) if record is None else _noted(record)
         states |= _stores(reports)
         if moved.reached_ms > late_ms:
-            flushed = self._flush(batch.sparkSession, version, (late_ms, moved.reached_ms), now_ms, states, phases)
+            with self._where_rows_ran(reports):
+                flushed = self._flush(batch.sparkSession, version, (late_ms, moved.reached_ms), now_ms, states, phases)
             states |= _stores(flushed)
             reports = {name: merged(reports.get(name, []), flushed.get(name, [])) for name in {**reports, **flushed}}
         fail_point("flush-done", version)
@@ -232,6 +234,13 @@ class VersionMaker:
             specs[op.id] = replace(spec, until_ms=_held(reached_ms, op), routing=replace(spec.routing, spread=()))
         with Phase(phases, "flush"):
             return self.runner.run(jobs, specs, session, None, {})
+
+    def _where_rows_ran(self, reports: Reports) -> AbstractContextManager[None]:
+        """If new runs stay on executors, the flush runs where the step before has written them."""
+        placement = self.runner.placement
+        if placement is None or not self.keeping.at_home:
+            return nullcontext()
+        return placement.following({op: [report.executor for report in each] for op, each in reports.items()})
 
     def _stages(self, jobs: Sequence[Job]) -> list[tuple[Op, bool]]:
         """The operators of a step in the graph's order, each with True if its results are staged."""

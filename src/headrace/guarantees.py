@@ -104,6 +104,15 @@ class Safety:
         kept = f"{self.guarantee} by {self.approach}: {self._kept()}"
         return [kept, f"executor lost: {self._executor()}", f"driver lost: {self._driver()}"]
 
+    def without_replay(self) -> str:
+        """What it means for a source that cannot give rows again."""
+        if not self.replays:
+            return "rows that are lost are not read again"
+        if not self.at_home:
+            return "losing executors loses no row; rows of the batch in flight are lost with the driver"
+        count = "one executor" if self.replicas == 1 else f"{self.replicas} executors"
+        return f"losing {count} at once loses no row; rows since the last checkpoint are lost with the driver"
+
     def _kept(self) -> str:
         if not self.takes_checkpoints:
             kept = "state stays on the executors, and is not kept safe"

@@ -1,4 +1,4 @@
-"""Checks of sources: a streaming DataFrame that can be replayed, without stateful operators of Spark's."""
+"""Checks of sources: a streaming DataFrame, without stateful operators of Spark's."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from headrace.errors import SessionError, SourceError, UnsupportedError
 from headrace.spark.contract import check_contract
 from headrace.spark.gateway import is_connect
 from headrace.spark.stateful import several_rows, stateful_step
-from headrace.spark.streaming import source_names
 
-_WITHOUT_REPLAY = ("socket", "TextSocket")
 _SELECTING = ("select", "selectExpr", "withColumn", "withColumns")
 
 
 def check_source(frame: Any, where: str) -> None:
-    """Refuse a source that is no streaming DataFrame, cannot be replayed, or has a stateful operator of Spark's."""
+    """Refuse a source that is no streaming DataFrame, or has a stateful operator of Spark's."""
     if is_connect(frame):
         raise SessionError(
             where=where,
@@ -30,14 +28,6 @@ def check_source(frame: Any, where: str) -> None:
     if not frame.isStreaming:
         raise SourceError(where=where, wanted="a streaming DataFrame", found="a batch DataFrame", hint="read it with spark.readStream")
     check_contract(frame.sparkSession)
-    for name in source_names(frame):
-        if name in _WITHOUT_REPLAY:
-            raise SourceError(
-                "results are exact only if a batch can be read again after a crash",
-                where=where,
-                found=f"the {name} source, which cannot replay",
-                hint="write its data to files or Kafka first",
-            )
     refuse_state(frame, where)
 
 

@@ -382,9 +382,10 @@ def _filtered(rows: Rows, condition: Column, where: str) -> Stream:
 def stream(frame: DataFrame) -> Stream:
     """Wrap ``frame``, a streaming DataFrame; the rest is the PySpark you know.
 
-    Any source works that can be read again after a crash, such as files or Kafka. The DataFrame may have any stateless steps, also
-    joins with static DataFrames. Raises ``SourceError`` if it is no streaming DataFrame or cannot be replayed, ``UnsupportedError`` if it
-    holds an operator of Spark's that keeps state, and ``SessionError`` for Spark Connect and unsupported versions of Spark.
+    Sources that can be read again after a crash, such as files or Kafka, lose nothing. Others, such as a socket, lose rows with the
+    driver, and the start says so. The DataFrame may have any stateless steps, also joins with static DataFrames. Raises ``SourceError``
+    if it is no streaming DataFrame, ``UnsupportedError`` if it holds an operator of Spark's that keeps state, and ``SessionError`` for
+    Spark Connect and unsupported versions of Spark.
 
     >>> hr.stream(spark.readStream.format("rate").load()).columns
     ['timestamp', 'value']

@@ -11,6 +11,7 @@ from headrace.compile.strategies import render_costs
 from headrace.errors import QueryError
 from headrace.guarantees import Safety
 from headrace.ids import SLOTS, OperatorId
+from headrace.spark.replayable import unreplayable_sources
 from headrace.state.routing import Routing
 from headrace.state.slots import shown
 
@@ -33,7 +34,7 @@ def rendered(
     if mode not in MODES:
         raise QueryError(where="explain", wanted=f"mode {', '.join(MODES)}", found=repr(mode))
     if mode == "plan":
-        return "\n".join([explain(flow, routing, guarantees, homes or {}), *(_safety(safety) if safety else ())])
+        return "\n".join([explain(flow, routing, guarantees, homes or {}), *(_safety(flow, safety) if safety else ())])
     instances = {name: each.instances for name, each in routing.items()}
     if mode == "cost":
         return render_costs(query_graph(flow), nodes or sum(instances.values()), rate)
@@ -56,9 +57,10 @@ def explain(flow: Dataflow, routing: Mapping[OperatorId, Routing], guarantees: l
     return "\n".join(lines)
 
 
-def _safety(safety: Safety) -> list[str]:
+def _safety(flow: Dataflow, safety: Safety) -> list[str]:
     """What the query promises after a loss."""
     first, *more = safety.lines()
+    more += [f"{each}: {safety.without_replay()}" for each in unreplayable_sources(flow.streaming)]
     return [f"safety      {first}", *(f"  {line}" for line in more)]
 
 

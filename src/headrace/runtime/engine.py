@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
@@ -55,11 +54,13 @@ from headrace.runtime.safety.gaps import Gaps
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
-from headrace.runtime.safety.sigma import Sigma, bounds_us
+from headrace.runtime.safety.sigma import Sigma, memories_of
+from headrace.runtime.safety.tuples import Tuples
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.version import VersionMaker, shapes_of
 from headrace.spark.executors import Executors
+from headrace.spark.replayable import forgetful_sources, unreplayable_sources
 from headrace.state.routing import Routing
 
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
@@ -155,6 +156,9 @@ def assemble(
     replicas = Replicas(placement, keeping, safety.replicas, safety.waits_for_peers) if safety.replicas and placement else None
     stores = tuple(StoreId(op.id, name) for op in flow.ops for name in op.plan.operator.stores)
     gaps = None if safety.replays else Gaps(checkpoint, safety, stores)
+    tuples = _tuples(flow, checkpoint, safety, placement)
+    if tuples is not None:
+        closing.callback(tuples.close)
     loop = BatchLoop(
         flow,
         config,
@@ -163,7 +167,7 @@ def assemble(
         live,
         keeping,
         versions,
-        Replay(flow, checkpoint, keeping, versions, live, spark, gaps),
+        Replay(flow, checkpoint, keeping, versions, live, spark, gaps, tuples),
         checkpointer,
         replicas,
         Delivery(flow, sinks, checkpoint, preparations, {shape.sink for shape in shapes if shape.sink is not None}),
@@ -212,10 +216,18 @@ def _keeping(flow: Dataflow, checkpoint: Checkpoint, config: Config) -> tuple[Ke
         record = checkpoint.journal.read(version)
         return FIRST_VERSION if record is None else record.since
 
-    sigma, trims = Sigma(partial(bounds_us, flow), since_noted), config.safety.approach is Approach.UPSTREAM
+    sigma, trims = Sigma(memories_of(flow), since_noted), config.safety.approach is Approach.UPSTREAM
     keeping = Keeping(checkpoint, at_home, working, not at_home or not on_executors, config.durable, sigma, trims)
     keeping.begin()
     return keeping, closing
+
+
+def _tuples(flow: Dataflow, checkpoint: Checkpoint, safety: Safety, placement: Placement | None) -> Tuples | None:
+    """Keeps rows that a source cannot give again; None if all sources can, or if none are needed."""
+    if not (safety.at_home and safety.replays and unreplayable_sources(flow.streaming)):
+        return None
+    executors = None if placement is None else placement.executors
+    return Tuples(str(checkpoint.location), executors, safety.replicas, tuple(forgetful_sources(flow.streaming)))
 
 
 def _checkpointer(

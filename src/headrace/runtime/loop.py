@@ -73,7 +73,9 @@ class BatchLoop:
         manifest = self._already_made(version)
         replayed = manifest is not None
         self.versions.configure(batch.sparkSession)
-        kept = self.flow.source_readers > 1
+        if manifest is None:
+            batch = self.replay.kept(batch, version)
+        kept = self.flow.source_readers > 1 and not self.replay.keeps_rows
         if kept:
             # Several operators read the batch, but its source is read only once.
             batch = batch.persist()

@@ -30,7 +30,7 @@ from headrace.runtime.session import check_session, starting
 from headrace.runtime.sinks import EXACTLY_ONCE, Sink
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
-from headrace.spark.replayable import nondeterministic_parts, static_inputs, unreplayable_sources
+from headrace.spark.replayable import nondeterministic_parts, sources_without_restart, static_inputs, unreplayable_sources
 from headrace.state.layout import Layout
 from headrace.state.routing import Routing
 
@@ -89,7 +89,9 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
     if config.safety.approach is Approach.UPSTREAM:
         _check_bounded(flow, run.where)
     if config.safety.at_home and config.safety.replays:
-        _check_replayable(flow, run.where)
+        _check_replayable(flow, config.safety, run.where)
+    for each in unreplayable_sources(flow.streaming):
+        _log.warning("%s: %s", each, config.safety.without_replay())
     return QueryPlan(tuple(outputs), options, run, config, flow)
 
 
@@ -106,11 +108,11 @@ def _check_bounded(flow: Dataflow, where: str) -> None:
         )
 
 
-def _check_replayable(flow: Dataflow, where: str) -> None:
-    """Raise an error if a source cannot give earlier rows again, and log what may differ when versions are computed again."""
+def _check_replayable(flow: Dataflow, safety: Safety, where: str) -> None:
+    """Raise an error if lost state could not be computed again, and log what may differ when it is."""
     refused = unreplayable_sources(flow.streaming)
-    if refused:
-        hint = "leave headrace.checkpointSeconds at 0, so that every version is durable at once, or choose the guarantee gap"
+    if refused and not safety.replicas:
+        hint = "choose recovery('peer'), so that executors keep copies of the rows, or leave headrace.checkpointSeconds at 0"
         wanted = "sources that give earlier rows again, because state is kept on executors and computed again after a loss"
         raise SourceError(where=where, wanted=wanted, found="; ".join(refused), hint=hint)
     for each in nondeterministic_parts(flow.streaming):
@@ -136,6 +138,7 @@ def start_query(plan: QueryPlan) -> Engine:
     try:
         # All checks come before the token is taken. On a disk without locks, taking it ends a query that still runs.
         checkpoint.check_logs(replays=plan.config.safety.replays)
+        _check_continues(flow, checkpoint)
         first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
         _check_name(session, run.name, run.where)
         _check_sinks(sinks, checkpoint, plan.config.safety)
@@ -151,6 +154,18 @@ def start_query(plan: QueryPlan) -> Engine:
     except BaseException:
         checkpoint.release()
         raise
+
+
+def _check_continues(flow: Dataflow, checkpoint: Checkpoint) -> None:
+    """Raise an error if a source cannot go on from the offsets in the checkpoint."""
+    refused = sources_without_restart(flow.streaming)
+    if refused and checkpoint.spark_log.newest("offsets") is not None:
+        raise SourceError(
+            where=str(checkpoint.location),
+            wanted="sources that go on where the query stopped",
+            found="; ".join(refused),
+            hint="start with a new checkpointLocation; to restart without loss, write the rows to files or Kafka first",
+        )
 
 
 def _check_sinks(sinks: tuple[Sink, ...], checkpoint: Checkpoint, safety: Safety) -> None:

@@ -47,7 +47,7 @@ MEMBERS: Members = {
     },
     "org.apache.spark.scheduler.cluster": {"CoarseGrainedSchedulerBackend": "decommissionExecutor/4"},
     "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1", "PythonFunction": "command"},
-    "org.apache.spark.rdd": {"RDD": "id"},
+    "org.apache.spark.rdd": {"RDD": "id unpersist/1"},
     "org.apache.spark.status": {"AppStatusStore": "executorList/1 taskList/3"},
     "org.apache.spark.status.api.v1": {"ExecutorSummary": "id hostPort totalCores", "TaskData": "status executorId launchTime"},
     "org.apache.spark.unsafe.types": {"UTF8String": "fromString/1 getBytes", "CalendarInterval": "new/3"},

@@ -27,7 +27,8 @@ FILE_NAME = "InputFileName"
 """An expression that Spark calls nondeterministic, but that is the same for the same files."""
 BY_TASK = ("MonotonicallyIncreasingID", "SparkPartitionID", "InputFileBlockStart", "InputFileBlockLength")
 """Expressions that depend on how Spark divides the rows of a batch into tasks."""
-FORGETFUL = {"TextSocketTable": "the socket source", "MemoryStreamTable": "the memory source"}
+SOCKET = "TextSocketTable"
+FORGETFUL = {SOCKET: "the socket source", "MemoryStreamTable": "the memory source"}
 """Tables of sources that discard their rows once Spark has committed them."""
 PYTHON_TABLE = "PythonTable"
 SAMPLE = "Sample"
@@ -43,12 +44,31 @@ def unreplayable_sources(frame: DataFrame) -> list[str]:
     return [why for why in dict.fromkeys(found) if why is not None]
 
 
+def forgetful_sources(frame: DataFrame) -> list[str]:
+    """A sentence for each source whose earlier rows nobody has after a restart. Files that were cleaned up may still be somewhere."""
+    found = (_forgets(frame.sparkSession, relation) for relation in relations(frame))
+    return [why for why in dict.fromkeys(found) if why is not None]
+
+
+def sources_without_restart(frame: DataFrame) -> list[str]:
+    """A sentence for each source with which a query cannot go on from its checkpoint, because offsets of another start mean nothing to it.
+
+    Spark runs an empty batch then, and fails with "Offsets committed out of order".
+    """
+    tables = (class_name(each.table()) for each in relations(frame) if class_name(each) == "StreamingRelationV2")
+    return [f"{FORGETFUL[each]} counts its rows from 0 with every start" for each in dict.fromkeys(tables) if each == SOCKET]
+
+
 def _why_not(session: SparkSession, relation: Any) -> str | None:
     options = {name.lower(): value for name, value in source_options(relation).items()}
     cleaning = options.get("cleansource", "off").lower()
     if cleaning != "off":
         verb = "archives" if cleaning == "archive" else "deletes"
         return f"{source_name(relation)} {verb} files that were processed: option cleanSource is {cleaning!r}"
+    return _forgets(session, relation)
+
+
+def _forgets(session: SparkSession, relation: Any) -> str | None:
     if class_name(relation) != "StreamingRelationV2":
         return None
     table = class_name(relation.table())

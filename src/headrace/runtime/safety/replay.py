@@ -23,8 +23,11 @@ from headrace.runtime.failpoints import fail_point
 from headrace.runtime.jobs import Reports
 from headrace.runtime.safety.gaps import Gaps
 from headrace.runtime.safety.keeping import Keeping, remove_staged
+from headrace.runtime.safety.tuples import Tuples
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.version import Made, VersionMaker
+from headrace.spark.gateway import SPARK_ERRORS
+from headrace.spark.kept_rows import are_lost
 from headrace.spark.reread import BatchReader
 from headrace.state.gaps import Gap
 from headrace.state.journal import Record
@@ -47,8 +50,19 @@ class Replay:
     spark: SparkQuery
     gaps: Gaps | None = None
     """Skips lost state; None if it is computed again."""
+    tuples: Tuples | None = None
+    """The rows of batches that a source cannot give again; None if all sources can."""
     rebuilt: int = 0
     """How many versions were computed again since the last batch was reported."""
+
+    @property
+    def keeps_rows(self) -> bool:
+        """True if executors keep the rows of each batch."""
+        return self.tuples is not None and self.tuples.copies > 0
+
+    def kept(self, batch: DataFrame, version: Version) -> DataFrame:
+        """The rows of a batch. If a source cannot give them again, executors keep them from now on."""
+        return batch if self.tuples is None else self.tuples.keep(batch, version, self.keeping.durable)
 
     def make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> Made:
         """Make a version. If state that it builds on was lost, compute that again first."""
@@ -62,6 +76,10 @@ class Replay:
                 if attempt == ATTEMPTS_MAX or not self._repairs(missing):
                     raise
                 _log.warning("state was lost and is %s: %s", "computed again" if self.gaps is None else "skipped", missing, version=version)
+            except SPARK_ERRORS as failed:
+                if self.tuples is not None and are_lost(failed):
+                    raise self.tuples.lost(version) from failed
+                raise
         raise AssertionError
 
     def drain_rebuilt(self) -> int:
@@ -157,7 +175,9 @@ class Replay:
         self.checkpoint.spark_log.check(record.facts)
         self.routing.routing.update(record.facts.routing)
         fail_point("replay", version)
-        rows, kept = reader.rows(version), self.flow.source_readers > 1
+        tuples = None if self.tuples is None else self.tuples.rows(version)
+        rows = reader.rows(version) if tuples is None else tuples
+        kept = tuples is None and self.flow.source_readers > 1
         if kept:
             rows = rows.persist()
         try:

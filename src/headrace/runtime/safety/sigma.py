@@ -19,12 +19,13 @@ watermark. A row without event time is never forgotten; sigma stays at the first
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.ids import FIRST_VERSION, OperatorId, Version
 from headrace.operators.kernel import OutputMode
+from headrace.operators.lifetime import Lifetime
 from headrace.state.manifest import Manifest
 
 
@@ -44,16 +45,47 @@ def _why_unbounded(op: Op) -> str | None:
     return None
 
 
-def bounds_us(flow: Dataflow, watermark_ms: int) -> dict[OperatorId, int] | None:
-    """By operator: the least sub-key that matters at this watermark, to its own state or to operators behind it. None without a bound."""
-    if any(_why_unbounded(op) for op in flow.ops):
-        return None
+@dataclass(frozen=True)
+class Memory:
+    """How an operator forgets, and who reads its results."""
+
+    operator: OperatorId
+    lifetimes: tuple[Lifetime, ...]
+    """Those of its stores."""
+    looks_back_us: int
+    """How much older than a result its rows can be."""
+    hold_ms: int = 0
+    """How far the watermark is held back for it."""
+    readers: tuple[OperatorId, ...] = ()
+
+
+def memories_of(flow: Dataflow) -> tuple[Memory, ...] | None:
+    """The memory of each operator, in the order of the flow. None if one of them depends on rows of any age."""
+    found = []
+    for op in flow.ops:
+        back_us = op.plan.operator.looks_back_us(op.mode)
+        if back_us is None or _why_unbounded(op) is not None:
+            return None
+        lifetimes = tuple(store.lifetime for store in op.plan.operator.stores.values())
+        readers = tuple(other.id for other in flow.ops if op in flow.upstream(other))
+        found.append(Memory(op.id, lifetimes, back_us, op.hold_ms, readers))
+    return tuple(found)
+
+
+def bounds_us(memories: Sequence[Memory], watermark_ms: int) -> dict[OperatorId, int]:
+    """By operator: the least sub-key that matters at this watermark, to its own state or to operators behind it.
+
+    >>> from headrace.operators.lifetime import UntilWatermark
+    >>> dedup = Memory(OperatorId("dedup"), (UntilWatermark(),), 0, readers=(OperatorId("join"),))
+    >>> join = Memory(OperatorId("join"), (UntilWatermark(keep_us=5000),), 5000)
+    >>> bounds_us([dedup, join], watermark_ms=20)
+    {'join': 15001, 'dedup': 15001}
+    """
     found: dict[OperatorId, int] = {}
-    for op in reversed(flow.ops):
-        held_ms = max(0, watermark_ms - op.hold_ms)
-        lives = [store.lifetime.live_from(held_ms) for store in op.plan.operator.stores.values()]
-        behind = [found[other.id] - (op.plan.operator.looks_back_us(op.mode) or 0) for other in flow.ops if op in flow.upstream(other)]
-        found[op.id] = min([*(each for each in lives if each is not None), *behind, _NO_BOUND])
+    for each in reversed(memories):
+        lives = (lifetime.live_from(max(0, watermark_ms - each.hold_ms)) for lifetime in each.lifetimes)
+        behind = (found[reader] - each.looks_back_us for reader in each.readers)
+        found[each.operator] = min([*(live for live in lives if live is not None), *behind, _NO_BOUND])
     return found
 
 
@@ -75,8 +107,8 @@ class Reach:
 class Sigma:
     """Finds the first batch on which each version of a query depends."""
 
-    bounds: Callable[[int], Mapping[OperatorId, int] | None]
-    """By operator: the least sub-key that matters at a watermark; see ``bounds_us``."""
+    memories: tuple[Memory, ...] | None
+    """How operators forget; None if one of them depends on rows of any age. Then all versions depend on the first batch."""
     since_noted: Callable[[Version], Version]
     """The first batch on which an earlier version depends, as its record says; 0 if that is not known."""
     _kept: deque[Reach] = field(default_factory=deque)
@@ -91,9 +123,9 @@ class Sigma:
             self._kept.clear()
             self._kept.append(Reach(before.version, newest_us(before), self.since_noted(before.version)))
         earlier = self._kept[-1].since if self._kept else FIRST_VERSION
-        bounds, newest = self.bounds(manifest.watermark_ms), newest_us(manifest)
-        since = earlier
-        if bounds is not None:
+        newest, since = newest_us(manifest), earlier
+        if self.memories is not None:
+            bounds = bounds_us(self.memories, manifest.watermark_ms)
             known = [*self._kept, Reach(manifest.version, newest, earlier)]
             first = next((at for at, each in enumerate(known) if _matters(each.newest_us, bounds)), None)
             if first is None:

@@ -26,10 +26,10 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.api.query import HeadraceQuery
+from headrace.chaos.processes import die_with, pid_of
 from headrace.errors import HeadraceError
 from headrace.spark.executors import Executors
-from tests.cluster.program import pid_of, session, wait_until
-from tests.crash import driver
+from tests.cluster.program import session, wait_until
 
 KEYS, ROWS = 300, 2000
 
@@ -159,7 +159,7 @@ class Story:
 
 
 def main() -> None:
-    threading.Thread(target=driver.die_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=die_with, args=(os.getppid(),), daemon=True).start()
     work, faults, *options = sys.argv[1:]
     story = Story(Path(work), dict(option.split("=", 1) for option in options))
     try:

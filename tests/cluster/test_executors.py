@@ -56,6 +56,7 @@ def check_change(seen: dict[str, Any]) -> None:
     assert sum(change["bytesLent"] for change in changes) > 0, "the old one lent it"
 
 
+@pytest.mark.extra
 def test_on_a_local_cluster(tmp_path: Path, undisturbed: Undisturbed) -> None:
     """Shrinks, grows again, and loses an executor in mid-batch."""
     source = write_input(tmp_path / "input", files=5, seed=6)

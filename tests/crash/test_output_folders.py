@@ -96,7 +96,13 @@ def test_the_folder_of_a_query_that_has_run_longer_is_refused(case: Case) -> Non
     case.check("mine", range(2))
 
 
-@pytest.mark.parametrize("before", [1, 2 * COMPACTED_EVERY + 1], ids=["before the first compaction", "behind the second"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(1, id="before the first compaction"),
+        pytest.param(2 * COMPACTED_EVERY + 1, id="behind the second", marks=pytest.mark.extra),
+    ],
+)
 def test_a_new_output_folder_of_a_query_that_has_run_before(case: Case, before: int) -> None:
     """It can be read at once, and its log can be compacted."""
     case.offer(before)

@@ -94,6 +94,7 @@ def test_gap_goes_back_to_the_last_checkpoint_and_counts_what_is_missing(t: Quer
     assert len(t.query.gaps()) == 1
 
 
+@pytest.mark.extra
 def test_gap_without_any_checkpoint_begins_empty(t: QueryTest) -> None:
     rows = t.source("k long, v long")
     t.start(totals, mode="update", instances=2, guarantee="gap", checkpointSeconds=NEVER)
@@ -141,6 +142,7 @@ def test_rollback_delivers_the_last_batch_again_and_loses_nothing(t: QueryTest) 
     t.assert_same_as_spark()
 
 
+@pytest.mark.extra
 def test_rollback_with_durable_versions_commits_after_delivery(t: QueryTest) -> None:
     rows = t.source("k long, v long")
     t.start(totals, mode="update", guarantee="rollback", checkpointSeconds=0)

@@ -69,7 +69,14 @@ def once(rows: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("query", "mode"), [(totals, "update"), (sliding, "append"), (sessions, "append"), (windows_of_windows, "append"), (once, "append")]
+    ("query", "mode"),
+    [
+        (totals, "update"),
+        (sliding, "append"),
+        pytest.param(sessions, "append", marks=pytest.mark.extra),
+        pytest.param(windows_of_windows, "append", marks=pytest.mark.extra),
+        pytest.param(once, "append", marks=pytest.mark.extra),
+    ],
 )
 def test_versions_that_no_checkpoint_has_are_computed_again(t: QueryTest, query: Callable[..., Any], mode: str) -> None:
     rows = t.source(ROWS)
@@ -116,6 +123,7 @@ def test_a_batch_that_was_delivered_is_computed_again_as_its_record_says(t: Quer
     assert clocks == sorted(clocks)
 
 
+@pytest.mark.extra
 def test_the_interval_may_change_with_every_start(t: QueryTest) -> None:
     rows = t.source(ROWS)
     t.start(totals, mode="update", instances=2, checkpointSeconds=NEVER)
@@ -222,7 +230,8 @@ def test_batches_go_on_while_state_cannot_be_shipped(t: QueryTest) -> None:
     t.assert_same_as_spark()
 
 
-@pytest.mark.parametrize("order", ["round-robin", pytest.param("whole", marks=pytest.mark.extra)])
+@pytest.mark.extra
+@pytest.mark.parametrize("order", ["round-robin", "whole"])
 def test_every_order_of_shipping_gives_the_same_state(t: QueryTest, order: str) -> None:
     rows = t.source(ROWS)
     t.start(totals, mode="update", instances=3, checkpointSeconds=NEVER, checkpointOrder=order)

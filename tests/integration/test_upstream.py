@@ -69,7 +69,15 @@ def journaled(t: QueryTest) -> list[int]:
     return [int(each) for each in Checkpoint(str(t.checkpoint)).journal.versions()]
 
 
-@pytest.mark.parametrize(("query", "mode"), [(sliding, "append"), (sliding, "update"), (windows_of_windows, "append"), (once, "append")])
+@pytest.mark.parametrize(
+    ("query", "mode"),
+    [
+        (sliding, "append"),
+        pytest.param(sliding, "update", marks=pytest.mark.extra),
+        pytest.param(windows_of_windows, "append", marks=pytest.mark.extra),
+        pytest.param(once, "append", marks=pytest.mark.extra),
+    ],
+)
 def test_open_windows_are_computed_again_from_the_rows_that_they_depend_on(t: QueryTest, query: Callable[..., Any], mode: str) -> None:
     rows = t.source(ROWS)
     t.start(query, mode=mode, instances=2, recovery="upstream")
@@ -93,6 +101,7 @@ def test_open_windows_are_computed_again_from_the_rows_that_they_depend_on(t: Qu
     assert not verify(Checkpoint(str(t.checkpoint)), []).broken
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("point", ["batch-begin", "flush-done", "manifest-before", "manifest-after", "deliver-after"])
 def test_a_driver_that_dies_anywhere_changes_nothing(t: QueryTest, point: str) -> None:
     rows = t.source(ROWS)
@@ -106,6 +115,7 @@ def test_a_driver_that_dies_anywhere_changes_nothing(t: QueryTest, point: str) -
     t.assert_same_as_spark()
 
 
+@pytest.mark.extra
 def test_a_checkpoint_may_come_between(t: QueryTest) -> None:
     rows = t.source(ROWS)
     t.start(sliding, instances=2, recovery="upstream")
@@ -139,6 +149,7 @@ def test_a_checkpoint_may_come_between(t: QueryTest) -> None:
     t.assert_same_as_spark()
 
 
+@pytest.mark.extra
 def test_the_approach_checkpoint_need_not_go_back_to_its_checkpoint_either(t: QueryTest) -> None:
     rows = t.source(ROWS)
     t.start(sliding, instances=2, checkpointSeconds=100_000)

@@ -10,6 +10,7 @@ from headrace.errors import SessionError, SourceError, UnsupportedError
 from headrace.spark.contract import check_contract
 from headrace.spark.gateway import is_connect
 from headrace.spark.stateful import several_rows, stateful_step
+from headrace.spark.streaming import source_names
 
 _SELECTING = ("select", "selectExpr", "withColumn", "withColumns")
 
@@ -28,6 +29,8 @@ def check_source(frame: Any, where: str) -> None:
     if not frame.isStreaming:
         raise SourceError(where=where, wanted="a streaming DataFrame", found="a batch DataFrame", hint="read it with spark.readStream")
     check_contract(frame.sparkSession)
+    # Raises an error for a source of a class that Headrace does not know.
+    source_names(frame)
     refuse_state(frame, where)
 
 

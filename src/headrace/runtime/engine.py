@@ -154,8 +154,7 @@ def assemble(
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
     safety = config.safety
     replicas = Replicas(placement, keeping, safety.replicas, safety.waits_for_peers) if safety.replicas and placement else None
-    stores = tuple(StoreId(op.id, name) for op in flow.ops for name in op.plan.operator.stores)
-    gaps = None if safety.replays else Gaps(checkpoint, safety, stores)
+    gaps = None if safety.replays else Gaps(checkpoint, safety, _stores(flow))
     tuples = _tuples(flow, checkpoint, safety, placement)
     if tuples is not None:
         closing.callback(tuples.close)
@@ -196,6 +195,10 @@ def assemble(
         replicas,
         closing,
     )
+
+
+def _stores(flow: Dataflow) -> tuple[StoreId, ...]:
+    return tuple(StoreId(op.id, name) for op in flow.ops for name in op.plan.operator.stores)
 
 
 def _keeping(flow: Dataflow, checkpoint: Checkpoint, config: Config) -> tuple[Keeping, contextlib.AbstractContextManager[object]]:

@@ -69,7 +69,15 @@ def journaled(t: QueryTest) -> list[int]:
     return [int(each) for each in Checkpoint(str(t.checkpoint)).journal.versions()]
 
 
-@pytest.mark.parametrize(("query", "mode"), [(sliding, "append"), (sliding, "update"), (windows_of_windows, "append"), (once, "append")])
+@pytest.mark.parametrize(
+    ("query", "mode"),
+    [
+        (windows_of_windows, "append"),
+        pytest.param(sliding, "append", marks=pytest.mark.extra),
+        pytest.param(sliding, "update", marks=pytest.mark.extra),
+        pytest.param(once, "append", marks=pytest.mark.extra),
+    ],
+)
 def test_open_windows_are_computed_again_from_the_rows_that_they_depend_on(t: QueryTest, query: Callable[..., Any], mode: str) -> None:
     rows = t.source(ROWS)
     t.start(query, mode=mode, instances=2, recovery="upstream")
@@ -93,6 +101,7 @@ def test_open_windows_are_computed_again_from_the_rows_that_they_depend_on(t: Qu
     assert not verify(Checkpoint(str(t.checkpoint)), []).broken
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("point", ["batch-begin", "flush-done", "manifest-before", "manifest-after", "deliver-after"])
 def test_a_driver_that_dies_anywhere_changes_nothing(t: QueryTest, point: str) -> None:
     rows = t.source(ROWS)
@@ -106,6 +115,7 @@ def test_a_driver_that_dies_anywhere_changes_nothing(t: QueryTest, point: str) -
     t.assert_same_as_spark()
 
 
+@pytest.mark.extra
 def test_a_checkpoint_may_come_between(t: QueryTest) -> None:
     rows = t.source(ROWS)
     t.start(sliding, instances=2, recovery="upstream")
@@ -153,6 +163,33 @@ def test_the_approach_checkpoint_need_not_go_back_to_its_checkpoint_either(t: Qu
     rows.advance(at(10_000))
     t.run()
     t.assert_same_as_spark()
+
+
+def test_a_checkpoint_is_forced_before_spark_forgets_the_offsets(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "spark.sql.streaming.minBatchesToRetain"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "14")
+    try:
+        with QueryTest(spark, tmp_path) as t:
+            rows = t.source(ROWS)
+            t.start(sliding, instances=1, recovery="upstream")
+            for number in range(10):
+                rows.add(*some_rows(number, 0, 3))
+                t.run()
+            durable = Checkpoint(str(t.checkpoint)).manifests.versions()
+            assert durable, "all batches are in open windows, and Spark keeps the offsets of 14"
+            rows.add(*some_rows(10, 0, 3))
+            t.abort("job-done")
+            t.restart()
+            assert rebuilt(t) <= 4
+            rows.advance(at(10_000))
+            t.run()
+            t.assert_same_as_spark()
+    finally:
+        spark.conf.set(name, str(before))
+    assert caplog.text.count("raise spark.sql.streaming.minBatchesToRetain") == 1
 
 
 def test_a_missing_record_is_refused(t: QueryTest) -> None:

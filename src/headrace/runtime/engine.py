@@ -44,7 +44,7 @@ from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.pool import Pool, PoolClient
 from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
-from headrace.runtime.safety.checkpointer import Checkpointer
+from headrace.runtime.safety.checkpointer import RETAINED, Checkpointer
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
@@ -57,7 +57,6 @@ from headrace.spark.executors import Executors
 from headrace.spark.replayable import forgetful_sources, unreplayable_sources
 from headrace.state.routing import Routing
 
-RETAINED = "spark.sql.streaming.minBatchesToRetain"
 LAG_SPARE = 10
 """Spark keeps the offsets of `RETAINED` batches. A checkpoint is forced this many batches before they are needed."""
 

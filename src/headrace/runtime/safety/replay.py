@@ -102,7 +102,8 @@ class Replay:
         """Compute a version again: from the last durable one, or from the first batch on which it depends if that is later."""
         durable, began_s = self.keeping.durable, time.monotonic()
         first = Version(max(durable + 1, self._record(upto).since))
-        _log.warning("versions %d to %d are computed again from the source", first, upto)
+        kept = "the rows that executors kept" if self.keeps_rows else "the source"
+        _log.warning("versions %d to %d are computed again from %s", first, upto, kept)
         self.versions.previous = self.checkpoint.current = None
         if first > durable + 1:
             self._begin_empty(Version(first - 1), upto)

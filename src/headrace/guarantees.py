@@ -110,8 +110,8 @@ class Safety:
             return "rows that are lost are not read again"
         if not self.at_home:
             return "losing executors loses no row; rows of the batch in flight are lost with the driver"
-        count = "one executor" if self.replicas == 1 else f"{self.replicas} executors"
-        return f"losing {count} at once loses no row; rows since the last checkpoint are lost with the driver"
+        count = "an executor" if self.replicas == 1 else f"{self.replicas} executors at once"
+        return f"losing {count} loses no row; rows since the last checkpoint are lost with the driver"
 
     def _kept(self) -> str:
         if not self.takes_checkpoints:

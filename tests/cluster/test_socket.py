@@ -33,7 +33,7 @@ def test_losing_an_executor_loses_no_row(tmp_path: Path, faults: str) -> None:
     assert seen["state"], "the state is that of plain Python"
     if "d" in faults:
         assert seen["rebuilt"] >= 3, "state was computed again from the rows that executors kept"
-    assert "losing one executor at once loses no row; rows since the last checkpoint are lost with the driver" in seen["explained"]
+    assert "losing an executor loses no row; rows since the last checkpoint are lost with the driver" in seen["explained"]
     assert "the socket source counts its rows from 0 with every start" in seen["refused"]
 
 

@@ -166,6 +166,33 @@ def test_the_approach_checkpoint_need_not_go_back_to_its_checkpoint_either(t: Qu
     t.assert_same_as_spark()
 
 
+def test_a_checkpoint_is_forced_before_spark_forgets_the_offsets(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "spark.sql.streaming.minBatchesToRetain"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "14")
+    try:
+        with QueryTest(spark, tmp_path) as t:
+            rows = t.source(ROWS)
+            t.start(sliding, instances=1, recovery="upstream")
+            for number in range(10):
+                rows.add(*some_rows(number, 0, 3))
+                t.run()
+            durable = Checkpoint(str(t.checkpoint)).manifests.versions()
+            assert durable, "all batches are in open windows, and Spark keeps the offsets of 14"
+            rows.add(*some_rows(10, 0, 3))
+            t.abort("job-done")
+            t.restart()
+            assert rebuilt(t) <= 4
+            rows.advance(at(10_000))
+            t.run()
+            t.assert_same_as_spark()
+    finally:
+        spark.conf.set(name, str(before))
+    assert caplog.text.count("raise spark.sql.streaming.minBatchesToRetain") == 1
+
+
 def test_a_missing_record_is_refused(t: QueryTest) -> None:
     rows = t.source(ROWS)
     t.start(sliding, instances=2, recovery="upstream")

@@ -263,3 +263,11 @@ def test_a_row_without_event_time_is_never_forgotten() -> None:
     sigmas: list[int] = []
     check([duplicates()], history, sigmas, [4, 11])
     assert sigmas[-1] == 3, "the batch with that row"
+
+
+def test_results_of_a_join_are_older_than_the_watermark() -> None:
+    first: list[Row] = [(1, 97 * MS, 2), (1, 98 * MS, 3)]
+    history: History = [(first, 0), ([(2, 130 * MS, 2)], 110), ([], 500)]
+    sigmas: list[int] = []
+    check([join(6, outer=False), windows(12, 12)], history, sigmas, [1])
+    assert sigmas == [0, 0, 3], "the pair is in a window that is still open, because the watermark is held back behind a join"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError
 from headrace.ids import OperatorId, StoreId, Version, WriterId
-from headrace.runtime.safety.chain import check_chain, check_journal, links
+from headrace.runtime.safety.chain import check_chain, check_journal, links, since_needed
 from headrace.state.durable import FolderStore
 from headrace.state.journal import Journal, Record, check_same, from_bytes, record_of, to_bytes
 from headrace.state.manifest import Manifest, ManifestStore, StagedFile, StoreState
@@ -108,3 +108,33 @@ def test_gaps_in_the_journal_are_refused(tmp_path: Path) -> None:
         check_journal(tmp_path, [Version(3)], [Version(4), Version(6)])
     with pytest.raises(CheckpointMismatchError, match="none of version 0"):
         check_journal(tmp_path, [], [Version(1)])
+
+
+def test_what_came_before_the_first_batch_that_matters_may_be_gone(tmp_path: Path) -> None:
+    journaled = [Version(each) for each in (6, 7, 8, 9)]
+    check_journal(tmp_path, [], journaled, since=Version(7))
+    check_journal(tmp_path, [Version(2)], journaled, since=Version(7))
+    check_journal(tmp_path, [], [Version(9)], since=Version(10))
+    with pytest.raises(CheckpointMismatchError, match="none of version 5"):
+        check_journal(tmp_path, [], journaled, since=Version(6))
+    with pytest.raises(CheckpointMismatchError, match="none of version 7"):
+        check_journal(tmp_path, [], [Version(6), Version(8), Version(9)], since=Version(7))
+
+
+def test_a_restart_needs_what_the_last_version_depends_on_that_spark_has_committed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert since_needed(journal, None) == 0
+    for version, since in ((4, 2), (5, 5)):
+        journal.write(record_of(manifest(version, None), 0, {}, Version(since)), sync=False)
+    assert since_needed(journal, committed=5) == 5
+    assert since_needed(journal, committed=4) == 2, "Spark runs batch 5 again, on version 4"
+    again = journal.read(Version(4))
+    assert again is not None
+    assert again.since == 2
+
+
+def test_only_operators_that_read_sources_alone_are_compared_if_state_began_empty() -> None:
+    before, again = (record_of(manifest(1, None), 0, {SUM: 5, OperatorId("join"): rows}) for rows in (9, 7))
+    check_same(before, again, "journal", [SUM])
+    with pytest.raises(CheckpointMismatchError, match="the same rows again"):
+        check_same(before, again, "journal")

@@ -49,7 +49,7 @@ from headrace.runtime.placement import Placement, shares_of
 from headrace.runtime.pool import Pool, PoolClient
 from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
-from headrace.runtime.safety.checkpointer import Checkpointer
+from headrace.runtime.safety.checkpointer import RETAINED, Checkpointer
 from headrace.runtime.safety.gaps import Gaps
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.safety.replay import Replay
@@ -63,7 +63,6 @@ from headrace.spark.executors import Executors
 from headrace.spark.replayable import forgetful_sources, unreplayable_sources
 from headrace.state.routing import Routing
 
-RETAINED = "spark.sql.streaming.minBatchesToRetain"
 SECONDS_MAX = 1e9
 """Stands for never, where a policy needs a number."""
 LAG_SPARE = 10

@@ -45,6 +45,8 @@ ATTEMPTS_MAX = 3
 """How often executors are asked to ship a parcel."""
 SWEEP_EVERY = 16
 """Files that no durable version names are looked for once in this many checkpoints."""
+RETAINED = "spark.sql.streaming.minBatchesToRetain"
+"""The setting of how many batches Spark keeps the offsets of."""
 LOOK_S = 0.05
 """How often to look whether a checkpoint is due or asked for."""
 IDLE_LOOK_S = 0.002
@@ -114,6 +116,7 @@ class Checkpointer:
     _thread: threading.Thread | None = None
     _failed: str = ""
     _taken: int = 0
+    _hinted: bool = False
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="headrace-checkpoint", daemon=True)
@@ -133,9 +136,17 @@ class Checkpointer:
     def catch_up(self) -> None:
         """Called before a batch: ask for a checkpoint if many versions are not durable, and wait for it if far too many are."""
         if self.lag() >= self.lag_max // 2:
+            self._hint()
             self._asked.set()
         if self.lag() >= self.lag_max:
             self.take()
+
+    def _hint(self) -> None:
+        """Log once why a checkpoint is taken, if otherwise there are none."""
+        if self.keeping.trims and not self._hinted:
+            self._hinted = True
+            text = "state depends on the last %d batches, and Spark keeps the offsets of so few that checkpoints are taken; raise %s"
+            _log.warning(text, self.lag(), RETAINED)
 
     def take(self, *, waits: bool = False) -> Version:
         """Make the newest version that Spark has committed durable. Returns the newest durable version.

@@ -143,7 +143,8 @@ class Replay:
         copied, began_s = self.keeping.copied(self.routing.live_executors()), time.monotonic()
         start = self.keeping.durable if copied is None else copied.version
         first = Version(max(start + 1, self._record(upto).since))
-        _log.warning("versions %d to %d are computed again from the source", first, upto)
+        kept = "the rows that executors kept" if self.keeps_rows else "the source"
+        _log.warning("versions %d to %d are computed again from %s", first, upto, kept)
         self.versions.previous = self.checkpoint.current = copied
         if first > start + 1:
             self._begin_empty(Version(first - 1), upto)

@@ -73,7 +73,7 @@ def test_only_the_slots_of_a_lost_executor_have_a_gap(tmp_path: Path, approach: 
         ("i", (NEVER, "replicas=1", "acknowledge=peers")),
         ("i", (NEVER,)),
         # One that hangs is found by the watch, and its state is on a peer.
-        ("h", (NEVER, "replicas=1")),
+        ("h", (NEVER, "replicas=1", "acknowledge=peers")),
         # Two of three at once: two copies are enough, one is not, and the rest is computed again.
         ("2", (NEVER, "replicas=2", "acknowledge=peers")),
         ("2", (NEVER, "replicas=1")),
@@ -101,7 +101,7 @@ def test_an_executor_that_is_decommissioned_hands_its_state_over_first(tmp_path:
 
 
 @pytest.mark.extra
-@pytest.mark.parametrize("options", [(NEVER, "replicas=1"), ()])
+@pytest.mark.parametrize("options", [(NEVER, "replicas=1", "acknowledge=peers"), ()])
 def test_an_executor_that_spark_decommissions_by_itself_costs_nothing_if_others_can_read_its_state(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -109,7 +109,7 @@ def test_an_executor_that_spark_decommissions_by_itself_costs_nothing_if_others_
 
 
 @pytest.mark.extra
-@pytest.mark.parametrize("options", [(SPLIT,), (SPLIT, NEVER, "replicas=2")])
+@pytest.mark.parametrize("options", [(SPLIT,), (SPLIT, NEVER, "replicas=2", "acknowledge=peers")])
 def test_the_slots_of_a_lost_instance_are_split_and_joined_again(tmp_path: Path, options: tuple[str, ...]) -> None:
     seen = run(tmp_path, "kj", *options)
     counts = [batch["instances"] for batch in seen["batches"]]
@@ -128,7 +128,7 @@ def test_instances_are_not_split_if_nobody_else_can_read_their_state(tmp_path: P
 @pytest.mark.extra
 def test_a_version_that_was_split_is_computed_again_as_its_record_says(tmp_path: Path) -> None:
     """First one executor dies, later all of them: versions with three and with four instances are computed again."""
-    seen = run(tmp_path, "k3", SPLIT, NEVER, "replicas=2")
+    seen = run(tmp_path, "k3", SPLIT, NEVER, "replicas=2", "acknowledge=peers")
     assert max(batch["instances"] for batch in seen["batches"]) == 4
     assert rebuilt(seen) >= 5
 
@@ -154,5 +154,5 @@ def test_an_executor_that_pauses_is_not_killed(tmp_path: Path, options: tuple[st
 @pytest.mark.extra
 def test_a_peer_that_hangs_delays_a_batch_by_seconds(tmp_path: Path) -> None:
     """It has no instances, so nothing but the copies for it waits. Spark itself would notice it after two minutes."""
-    seen = run(tmp_path, "p", NEVER, "replicas=2", "instances=1")
+    seen = run(tmp_path, "p", NEVER, "replicas=2", "instances=1", "acknowledge=peers")
     assert max(batch["batchMs"] for batch in seen["batches"]) < 60_000

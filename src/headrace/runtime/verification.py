@@ -99,8 +99,9 @@ def _check_chain(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked:
 
 
 def _check_journal(checkpoint: Checkpoint) -> None:
-    since = since_needed(checkpoint.journal, checkpoint.spark_log.newest("commits"))
-    check_journal(checkpoint.location, checkpoint.manifests.versions(), checkpoint.journal.versions(), since)
+    # The journal is listed first: a query that runs removes records before the first batch on which its state depends.
+    durable, journaled = checkpoint.manifests.versions(), checkpoint.journal.versions()
+    check_journal(checkpoint.location, durable, journaled, since_needed(checkpoint.journal, checkpoint.spark_log.newest("commits")))
 
 
 def _check_spark(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:

@@ -13,7 +13,7 @@ from headrace.bench import stats
 from headrace.bench.model import OURS, Benchmark, Lane, Options, Results, engines_of, preload
 from headrace.errors import HeadraceError
 
-WITH, WITHOUT = "calm, as ours", "calm, no replicas"
+WITH, WITHOUT = "calm with replicas", "calm without"
 """Headrace without faults: with the options of the lane that is disturbed, and without replicas. They show what replicas cost. After a
 fault, executors are new and slow, so the disturbed lane does not."""
 CALM = "calm"

@@ -167,6 +167,7 @@ def test_the_approach_checkpoint_need_not_go_back_to_its_checkpoint_either(t: Qu
 
 
 @pytest.mark.extra
+@pytest.mark.extra
 def test_a_checkpoint_is_forced_before_spark_forgets_the_offsets(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

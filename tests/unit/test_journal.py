@@ -122,7 +122,7 @@ def test_what_came_before_the_first_batch_that_matters_may_be_gone(tmp_path: Pat
 
 
 def test_a_restart_needs_what_the_last_version_depends_on_that_spark_has_committed(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = Journal(FolderStore(tmp_path))
     assert since_needed(journal, None) == 0
     for version, since in ((4, 2), (5, 5)):
         journal.write(record_of(manifest(version, None), 0, {}, Version(since)), sync=False)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.dataflow import Dataflow
 from headrace.errors import CheckpointMismatchError, MissingRunError
-from headrace.ids import NO_VERSION, Version
+from headrace.ids import NO_VERSION, StoreId, Version
 from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
@@ -31,7 +31,7 @@ from headrace.spark.kept_rows import are_lost
 from headrace.spark.reread import BatchReader
 from headrace.state.gaps import Gap
 from headrace.state.journal import Record
-from headrace.state.manifest import Manifest
+from headrace.state.manifest import Manifest, StoreState
 
 ATTEMPTS_MAX = 4
 """How often a batch is tried after state was lost, before the loss ends the query."""
@@ -158,7 +158,9 @@ class Replay:
     def _begin_empty(self, before: Version, upto: Version) -> None:
         """Let the next version build on an empty state, with the watermark and the routing of the version before."""
         self.keeping.exact_after = upto
-        self.versions.build_on(self.keeping.hold(self._record(before).facts))
+        facts = self._record(before).facts
+        empty = {StoreId(op.id, name): StoreState((), facts.watermark_ms) for op in self.flow.ops for name in op.plan.operator.stores}
+        self.versions.build_on(self.keeping.hold(replace(facts, stores=empty)))
 
     def _record(self, version: Version) -> Record:
         record = self.checkpoint.journal.read(version)

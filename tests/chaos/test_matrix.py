@@ -1,7 +1,8 @@
 """Every guarantee and approach against every kind of fault, on real executors: equal, at least once, or a counted gap.
 
-One campaign for each pair, with faults of these kinds by a seed, judged by Spark's batch answer after each fault. The query is a running aggregate,
-except for upstream, which needs windows. A host that is cut off looks to the driver like an executor that hangs: it does not answer.
+One campaign for each pair, with faults of these kinds by a seed, judged by Spark's batch answer after each fault. The query is a running
+aggregate, except for upstream, which needs windows. A host that is cut off looks to the driver like an executor that hangs: it does not
+answer.
 """
 
 from __future__ import annotations

@@ -112,7 +112,8 @@ class BatchLoop:
         manifest = self.versions.commit(made, phases)
         if self.replicas is not None:
             with Phase(phases, "replicas"):
-                self.replicas.after_version(self.routing.routing)
+                disturbed = self.recovery is not None and bool(self.recovery.interruptions)
+                self.replicas.after_version(self.routing.routing, disturbed=disturbed)
         return manifest
 
     def _deliver(self, batch: DataFrame, manifest: Manifest, phases: dict[str, float]) -> None:

@@ -35,8 +35,8 @@ from headrace.spark.executors import Executors
 from headrace.spark.gateway import GONE
 from headrace.state.routing import Routing
 
-LOOK_S = 0.1
-"""How often executors are looked at while jobs run."""
+LOOK_S = 0.05
+"""How often executors are looked at while jobs run. A look takes about a millisecond."""
 TASKS_S = 0.5
 """How often the tasks of a slow step are looked at, which takes a call into the JVM for each of them."""
 ATTEMPTS_MAX = 4

@@ -265,6 +265,7 @@ PYTHON: Names = {
     "pyspark.find_spark_home": "_find_spark_home",
     "pyspark.core.context": "SparkContext",
     "pyspark.worker": "handle_worker_exception",
+    "pyspark.daemon": "manager",
     "pyspark.serializers": "CloudPickleSerializer.dumps",
     "pyspark.errors.exceptions.captured": "CapturedException._desc CapturedException._origin",
     "py4j.java_gateway": "get_field",

@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.api.writer import StreamWriter
 from headrace.chaos.processes import die_with, pid_of
 from headrace.spark.executors import Executors
 from tests.cluster.program import session, wait_until
@@ -50,6 +51,7 @@ class Story:
         wait_until("three executors", lambda: len(executors.live()) == 3)
         self.rows: Counter[int] = Counter()
         self.sums: Counter[int] = Counter()
+        self.pairs: Counter[tuple[int, int]] = Counter()
         self.got: dict[int, tuple[int, int]] = {}
         self.batches: list[dict[str, Any]] = []
         read = self.spark.readStream.schema("k long, v long").option("maxFilesPerTrigger", 1).parquet(str(self.source))
@@ -57,7 +59,11 @@ class Story:
         writer = counted.writeStream.outputMode("update").foreachBatch(self.take).option("headrace.instances", 3)
         for name, value in options.items():
             writer = writer.option(f"headrace.{name}", value)
-        self.query = writer.option("checkpointLocation", str(work / "checkpoint")).start()
+        self.query = self.start(read, writer)
+
+    def start(self, rows: DataFrame, writer: StreamWriter) -> hr.HeadraceQuery:
+        """Start the query. ``rows`` are those of its source."""
+        return writer.option("checkpointLocation", str(self.work / "checkpoint")).start()
 
     def take(self, rows: DataFrame, _: int) -> None:
         self.got |= {row.k: (row.n, row.s) for row in rows.collect()}
@@ -69,6 +75,7 @@ class Story:
             for key, value in zip(keys, values, strict=True):
                 self.rows[key] += 1
                 self.sums[key] += value
+                self.pairs[key, value] += 1
             name = f"{len(self.batches):03d}.parquet"
             pq.write_table(pa.table({"k": keys, "v": values}), self.work / name)
             os.rename(self.work / name, self.source / name)

@@ -39,6 +39,7 @@ from headrace.runtime.deliver import Delivery
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.gate import BatchGate
+from headrace.runtime.guard import Guard
 from headrace.runtime.jobs import JOBS_AT_ONCE, JobRunner
 from headrace.runtime.leaving import Departures
 from headrace.runtime.lending import Files, Share
@@ -237,13 +238,13 @@ def _checkpointer(
 ) -> Checkpointer | None:
     if not keeping.at_home or keeping.working is None:
         return None
-    executors = None if placement is None else placement.executors
+    executors, guard = (None, None) if placement is None else (placement.executors, placement.guard)
     session = flow.session
     files = Files(str(keeping.checkpoint.runs), keeping.working, config.logLevel)
     lag_max = max(1, int(str(session.conf.get(RETAINED))) - LAG_SPARE)
     interval_s = config.safety.checkpoint_s if config.safety.takes_checkpoints else math.inf
     schedule = ScheduleConfig(cast(Literal["min-max", "round-robin", "whole"], config.checkpointOrder), min(interval_s, SECONDS_MAX), 0.0)
-    return Checkpointer(keeping, flow, session, files, executors, interval_s, config.versionsToKeep, lag_max, schedule, is_idle)
+    return Checkpointer(keeping, flow, session, files, executors, guard, interval_s, config.versionsToKeep, lag_max, schedule, is_idle)
 
 
 def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession, keeping: Keeping) -> Placement | None:
@@ -257,4 +258,5 @@ def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: 
 
     lends = config.fetchFrom == "executors"
     pool = None if config.readyExecutors < 0 else PoolClient(Pool.of(executors), str(checkpoint.location), config.readyExecutors)
-    return Placement(executors, session, checkpoint.runs, shares, lends, keeping.working, keeping.copies, config.logLevel, pool)
+    guard = Guard(str(checkpoint.location), executors)
+    return Placement(executors, session, checkpoint.runs, shares, lends, keeping.working, guard, keeping.copies, config.logLevel, pool)

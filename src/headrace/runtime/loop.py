@@ -9,6 +9,7 @@ delivered again.
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
@@ -63,6 +64,10 @@ class BatchLoop:
 
     def run(self, batch: DataFrame, version: Version) -> None:
         """Run one batch: make its version unless it exists, deliver it, collect garbage, and report."""
+        with nullcontext() if self.recovery is None else self.recovery.placement.guard.working(f"batch {version}"):
+            self._run(batch, version)
+
+    def _run(self, batch: DataFrame, version: Version) -> None:
         begin_s = time.time()
         fail_point("batch-begin", version)
         phases: dict[str, float] = {}

@@ -53,6 +53,7 @@ from headrace.runtime.recovery import Recovery
 from headrace.runtime.safety.checkpointer import RETAINED, Checkpointer
 from headrace.runtime.safety.gaps import Gaps
 from headrace.runtime.safety.keeping import Keeping
+from headrace.runtime.safety.outage import Outage
 from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.safety.sigma import Sigma, memories_of
@@ -152,7 +153,7 @@ def assemble(
     runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles, active)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
-    safety = config.safety
+    safety, outage = config.safety, Outage(checkpoint, config.storeWaitSeconds)
     replicas = Replicas(placement, keeping, safety.replicas, safety.waits_for_peers) if safety.replicas and placement else None
     gaps = None if safety.replays else Gaps(checkpoint, safety, _stores(flow))
     tuples = _tuples(flow, checkpoint, safety, placement)
@@ -173,9 +174,9 @@ def assemble(
         Backlog(flow.streaming, checkpoint.location, spark.source_offsets),
         progress,
         recovery,
+        outage,
     )
-    departures = Departures(live, placement, replicas)
-    gate = BatchGate(loop.run, checkpoint, spark, live.lock)
+    departures, gate = Departures(live, placement, replicas), BatchGate(loop.run, checkpoint, spark, live.lock, outage)
     return Engine(
         flow,
         safety,

@@ -31,6 +31,7 @@ from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
 from headrace.runtime.safety.checkpointer import Checkpointer
 from headrace.runtime.safety.keeping import Keeping
+from headrace.runtime.safety.outage import Outage
 from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.spark_query import SparkQuery
@@ -60,6 +61,7 @@ class BatchLoop:
     backlog: Backlog
     progress: ProgressLog
     recovery: Recovery | None
+    outage: Outage
     last_begin_s: float = field(default_factory=time.time)
 
     def run(self, batch: DataFrame, version: Version) -> None:
@@ -176,6 +178,7 @@ class BatchLoop:
             gaps=self.replay.drain_gaps(),
             redundancy=None if self.replicas is None else self.replicas.redundancy,
             checkpointed=None if self.checkpointer is None else self.checkpointer.last,
+            store_waited_s=self.outage.drain(),
         )
         self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
         begin, end, _ = progress.times_s

@@ -70,8 +70,9 @@ class Story(safety.Story):
             self.stop()
             self.query.rescale(4)
         else:
+            # Copies of what the batch wrote are made after it.
+            self.feed()
             self.stop()
-            self.query._engine.replicas._due.set()
             wait_until("the loss", lambda: self.stopped not in {each.id for each in self.executors.live()})
         return time.monotonic() - self.stopped_s
 

@@ -92,7 +92,7 @@ def test_the_query_waits_and_goes_on(spark: SparkSession, tmp_path: Path, store:
             armed.clear()
             store.take_away()
 
-    seen = F.udf(strike, "long")
+    seen = F.udf(lambda value: strike(value), "long")
 
     def feed(more: list[tuple[int, int]]) -> dict[str, Any]:
         rows.extend(more)

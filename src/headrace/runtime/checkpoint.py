@@ -16,7 +16,7 @@ from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
 from headrace.runtime.leases import leased_versions, take_lease
 from headrace.runtime.noted_routing import NotedRouting, body_crc
-from headrace.runtime.safety.chain import check_chain, check_journal, links, since_needed
+from headrace.runtime.safety.chain import check_chain, check_journal, check_remembers, links, since_needed
 from headrace.runtime.spark_log import SparkLog, check_together
 from headrace.state.disk import disk_errors, sync_file
 from headrace.state.durable import FolderStore
@@ -167,6 +167,7 @@ class Checkpoint:
         """Raise an error unless the kept versions form a chain and match Spark's log. ``replays``: the journal must have no holes."""
         check_chain(links(self.manifests, self.journal))
         if replays:
+            check_remembers(self.location, self.journal, self.manifests.versions())
             since = since_needed(self.journal, self.spark_log.newest("commits"))
             check_journal(self.location, self.manifests.versions(), self.journal.versions(), since)
         check_together(self.spark_log, self.newest_facts())

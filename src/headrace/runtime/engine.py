@@ -220,8 +220,9 @@ def _keeping(flow: Dataflow, checkpoint: Checkpoint, config: Config) -> tuple[Ke
         record = checkpoint.journal.read(version)
         return FIRST_VERSION if record is None else record.since
 
-    sigma, trims = Sigma(memories_of(flow), since_noted), config.safety.approach is Approach.UPSTREAM
-    keeping = Keeping(checkpoint, at_home, working, not at_home or not on_executors, config.durable, sigma, trims)
+    sigma, approach = Sigma(memories_of(flow), since_noted), config.safety.approach
+    trims, forgets = approach is Approach.UPSTREAM, approach is Approach.AMNESIA
+    keeping = Keeping(checkpoint, at_home, working, not at_home or not on_executors, config.durable, sigma, trims, forgets)
     keeping.begin()
     return keeping, closing
 

@@ -4,7 +4,7 @@ It counts and sums by key on `local-cluster[3,1,1024]`, one file per batch. Its 
 Python. FAULTS are letters: k kill an executor that has state in the middle of a batch, i kill one while the query is idle, h let one hang,
 p let one hang that only keeps copies, g let one pause for 1.5 s as in a garbage collection, 2 kill two at once, 3 kill all,
 d decommission one by the query's handle, D by the command line, P let Spark decommission one by itself (SIGPWR),
-r rescale to four instances, j wait until split instances are joined, s wait until copies are made. With D or P,
+r rescale to four instances, m to one, j wait until split instances are joined, s wait until copies are made. With D or P,
 Spark's own decommissioning is on. It prints what it saw as one line of JSON.
 """
 
@@ -161,8 +161,8 @@ def main() -> None:
     story = Story(Path(work), dict(option.split("=", 1) for option in options), decommissions=bool(set(faults) & set("DP")))
     story.feed(3)
     for fault in faults:
-        if fault == "r":
-            story.query.rescale(4)
+        if fault in "rm":
+            story.query.rescale(4 if fault == "r" else 1)
             story.feed()
         elif fault == "s":
             wait_until("copies", lambda: story.copied() >= 1)

@@ -10,13 +10,14 @@ goes on.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.ids import Version
 from headrace.logs import logger
-from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.checkpoint import IDENTITY, Checkpoint
 
 LOOK_S = 0.1
 ATTEMPTS_MAX = 16
@@ -40,12 +41,18 @@ class Outage:
         return found
 
     def is_away(self) -> bool:
-        """True if the folder, or what names its query, cannot be reached. An empty folder in its place counts as away."""
+        """True if the folder, or what names its query, cannot be reached. An empty folder in its place counts as away.
+
+        A folder without permission is there: that does not mend itself.
+        """
         try:
-            return not self.checkpoint.is_there
-        except Exception as unreadable:
-            _log.debug("the checkpoint's folder cannot be read: %s", unreadable)
+            os.stat(self.checkpoint.directory / IDENTITY)
+        except PermissionError:
+            return False
+        except OSError as unreachable:
+            _log.debug("the checkpoint's folder cannot be reached: %s", unreachable)
             return True
+        return False
 
     def wait(self, version: Version, gives_up: Callable[[], bool], left_s: float | None = None) -> float:
         """Wait until the folder is back, at most ``left_s``, by default ``seconds_max``. Returns how long that took; 0 if it was there."""

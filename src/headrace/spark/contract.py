@@ -44,8 +44,9 @@ MEMBERS: Members = {
     "org.apache.spark.scheduler": {
         "TaskSchedulerImpl": "runningTasksByExecutors isExecutorDecommissioned/1",
         "ExecutorDecommissionInfo": "new/2",
+        "ExecutorProcessLost": "new/3",
     },
-    "org.apache.spark.scheduler.cluster": {"CoarseGrainedSchedulerBackend": "decommissionExecutor/4"},
+    "org.apache.spark.scheduler.cluster": {"CoarseGrainedSchedulerBackend": "decommissionExecutor/4 removeExecutor/2"},
     "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1", "PythonFunction": "command"},
     "org.apache.spark.rdd": {"RDD": "id unpersist/1"},
     "org.apache.spark.status": {"AppStatusStore": "executorList/1 taskList/3"},

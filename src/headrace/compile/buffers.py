@@ -10,14 +10,14 @@ from headrace.compile.plan import StoreReader
 from headrace.compile.sides import SideColumns
 from headrace.compile.types import decode, transport_type
 from headrace.operators.description import ColumnNames
-from headrace.operators.join import WindowedJoin
+from headrace.operators.join import StreamJoin
 from headrace.operators.last import NUMBER, TIME, WAITING, LastJoin
 from headrace.operators.pairing import LEFT, NAMES, SIDE
 from headrace.operators.product import WindowedProduct
 from headrace.state.layout import SUB
 
 Sides = tuple[SideColumns, SideColumns]
-PairOperator = WindowedJoin | LastJoin | WindowedProduct
+PairOperator = StreamJoin | LastJoin | WindowedProduct
 
 
 def readers(operator: PairOperator, sides: Sides, kinds: list[T.DataType]) -> dict[str, StoreReader]:

@@ -26,8 +26,8 @@ _ENABLED = f"{PREFIX}enabled"
 def enable(spark: SparkSession) -> SparkSession:
     """From now on, stateful queries that a program starts with Spark's own ``df.writeStream`` run on Headrace.
 
-    This holds for the session ``spark`` alone, which is returned. A query is stateful if its DataFrame aggregates, joins two streams or drops
-    duplicates, whether it was built by methods or by ``spark.sql``; other queries stay Spark's. On a writer,
+    This holds for the session ``spark`` alone, which is returned. A query is stateful if its DataFrame aggregates, joins two streams or
+    drops duplicates, whether it was built by methods or by ``spark.sql``; other queries stay Spark's. On a writer,
     ``option("headrace.enabled", "false")`` leaves that query to Spark too. ``start`` and ``toTable`` return a ``HeadraceQuery``,
     which has the methods of Spark's. ``disable`` undoes it. Raises ``SessionError`` for a session of Spark Connect.
 

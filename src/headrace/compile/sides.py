@@ -13,7 +13,7 @@ from headrace.compile import event_time
 from headrace.compile.plan import StoreReader
 from headrace.compile.types import arrow_type, decode, encode, normalize, transport_type
 from headrace.compile.vectorise import vectorise
-from headrace.errors import QueryError, UnsupportedError
+from headrace.errors import QueryError, UnsupportedError, require
 from headrace.operators.description import ColumnNames
 from headrace.operators.expressions import Expr
 from headrace.operators.last import TIE
@@ -113,6 +113,13 @@ def the_event_time(frame: DataFrame, where: str) -> T.StructField:
         found = f"{timed[0].name}, a {timed[0].dataType.simpleString()}"
         raise UnsupportedError(where=where, wanted="an event time that is a timestamp", found=found)
     return timed[0]
+
+
+def required_time(side: SideColumns) -> T.StructField:
+    """The event time of a side that has one."""
+    require(side.time is not None, "the rows of this side have an event time")
+    assert side.time is not None
+    return side.time
 
 
 def field_of(frame: DataFrame, name: str) -> T.StructField:

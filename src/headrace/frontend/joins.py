@@ -51,6 +51,13 @@ def lower_join(node: Logical, lowering: Lowering) -> Lowered:
         raise UnsupportedError(
             "Stream-stream join without equality predicate is not supported", where=where, found=node.join_type, hint=hint
         )
+    if parts.bounds_others:
+        raise UnsupportedError(
+            where=where,
+            wanted="bounds in time between the event times of both sides",
+            found="a bound on a column that has no watermark",
+            hint="call withWatermark on that column, or run the query on Spark: option('headrace.fallback', 'spark')",
+        )
     left = _side(lowering.lower(parts.left).uniquely_named(), parts, _LEFT, where)
     right = _side(lowering.lower(parts.right).uniquely_named(left.rows.columns), parts, _RIGHT, where)
     times = _times(parts, left, right, where)

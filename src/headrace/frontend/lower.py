@@ -71,8 +71,11 @@ class Lowerer:
 
     def lower(self, node: Logical) -> Lowered:
         """The rows of a node."""
-        if not any(keeps_state(each) for each in node.tree()):
+        state = [each for each in node.tree() if keeps_state(each)]
+        if not state:
             return Lowered(node, Rows(node.frame()), self.where)
+        if all(each.kind in WHOLE for each in state):
+            raise self._refused(state[0], WHOLE[state[0].kind], "")
         leaf = self._leaf(node)
         self._tops.append((leaf, node))
         if leaf.kind == "Union":

@@ -56,13 +56,14 @@ class StreamJoin(Pairs):
     def _side(self, side: int) -> Store:
         # A row that falls due, or a row of a semi-join, looks for partners among older rows of the other side.
         own, other = self._lives_us(side), self._lives_us(1 - side)
-        outer, searched = self.outer[side], self.outer[1 - side] or (self.semi and side == RIGHT)
+        outer, searched = self.outer[side], self.outer[1 - side] and other is not None
         if self.pairing.one_input:
             outer = searched = any(self.outer)
-        if own is None or (searched and other is None):
+        if self.semi and side == RIGHT:
+            searched, own = True, None if other is None else own
+        if own is None:
             return Store(self.pairing.layouts[side])
-        kept = own + (other or 0) if searched else own
-        return Store(self.pairing.layouts[side], lifetime=UntilWatermark(kept, own if outer else None))
+        return Store(self.pairing.layouts[side], lifetime=UntilWatermark(own + (other or 0) if searched else own, own if outer else None))
 
     def _lives_us(self, side: int) -> int | None:
         """How long after its event time a row may still get a partner; None: for ever."""

@@ -8,8 +8,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.spark.expressions import WATERMARK_KEY
-from headrace.spark.gateway import class_name, items, jvm_of
-from headrace.spark.logical import Expression, Logical
+from headrace.spark.gateway import class_name, items, jvm_of, seq
+from headrace.spark.logical import QUERIES, Expression, Logical
+from headrace.spark.trees import walk
 
 HOW = {"Inner": "inner", "Cross": "inner", "LeftOuter": "left", "RightOuter": "right", "FullOuter": "full", "LeftSemi": "semi"}
 """Spark's kinds of joins that two streams may have."""
@@ -32,6 +33,8 @@ class JoinParts:
     """The same, one by one."""
     keep_ms: tuple[int | None, int | None]
     """For each side: a row is forgotten when the watermark has passed its event time by this much; None: never."""
+    bounds_others: bool
+    """True if a bound is on a column that is not the event time, so that it says nothing about the event times of a pair."""
     time_key: int | None
     """The number of the key by whose event time Spark forgets the rows of both sides; None if it goes by `keep_ms`."""
 
@@ -41,16 +44,19 @@ def join_parts(node: Logical, filters: tuple[Expression, ...] = ()) -> JoinParts
     session, join = node.session, node.node
     how = HOW.get(str(join.joinType().toString()), str(join.joinType().sql()).lower())
     left, right = node.children
-    catalyst = jvm_of(session).org.apache.spark.sql.catalyst
-    whole = None if join.condition().isEmpty() else join.condition().get()
-    for each in filters if how == "inner" else ():
-        whole = each.node if whole is None else catalyst.expressions.And(whole, each.node)
+    own = [] if join.condition().isEmpty() else [join.condition().get()]
+    whole = _all_of(session, own + [each.node for each in filters if how == "inner"])
     keys, others = _divided(session, whole, left, right)
-    condition = None
-    for each in others:
-        condition = each if condition is None else catalyst.expressions.And(condition, each)
+    times = {each.id for side in (left, right) for each in side.columns if each.is_event_time}
+    condition, on_times = (
+        _all_of(session, others),
+        _all_of(session, [each for each in others if Expression(session, each).column_ids <= times]),
+    )
     time_key = next((at for side in (0, 1) for at, pair in enumerate(keys) if _is_event_time(pair[side])), None)
-    keep = (None, None) if time_key is not None else (_keep_ms(session, left, right, condition), _keep_ms(session, right, left, condition))
+    keep: tuple[int | None, int | None] = (None, None)
+    implied = keep
+    if time_key is None:
+        keep, implied = ((_keep_ms(session, left, right, each), _keep_ms(session, right, left, each)) for each in (condition, on_times))
     return JoinParts(
         how,
         left,
@@ -59,8 +65,17 @@ def join_parts(node: Logical, filters: tuple[Expression, ...] = ()) -> JoinParts
         None if condition is None else Expression(session, condition),
         tuple(Expression(session, each) for each in others),
         keep,
+        any(mine is not None and sure is None for mine, sure in zip(keep, implied, strict=True)),
         time_key,
     )
+
+
+def _all_of(session: SparkSession, conditions: list[Any]) -> Any | None:
+    both = jvm_of(session).org.apache.spark.sql.catalyst.expressions.And
+    found = None
+    for each in conditions:
+        found = each if found is None else both(found, each)
+    return found
 
 
 def filters_above(top: Logical, join: Logical) -> tuple[Expression, ...]:
@@ -82,9 +97,6 @@ def filters_above(top: Logical, join: Logical) -> tuple[Expression, ...]:
 
 
 def _has_query(expression: Any) -> bool:
-    from headrace.spark.logical import QUERIES
-    from headrace.spark.trees import walk
-
     return any(class_name(part) in QUERIES or "Python" in class_name(part) for part in walk(expression))
 
 
@@ -111,14 +123,12 @@ def _divided(session: SparkSession, condition: Any, left: Logical, right: Logica
         else:
             # Spark does the same: two nulls are equal, so a default takes their place, and whether it does is a key too.
             defaults = [expressions.Literal.default(pair[0].dataType()) for _ in pair]
-            keys.append(tuple(_coalesced(session, x, d) for x, d in zip(pair, defaults, strict=True)))  # type: ignore[arg-type]
+            keys.append(tuple(_coalesced(session, x, d) for x, d in zip(pair, defaults, strict=True)))
             keys.append((expressions.IsNull(pair[0]), expressions.IsNull(pair[1])))
     return keys, others
 
 
 def _coalesced(session: SparkSession, expression: Any, default: Any) -> Any:
-    from headrace.spark.gateway import seq
-
     return jvm_of(session).org.apache.spark.sql.catalyst.expressions.Coalesce(seq(session, [expression, default]))
 
 

@@ -65,7 +65,7 @@ def test_other_queries_stay_sparks(enabled: SparkSession, rows: DataFrame) -> No
     assert type(rows.writeStream).__name__ == "DataStreamWriter"
 
 
-def test_spark_connect_is_refused() -> None:
+def test_what_is_no_classic_session_is_refused() -> None:
     with pytest.raises(hr.SessionError, match="wanted a classic Spark session"):
         hr.enable("sc://localhost")  # type: ignore[arg-type]
 

@@ -26,7 +26,6 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "Alias": "toAttribute",
         "PreciseTimestampConversion": "toType child",
         "TimestampAddInterval": "right timeZoneId",
-        "SubqueryExpression": "plan",
     },
     "org.apache.spark.sql.streaming": {"OutputMode": "Append Update Complete"},
 }

@@ -20,7 +20,7 @@ from weakref import WeakSet
 from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
-from headrace.spark import aggregation, expression_tree
+from headrace.spark import aggregation, contract_front, expression_tree
 from headrace.spark.daemons import MASTER, WORKER
 from headrace.spark.event_times import INNER_PLANS
 from headrace.spark.gateway import connection, java_session, jvm_of
@@ -313,10 +313,12 @@ def missing_of(session: SparkSession, version: str) -> list[str]:
     """Everything on the lists for a version of Spark that is not there."""
     return [
         *missing_members(session, MEMBERS),
+        *missing_members(session, contract_front.MEMBERS),
         *missing_members(session, MEMBERS_OF[version]),
-        *missing_classes(session, NAMES),
+        *missing_classes(session, (*NAMES, *contract_front.NAMES)),
         *missing_classes(session, expression_tree.classes(version)),
         *missing_names(PYTHON),
+        *missing_names(contract_front.PYTHON),
         *missing_names(PYTHON_OF[version]),
     ]
 

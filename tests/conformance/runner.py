@@ -1,0 +1,59 @@
+"""Runs a program on plain Spark and on Headrace, file by file, and compares the results of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace as hr
+from tests.conformance.data import SCHEMAS, tables
+from tests.conformance.program import Program
+from tests.integration.both import Answer, Feed, Values, _fed, assert_same_rows, settings, values
+
+Start = Callable[[DataFrame, Any], Any]
+
+
+def feeds_of(program: Program, root: Path) -> list[Feed]:
+    """The files of the program's streams."""
+    return [Feed.of(root, SCHEMAS[name], tables(name)) for name in program.inputs]
+
+
+def built(spark: SparkSession, program: Program, feeds: list[Feed], root: Path) -> tuple[DataFrame, list[Path]]:
+    """The program's DataFrame, and the folders that its streams watch."""
+    folders = [root / name for name in program.inputs]
+    streams = [feed.stream(spark, folder) for feed, folder in zip(feeds, folders, strict=True)]
+    return program.function(spark, *streams), folders
+
+
+def answer(spark: SparkSession, program: Program, feeds: list[Feed], root: Path) -> Answer:
+    """The program's results by step. What runs it is the session's business, as for any user."""
+    frame, folders = built(spark, program, feeds, root)
+    steps: list[list[Values]] = []
+
+    def collect(batch: DataFrame, _: int) -> None:
+        steps.append(values(batch.select(*program.columns) if program.columns else batch))
+
+    query = frame.writeStream.outputMode(program.mode).option("checkpointLocation", str(root / "ckpt")).foreachBatch(collect).start()
+    return _fed(query, feeds, folders, steps, list(program.columns) or frame.columns, program.mode)
+
+
+def compare(spark: SparkSession, program: Program, root: Path) -> None:
+    """Both engines give the same rows in each step."""
+    feeds = feeds_of(program, root)
+    with settings(spark, **{name.replace(".", "__"): value for name, value in program.conf}):
+        wanted = answer(spark, program, feeds, root / "spark")
+        hr.enable(spark)
+        try:
+            found = answer(spark, program, feeds, root / "ours")
+        finally:
+            hr.disable(spark)
+    assert len(found.steps) == len(wanted.steps)
+    assert any(wanted.steps), f"{program.name} has results to compare"
+    for step, (mine, theirs) in enumerate(zip(found.steps, wanted.steps, strict=True)):
+        if program.ordered:
+            assert mine == theirs, f"{program.name}, step {step}"
+        else:
+            assert_same_rows(mine, theirs, wanted.columns, f"{program.name}, step {step}")

@@ -32,6 +32,7 @@ TINY = {
     "latency": "--keys 300 --rows 100 --warmup 1 --baselines spark-memory",
     "heavy-customers": "--customers 10 --rows 200 --step-s 3600 --baselines spark-rocksdb",
     "strategies": "--keys 20 --rows 200 --step-s 60 --nodes 4 --warmup 2",
+    "nexmark": "--queries q4,q17 --rows 1000 --in-flight 20",
     "process": "--keys 200 --rows 500 --baseline-rows 50 --preload-rows 200 --baselines transformWithStateInPandas",
     "rescale": "--sizes 300 --rows 100",
     "handover": "--windows 1 --sizes 20 --rows 20 --repeats 1 --settle=false --moving-rows 1000 --master none",
@@ -55,6 +56,8 @@ BASELINES = {
     "elastic": ("static",),
     "executors": ("no pool",),
     "control": ("solver",),
+    # Each query beside Spark.
+    "nexmark": ("q4", "q17"),
 }
 """Where they are not Spark's two state stores."""
 
@@ -88,7 +91,13 @@ def test_a_tiny_run_is_equal_and_says_so(spark: SparkSession, tmp_path: Path, ca
     check_form(line, name)
     assert line["equal"] is True, json.dumps({name: lane for name, lane in line["lanes"].items() if not lane["equal"]}, indent=1)
     assert not list(tmp_path.iterdir()), "the run leaves nothing behind"
-    check_own = {"latency": check_latency, "state-size": check_state_size, "process": check_process, "control": check_control}.get(name)
+    check_own = {
+        "latency": check_latency,
+        "state-size": check_state_size,
+        "process": check_process,
+        "control": check_control,
+        "nexmark": check_nexmark,
+    }.get(name)
     if check_own:
         check_own(line)
 
@@ -160,6 +169,11 @@ def check_latency(line: dict[str, Any]) -> None:
 def check_process(line: dict[str, Any]) -> None:
     assert line["per_key"] > 0
     assert set(line["per_key_ratio"]) == set(line["ratio"]) == {"transformWithStateInPandas"}
+
+
+def check_nexmark(line: dict[str, Any]) -> None:
+    assert set(line["ratio"]) == {"q4", "q17"}
+    assert line["worst"] == min(line["ratio"].values())
 
 
 def check_state_size(line: dict[str, Any]) -> None:

@@ -53,7 +53,8 @@ FROM counts c JOIN (SELECT max(num) AS most, window FROM counts GROUP BY window)
   ON c.window = m.window AND c.num >= m.most""",
     "q7": """SELECT b.auction, b.price, b.bidder, b.dateTime, b.extra
 FROM bid b JOIN (
-  SELECT max(price) AS price, window_time(window) AS dateTime FROM bid GROUP BY window(dateTime, '10 seconds')) m
+  SELECT price, window_time(window) AS dateTime
+  FROM (SELECT max(price) AS price, window FROM bid GROUP BY window(dateTime, '10 seconds'))) m
   ON b.price = m.price AND b.dateTime BETWEEN m.dateTime - INTERVAL 10 SECONDS AND m.dateTime""",
     "q8": """SELECT p.id, p.name, p.window.start AS starttime
 FROM (SELECT id, name, window FROM person GROUP BY id, name, window(dateTime, '10 seconds')) p

@@ -130,7 +130,7 @@ class Lowerer:
     def _stateful(self, node: Logical) -> Lowered:
         known = next((lowered for each, lowered in self._known if each.same_as(node)), None)
         if known is not None:
-            return known
+            return replace(known, plan=node)
         function = lowered_by(node.kind)
         if function is None:
             raise self._refused(node, STATEFUL.get(node.kind, node.kind), "")

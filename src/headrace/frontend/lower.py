@@ -144,6 +144,8 @@ class Lowerer:
         inputs = []
         for child in node.children:
             rows = self.lower(child).named(names).rows
+            if rows.whole is not None:
+                raise self._refused(node, f"a union with the results of {rows.whole}", "")
             if rows.origin is None:
                 # A streaming DataFrame becomes a node, so that its steps are recorded.
                 rows = Rows(_empty(rows.frame), SharedNode(rows, self.where))

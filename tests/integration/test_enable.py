@@ -52,6 +52,7 @@ def test_a_query_of_an_enabled_session_runs_on_headrace(enabled: SparkSession, r
     assert sorted(tuple(row) for row in query.state().collect()) == TOTALS
 
 
+@pytest.mark.extra
 def test_other_queries_stay_sparks(enabled: SparkSession, rows: DataFrame) -> None:
     stateless = rows.filter("n > 1").writeStream.format("noop").trigger(availableNow=True).start()
     stateless.awaitTermination()

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from tests.conformance.program import program
 
 
-@program("dropDuplicates by a key", columns=("id",), quick=True)
+@program("dropDuplicates by a key", columns=("id",))
 def by_key(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.dropDuplicates(["id"])
 

@@ -15,7 +15,7 @@ def _timed(clicks: DataFrame, views: DataFrame) -> tuple[DataFrame, DataFrame]:
     return clicks.withWatermark("click_ts", "20 seconds"), views.withWatermark("view_ts", "10 seconds")
 
 
-@program("inner join within a time range, as in Spark's guide", inputs="clicks views", quick=True)
+@program("inner join within a time range, as in Spark's guide", inputs="clicks views")
 def inner_in_time(spark: SparkSession, clicks: DataFrame, views: DataFrame) -> DataFrame:
     clicks, views = _timed(clicks, views)
     return views.join(clicks, F.expr(MATCH))

@@ -52,7 +52,9 @@ def compare(spark: SparkSession, program: Program, root: Path) -> None:
     """Both engines give the same rows in each step."""
     feeds = feeds_of(program, root)
     with settings(spark, **{name.replace(".", "__"): value for name, value in program.conf}):
-        wanted = answer(spark, program, feeds, root / "spark")
+        # One partition is enough for Spark, and a query keeps the settings that it was started with.
+        with settings(spark, spark__sql__shuffle__partitions="1"):
+            wanted = answer(spark, program, feeds, root / "spark")
         hr.enable(spark)
         try:
             with settings(spark, headrace__instances="1"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,17 +29,17 @@ def origin(frame: DataFrame) -> Any:
 @pytest.mark.parametrize(
     ("window", "wanted"),
     [
-        (F.window("timestamp", "1 minute"), (60, 60, 0)),
-        (F.window("timestamp", "1 minute", "20 seconds"), (60, 20, 0)),
-        (F.window("timestamp", "50 seconds", "20 seconds", "5 seconds"), (50, 20, 5)),
-        (F.window("timestamp", "1 day", "1 hour").alias("w"), (86_400, 3600, 0)),
-        (F.window(F.col("timestamp").cast("timestamp_ntz"), "1 minute", "30 seconds"), (60, 30, 0)),
-        (F.window(F.col("timestamp") + F.expr("interval 3 seconds"), "10 seconds"), (10, 10, 0)),
+        (lambda: F.window("timestamp", "1 minute"), (60, 60, 0)),
+        (lambda: F.window("timestamp", "1 minute", "20 seconds"), (60, 20, 0)),
+        (lambda: F.window("timestamp", "50 seconds", "20 seconds", "5 seconds"), (50, 20, 5)),
+        (lambda: F.window("timestamp", "1 day", "1 hour").alias("w"), (86_400, 3600, 0)),
+        (lambda: F.window(F.col("timestamp").cast("timestamp_ntz"), "1 minute", "30 seconds"), (60, 30, 0)),
+        (lambda: F.window(F.col("timestamp") + F.expr("interval 3 seconds"), "10 seconds"), (10, 10, 0)),
     ],
     ids=["tumbling", "sliding", "odd", "long", "no zone", "computed"],
 )
-def test_windows_are_recognised_with_their_durations(rows: DataFrame, window: Column, wanted: tuple[int, int, int]) -> None:
-    node = origin(rows.groupBy("k", window).count())
+def test_windows_are_recognised_with_their_durations(rows: DataFrame, window: Callable[[], Column], wanted: tuple[int, int, int]) -> None:
+    node = origin(rows.groupBy("k", window()).count())
     assert isinstance(node, AggregateNode)
     assert isinstance(node.window, WindowSpec)
     assert (node.window.size_us, node.window.advance_us, node.window.offset_us) == tuple(each * SECOND for each in wanted)

@@ -51,10 +51,10 @@ class AggregateParts:
         return columns
 
     def is_plain(self) -> bool:
-        """True if the results are the groups and then the calls, each once."""
+        """True if the results are the groups and then the calls, each once, and there is a call."""
         wanted = [*(group.node for group in self.groups), *(call.node for call in self.calls)]
         found = [without_alias(each.node) for each in self.results]
-        return len(wanted) == len(found) and all(a.semanticEquals(b) for a, b in zip(wanted, found, strict=True))
+        return bool(self.calls) and len(wanted) == len(found) and all(a.semanticEquals(b) for a, b in zip(wanted, found, strict=True))
 
 
 def aggregate_parts(node: Logical) -> AggregateParts:

@@ -89,7 +89,9 @@ def tables(name: str) -> list[pa.Table]:
     rng = random.Random(f"conformance {name}")
     files = [[_ROW[name](rng, file, file * ROWS + row) for row in range(ROWS)] for file in range(FILES)]
     # One last row, hours later, closes windows.
-    files.append([_ROW[name](random.Random(1), 300, 10_000)])
+    last = _ROW[name](random.Random(1), 300, 10_000)
+    # Spark's optimiser may move a filter for nulls below the watermark, so the last row has none.
+    files.append([{**last, "user": "ada"} if "user" in last else last])
     return [pa.Table.from_pylist(rows, schema=_TYPES[name]) for rows in files]
 
 

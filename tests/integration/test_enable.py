@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ def test_a_query_of_an_enabled_session_runs_on_headrace(enabled: SparkSession, r
     assert sorted(tuple(row) for row in query.state().collect()) == TOTALS
 
 
+@pytest.mark.extra
 def test_other_queries_stay_sparks(enabled: SparkSession, rows: DataFrame) -> None:
     stateless = rows.filter("n > 1").writeStream.format("noop").trigger(availableNow=True).start()
     stateless.awaitTermination()
@@ -169,9 +171,13 @@ def test_sparks_own_lists_know_the_query(enabled: SparkSession, rows: DataFrame)
         enabled.streams.awaitAnyTermination(30)
         enabled.streams.resetTerminated()
         query.awaitTermination(30)
+        # Spark delivers events to listeners in a thread of its own.
+        until = time.monotonic() + 30
+        while not any(what == "terminated" for what, _ in events) and time.monotonic() < until:
+            time.sleep(0.05)
     finally:
         enabled.streams.removeListener(listener)
-    assert {("started", query.id), ("progress", query.id)} <= set(events)
+    assert set(events) == {("started", query.id), ("progress", query.id), ("terminated", query.id)}
 
 
 @pytest.mark.extra

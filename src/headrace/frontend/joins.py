@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -13,8 +15,8 @@ from headrace.frontend.registry import Lowering, lowers
 from headrace.graph.nodes import Rows, StreamJoinNode
 from headrace.graph.steps import FunctionStep
 from headrace.logs import logger
-from headrace.spark.logical import Expression, Logical, PlanColumn, by_name
-from headrace.spark.plan_joins import JoinParts, filters_above, join_parts
+from headrace.spark.logical import Logical, by_name
+from headrace.spark.plan_joins import JoinParts, SidePart, computed_by_side, filters_above, join_parts
 
 _log = logger(__name__)
 _SUPPORTED = ("inner", "left", "right", "full", "semi")
@@ -27,16 +29,12 @@ class _Side:
     """One side of a join, with names of columns that the other side does not have."""
 
     rows: Rows
-    columns: tuple[PlanColumn, ...]
+    names: dict[int, str]
+    """The names of the side's columns, by id."""
     keys: tuple[str, ...]
     """The names of the key columns."""
     hidden: tuple[str, ...]
-    """The names of key columns that are no columns of the side's plan."""
-
-    @property
-    def names(self) -> dict[int, str]:
-        """The names of the side's columns, by id."""
-        return {each.id: name for each, name in zip(self.columns, self.rows.columns, strict=False)}
+    """The names of added columns, which are no columns of the result."""
 
 
 @lowers("Join")
@@ -58,82 +56,91 @@ def lower_join(node: Logical, lowering: Lowering) -> Lowered:
             found="a bound on a column that has no watermark",
             hint="call withWatermark on that column, or run the query on Spark: option('headrace.fallback', 'spark')",
         )
-    left = _side(lowering.lower(parts.left).uniquely_named(), parts, _LEFT, where)
-    right = _side(lowering.lower(parts.right).uniquely_named(left.rows.columns), parts, _RIGHT, where)
-    times = _times(parts, left, right, where)
-    keep = (0, 0) if parts.time_key is not None else tuple(None if ms is None else ms * 1000 for ms in parts.keep_ms)
-    for side, ms in enumerate(keep):
+    for side, ms in enumerate(parts.keep_ms if parts.time_key is None else ()):
         if ms is None:
             _log.info("%s: the join keeps the rows of its %s side for ever, as Spark does", where, ("left", "right")[side])
-    condition = None if parts.condition is None else _condition(parts.condition, left, right)
+    left = lowering.lower(parts.left).uniquely_named()
+    right = lowering.lower(parts.right).uniquely_named(left.rows.columns)
+    try:
+        return Lowered(node, _joined(parts, left, right, where, by_side=False), where)
+    except UnsupportedError:
+        # Perhaps what cannot be evaluated on pairs reads one side alone. Then Spark computes it for the rows of that side.
+        if parts.condition is None:
+            raise
+        return Lowered(node, _joined(parts, left, right, where, by_side=True), where)
+
+
+def _joined(parts: JoinParts, left: Lowered, right: Lowered, where: str, by_side: bool) -> Rows:
+    """The rows of a join. If ``by_side``, parts of the condition that read one side alone become columns of that side."""
+    condition = parts.condition
+    computed: tuple[SidePart, ...] = ()
+    if by_side and condition is not None:
+        condition, computed = computed_by_side(condition, parts.left, parts.right)
+    sides = _side(left, parts, _LEFT, computed, where), _side(right, parts, _RIGHT, computed, where)
+    keep = (0, 0) if parts.time_key is not None else tuple(None if ms is None else ms * 1000 for ms in parts.keep_ms)
     joined = StreamJoinNode(
-        (left.rows, right.rows),
-        (left.keys, right.keys),
-        frozenset((*left.hidden, *right.hidden)),
-        times,
+        (sides[_LEFT].rows, sides[_RIGHT].rows),
+        (sides[_LEFT].keys, sides[_RIGHT].keys),
+        frozenset((*sides[_LEFT].hidden, *sides[_RIGHT].hidden)),
+        _times(parts, sides[_LEFT], sides[_RIGHT], where),
         (keep[_LEFT], keep[_RIGHT]),
         parts.how,
-        condition,
+        None if condition is None else by_name(condition, {**sides[_LEFT].names, **sides[_RIGHT].names}),
         where,
     )
-    return Lowered(node, results_of(joined), where)
+    return results_of(joined)
 
 
-def _condition(condition: Expression, left: _Side, right: _Side) -> Column:
-    return by_name(condition, {**left.names, **right.names})
-
-
-def _side(below: Lowered, parts: JoinParts, which: int, where: str) -> _Side:
+def _side(below: Lowered, parts: JoinParts, which: int, computed: tuple[SidePart, ...], where: str) -> _Side:
     """The rows of a side with its keys as columns. In an outer join, a row that fails a condition on its side alone gets null keys."""
-    columns = below.plan.columns
-    names = {each.id: name for each, name in zip(columns, below.rows.columns, strict=True)}
+    names = {each.id: name for each, name in zip(below.plan.columns, below.rows.columns, strict=True)}
     own = frozenset(names)
     alone = [each for each in parts.conjuncts if each.column_ids and each.column_ids <= own and each.is_deterministic]
     guarded = bool(alone) and which in _OUTER[parts.how]
+    if alone and not guarded:
+        # As in Spark, rows that cannot match are dropped before the join. On a source, they do not move the watermark either.
+        below = below.filtered(reduce(and_, (by_name(each, names) for each in alone)))
     keys: list[str] = []
-    added: list[Column] = []
+    added: dict[str, Column] = {}
     for at, pair in enumerate(parts.keys):
-        if pair[which].column_id is not None and not guarded:
-            keys.append(names[pair[which].column_id or 0])
+        plain = pair[which].column_id
+        if plain is not None and not guarded:
+            keys.append(names[plain])
             continue
         key = by_name(pair[which], names)
-        if guarded:
-            holds = by_name(alone[0], names)
-            for each in alone[1:]:
-                holds = holds & by_name(each, names)
-            key = F.when(holds, key)
         keys.append(f"__headrace_key{at}_{'lr'[which]}")
-        added.append(key.alias(keys[-1]))
+        added[keys[-1]] = F.when(reduce(and_, (by_name(each, names) for each in alone)), key) if guarded else key
+    for at, part in enumerate(computed):
+        if part.side == which:
+            name = f"__headrace_part{at}_{'lr'[which]}"
+            added[name], names[part.id] = by_name(part.expression, names), name
     if not added:
-        return _Side(below.rows, columns, tuple(keys), ())
+        return _Side(below.rows, names, tuple(keys), ())
 
-    def with_keys(rows: DataFrame) -> DataFrame:
-        return rows.select("*", *added)
+    def with_columns(rows: DataFrame) -> DataFrame:
+        return rows.select("*", *(column.alias(name) for name, column in added.items()))
 
-    rows = below.rows.after(FunctionStep("keys", with_keys, where), with_keys(below.rows.frame))
-    return _Side(rows, columns, tuple(keys), tuple(dict.fromkeys(key for key in keys if key not in below.rows.columns)))
+    rows = below.rows.after(FunctionStep("keys", with_columns, where), with_columns(below.rows.frame))
+    return _Side(rows, names, tuple(keys), tuple(added))
 
 
 def _times(parts: JoinParts, left: _Side, right: _Side, where: str) -> tuple[str | None, str | None]:
     """The columns by whose event time rows are late and are forgotten."""
     found: list[str | None] = []
-    for which, side in enumerate((left, right)):
-        timed = [each for each in side.columns if each.is_event_time]
+    for which, (plan, side) in enumerate(((parts.left, left), (parts.right, right))):
+        timed = [each for each in plan.columns if each.is_event_time]
         if len(timed) > 1:
             names = ", ".join(each.name for each in timed)
             hint = "drop the one that is not meant before the join"
             raise UnsupportedError(where=where, found=f"several event times on the {('left', 'right')[which]} side: {names}", hint=hint)
         found.append(side.names[timed[0].id] if timed else None)
-    if parts.time_key is not None:
-        keys = (left.keys[parts.time_key], right.keys[parts.time_key])
-        for which, side in enumerate((left, right)):
-            if found[which] != _shown_key(parts, side, which):
-                raise UnsupportedError(
-                    where=where,
-                    wanted="event times with a watermark on both sides of an equality of event times",
-                    found=f"{keys[which]} on the {('left', 'right')[which]} side, which has no watermark of its own",
-                    hint="call withWatermark on that column too",
-                )
+        if parts.time_key is not None and found[which] != _shown_key(parts, side, which):
+            raise UnsupportedError(
+                where=where,
+                wanted="event times with a watermark on both sides of an equality of event times",
+                found=f"a key on the {('left', 'right')[which]} side that has no watermark of its own",
+                hint="call withWatermark on that column too",
+            )
     return found[0], found[1]
 
 

@@ -130,7 +130,7 @@ class Lowerer:
     def _stateful(self, node: Logical) -> Lowered:
         known = next((lowered for each, lowered in self._known if each.same_as(node)), None)
         if known is not None:
-            return known
+            return replace(known, plan=node)
         function = lowered_by(node.kind)
         if function is None:
             raise self._refused(node, STATEFUL.get(node.kind, node.kind), "")
@@ -144,6 +144,8 @@ class Lowerer:
         inputs = []
         for child in node.children:
             rows = self.lower(child).named(names).rows
+            if rows.whole is not None:
+                raise self._refused(node, f"a union with the results of {rows.whole}", "")
             if rows.origin is None:
                 # A streaming DataFrame becomes a node, so that its steps are recorded.
                 rows = Rows(_empty(rows.frame), SharedNode(rows, self.where))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from headrace.compile.nodes import compile_node
 from headrace.config import Config
@@ -42,6 +42,14 @@ class Lowered:
 
         return Lowered(self.plan, self.rows.after(FunctionStep("named", rename, self.where), rename(self.rows.frame)), self.where)
 
+    def filtered(self, condition: Column) -> Lowered:
+        """The rows that meet a condition on their names."""
+
+        def keep(rows: DataFrame) -> DataFrame:
+            return rows.filter(condition)
+
+        return Lowered(self.plan, self.rows.after(FunctionStep("filter", keep, self.where), keep(self.rows.frame)), self.where)
+
     def uniquely_named(self, taken: Iterable[str] = ()) -> Lowered:
         """The same rows with names that differ from one another, and from those that are taken, by more than case."""
         return self.named(unique_names(self.rows.columns, taken))
@@ -68,10 +76,10 @@ def steps_between(top: Logical, leaf: Logical) -> list[str]:
     """The user's names for the steps from a node up to another, the lowest first."""
     names: list[str] = []
     node = top
-    while not node.same_as(leaf):
+    while node is not leaf:
         if node.kind in STEP_NAMES:
             names.append(STEP_NAMES[node.kind])
-        node = next(child for child in node.children if any(each.same_as(leaf) for each in child.tree()))
+        node = next(child for child in node.children if any(each is leaf for each in child.tree()))
     return names[::-1]
 
 

@@ -19,7 +19,7 @@ from headrace.errors import require
 from headrace.spark.expressions import WATERMARK_KEY, column, data_type, expression_maker, quoted
 from headrace.spark.gateway import class_name, items, seq_maker
 from headrace.spark.plans import Binding, Plan, analyzed, frame_of
-from headrace.spark.trees import SUBQUERY, contains_any, patterns, rewrite, walk
+from headrace.spark.trees import SUBQUERY, contains_any, patterns, rewrite, walk, without_shared_parts
 
 QUERIES = ("ScalarSubquery", "Exists", "ListQuery", "LateralSubquery")
 """Classes of expressions that are a query of their own."""
@@ -174,15 +174,16 @@ def _has_static_queries(expression: Any) -> bool:
 class Region:
     """A piece of a plan from one node down to another: steps of Spark's, to be applied to the rows of any DataFrame.
 
-    The rows take the place of the lower node. They have its columns, in its order; names and ids need not agree.
+    The rows take the place of the lower node. They have its columns, in its order; names and ids need not agree. Both nodes belong to
+    one tree.
     """
 
     def __init__(self, top: Logical, leaf: Logical) -> None:
         session = top.session
         path: list[tuple[Any, int]] = []
         node = top
-        while not node.same_as(leaf):
-            at = next(at for at, child in enumerate(node.children) if any(each.same_as(leaf) for each in child.tree()))
+        while node is not leaf:
+            at = next(at for at, child in enumerate(node.children) if any(each is leaf for each in child.tree()))
             path.append((node.node, at))
             node = node.children[at]
         self._path = list(reversed(path))
@@ -209,10 +210,10 @@ def by_position(expression: Expression, columns: Sequence[PlanColumn], frame: Da
 
 def by_name(expression: Expression, names: Mapping[int, str]) -> Column:
     """The expression, as a column over any DataFrame. ``names`` has the DataFrame's name for each column, by id."""
-    to_expression = expression_maker(expression.session)
-    return column(
-        expression.session, _renamed(expression, lambda each: to_expression(F.col(quoted(names[each]))) if each in names else None)
-    )
+    session = expression.session
+    to_expression = expression_maker(session)
+    plain = Expression(session, without_shared_parts(session, expression.node))
+    return column(session, _renamed(plain, lambda each: to_expression(F.col(quoted(names[each]))) if each in names else None))
 
 
 def _renamed(expression: Expression, of: Callable[[int], Any]) -> Any:

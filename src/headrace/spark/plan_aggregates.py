@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from headrace.spark.expressions import column, expression_maker, quoted, text, without_alias
 from headrace.spark.gateway import class_name, items
 from headrace.spark.logical import Expression, Logical
-from headrace.spark.trees import rewrite, walk
+from headrace.spark.trees import rewrite, walk, without_shared_parts
 
 _ROW_COUNT = "rows"
 
@@ -46,15 +46,15 @@ class AggregateParts:
 
         columns = []
         for result, wanted in zip(self.results, self.node.columns, strict=True):
-            rewritten = rewrite(session, without_alias(result.node), replacement)
+            rewritten = rewrite(session, without_shared_parts(session, without_alias(result.node)), replacement)
             columns.append(column(session, rewritten).alias(wanted.name))
         return columns
 
     def is_plain(self) -> bool:
-        """True if the results are the groups and then the calls, each once."""
+        """True if the results are the groups and then the calls, each once, and there is a call."""
         wanted = [*(group.node for group in self.groups), *(call.node for call in self.calls)]
         found = [without_alias(each.node) for each in self.results]
-        return len(wanted) == len(found) and all(a.semanticEquals(b) for a, b in zip(wanted, found, strict=True))
+        return bool(self.calls) and len(wanted) == len(found) and all(a.semanticEquals(b) for a, b in zip(wanted, found, strict=True))
 
 
 def aggregate_parts(node: Logical) -> AggregateParts:

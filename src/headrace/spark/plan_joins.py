@@ -8,9 +8,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.spark.expressions import WATERMARK_KEY
-from headrace.spark.gateway import class_name, items, jvm_of, seq
+from headrace.spark.gateway import class_name, items, jvm_of, none, seq, singleton
 from headrace.spark.logical import QUERIES, Expression, Logical
-from headrace.spark.trees import walk
+from headrace.spark.trees import rewrite, walk, without_shared_parts
 
 HOW = {"Inner": "inner", "Cross": "inner", "LeftOuter": "left", "RightOuter": "right", "FullOuter": "full", "LeftSemi": "semi"}
 """Spark's kinds of joins that two streams may have."""
@@ -46,6 +46,7 @@ def join_parts(node: Logical, filters: tuple[Expression, ...] = ()) -> JoinParts
     left, right = node.children
     own = [] if join.condition().isEmpty() else [join.condition().get()]
     whole = _all_of(session, own + [each.node for each in filters if how == "inner"])
+    whole = None if whole is None else without_shared_parts(session, whole)
     keys, others = _divided(session, whole, left, right)
     times = {each.id for side in (left, right) for each in side.columns if each.is_event_time}
     condition, on_times = (
@@ -70,6 +71,40 @@ def join_parts(node: Logical, filters: tuple[Expression, ...] = ()) -> JoinParts
     )
 
 
+@dataclass(frozen=True, eq=False)
+class SidePart:
+    """A part of a condition that reads one side alone, so that it can be computed before the join."""
+
+    side: int
+    expression: Expression
+    id: int
+    """The id of the column that stands for it in the condition."""
+
+
+def computed_by_side(condition: Expression, left: Logical, right: Logical) -> tuple[Expression, tuple[SidePart, ...]]:
+    """A condition in which columns stand for its largest parts that read one side alone, and these parts."""
+    session = condition.session
+    alias = jvm_of(session).org.apache.spark.sql.catalyst.expressions.Alias
+    own = [frozenset(each.id for each in side.columns) for side in (left, right)]
+    parts: list[SidePart] = []
+
+    def replacement(node: Any) -> Any | None:
+        part = Expression(session, node)
+        side = next((at for at, ids in enumerate(own) if part.column_ids and part.column_ids <= ids), None)
+        if side is None or part.column_id is not None or not part.is_deterministic:
+            return None
+        named = alias(node, "part", _new_id(session), seq(session, []), none(session), seq(session, []))
+        parts.append(SidePart(side, part, int(named.exprId().id())))
+        return named.toAttribute()
+
+    return Expression(session, rewrite(session, condition.node, replacement)), tuple(parts)
+
+
+def _new_id(session: SparkSession) -> Any:
+    """A new id for a column."""
+    return singleton(jvm_of(session).org.apache.spark.sql.catalyst.expressions, "NamedExpression").newExprId()
+
+
 def _all_of(session: SparkSession, conditions: list[Any]) -> Any | None:
     both = jvm_of(session).org.apache.spark.sql.catalyst.expressions.And
     found = None
@@ -83,7 +118,7 @@ def filters_above(top: Logical, join: Logical) -> tuple[Expression, ...]:
     found: list[Expression] = []
     ids = {each.id for each in join.columns}
     node = top
-    while not node.same_as(join):
+    while node is not join:
         if node.kind == "Filter":
             each = node.expressions[0]
             if each.is_deterministic and each.column_ids <= ids and not node.has_stream_in_subquery() and not _has_query(each.node):

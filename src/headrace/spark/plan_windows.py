@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.spark.expressions import column, expression_maker
+from headrace.spark.expressions import column, data_type, expression_maker
 from headrace.spark.gateway import class_name, fields, items
 from headrace.spark.logical import Expression, Logical
 from headrace.spark.plans import analyzed, frame_of
@@ -135,6 +135,8 @@ def _window(session: SparkSession, shape: _Shape, time: Any) -> FoundWindow | No
 def _session(session: SparkSession, shape: _Shape, time: Any) -> FoundWindow | None:
     end = next((node for node in walk(shape.structs[0].children().apply(3)) if _is_conversion(node)), None)
     added = None if end is None else end.child()
+    while added is not None and class_name(added) == "Cast" and data_type(added) == data_type(added.child()):
+        added = added.child()
     if added is None or class_name(added) != "TimestampAddInterval" or not added.right().foldable():
         return None
     value = added.right().eval(None)

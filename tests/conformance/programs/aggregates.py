@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from tests.conformance.program import program
 
 
-@program("word count: split, explode, groupBy, count", inputs="lines", mode="complete", quick=True)
+@program("word count: split, explode, groupBy, count", inputs="lines", mode="complete")
 def word_count(spark: SparkSession, lines: DataFrame) -> DataFrame:
     words = lines.select(F.explode(F.split(lines.line, " ")).alias("word"))
     return words.groupBy("word").count()

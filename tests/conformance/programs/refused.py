@@ -79,3 +79,13 @@ def skewness(spark: SparkSession, events: DataFrame) -> DataFrame:
 @program("limit in append mode, behind state", claim=NOT_YET, why="complete mode")
 def limit_in_append_mode(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.dropDuplicates(["id"]).limit(10)
+
+
+@program("withWatermark behind a stateful operator", claim=NOT_YET, why="withWatermark on results")
+def watermark_on_results(spark: SparkSession, events: DataFrame) -> DataFrame:
+    return events.dropDuplicates(["id"]).withWatermark("ts", "1 minute").groupBy(F.window("ts", "1 minute")).count()
+
+
+@program("observe behind a stateful operator", mode="update", claim=NOT_YET, why="CollectMetrics on results")
+def observed_results(spark: SparkSession, events: DataFrame) -> DataFrame:
+    return events.groupBy("kind").count().observe("seen", F.count("*").alias("rows"))

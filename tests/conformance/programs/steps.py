@@ -17,7 +17,7 @@ def _count_by_kind(rows: DataFrame) -> DataFrame:
     return rows.groupBy("kind").count()
 
 
-@program("transform with a function of the DataFrame", mode="update", quick=True)
+@program("transform with a function of the DataFrame", mode="update")
 def transform(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.transform(lambda df: df.filter(df.amount > 10)).transform(_count_by_kind)
 

@@ -92,7 +92,7 @@ def _rate(result: LaneResult | None) -> str:
 BENCHMARK = Benchmark(
     name="nexmark",
     line="Nexmark's queries as unmodified PySpark programs, Parquet files",
-    options={"queries": "all", "form": "sql", "rows": 100_000, "step_s": 10, "in_flight": 2000, "baselines": "spark-rocksdb"},
+    options={"queries": "all", "form": "sql", "rows": 50_000, "step_s": 10, "in_flight": 1000, "baselines": "spark-rocksdb"},
     lanes=lanes,
     extra=extra,
     tables=tables,

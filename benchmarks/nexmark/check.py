@@ -80,5 +80,7 @@ def final(found: DataFrame, query: Query, finished: Finished) -> Verdict:
     missing = f"results have come up to {newest_ms - START_S * 1000} ms, and were due up to {due_ms - START_S * 1000} ms"
     needed_ms = max(0, newest_ms - START_S * 1000) + AUCTION_MS_MAX + JITTER_MS + step_ms
     rows = -(-needed_ms // step_ms) * params["rows"]
-    expected = answer(finished.spark, query, rows, params).filter(F.unix_millis(F.expr(query.final)) <= newest_ms)
+    # Cached, because Spark's optimizer would move a condition on sessions below the aggregate, and so cut sessions short.
+    whole = answer(finished.spark, query, rows, params).cache()
+    expected = whole.filter(F.unix_millis(F.expr(query.final)) <= newest_ms)
     return verdict(found.select(*expected.columns), expected, finished.rows, missing if newest_ms < due_ms else "")

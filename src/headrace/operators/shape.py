@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -70,6 +71,16 @@ class ProcessorShape:
         return pa.schema([*self.keys, pa.field("at", pa.timestamp("us", tz="UTC"))])
 
 
+class Named(Protocol):
+    """User code with a name and a line, for error messages."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def where(self) -> str: ...
+
+
 def columns_text(schema: pa.Schema) -> str:
     """The names and types of columns, for error messages.
 
@@ -85,7 +96,7 @@ def type_text(kind: pa.DataType) -> str:
 
 
 @contextmanager
-def user_code(shape: ProcessorShape, method: str, about: Callable[[], str] = str) -> Iterator[None]:
+def user_code(shape: Named, method: str, about: Callable[[], str] = str) -> Iterator[None]:
     """Turn an exception of the user's code into a `ProcessorError` that shows the lines of that code. `about` adds to the message."""
     try:
         yield

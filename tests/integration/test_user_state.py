@@ -87,7 +87,12 @@ EVERYTHING = "k string, n long, s long, last array<long>, seen array<string>, ti
 def test_values_lists_and_maps_equal_spark_s(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed.of(tmp_path, SCHEMA, [table(seed, 60) for seed in range(4)])
     found = assert_equal(
-        spark, [feed], lambda s: s.groupBy("k").transformWithState(Everything(), EVERYTHING, "Append", "None"), "append", tmp_path, instances=2
+        spark,
+        [feed],
+        lambda s: s.groupBy("k").transformWithState(Everything(), EVERYTHING, "Append", "None"),
+        "append",
+        tmp_path,
+        instances=2,
     )
     assert len(found.rows) > 20
 

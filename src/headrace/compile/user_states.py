@@ -68,7 +68,7 @@ def compile_user_state(node: UserStateNode, config: Config) -> StatefulPlan:
             selected=_selected(node, columns, names, payload, drops_late),
             keyed=tuple(names),
             hashed=hash_of(names, config.hashBits),
-            values=tuple(F.col(c) for c in [*payload, *([TIME] if drops_late else []), ORDER]),
+            values=(*(F.col(c) for c in [*payload, *([TIME] if drops_late else [])]), _order()),
         ),
         operator=operator,
         results=Results(
@@ -180,8 +180,12 @@ def _selected(node: UserStateNode, columns: _Columns, names: list[str], payload:
     keys = [encode(normalize(col[f.name], f.dataType), f.dataType).alias(k) for f, k in zip(columns.keys, names, strict=True)]
     carried = [encode(col[f.name], f.dataType).alias(c) for f, c in zip(columns.payload, payload, strict=True)]
     time = [_micros(col[columns.time.name], columns.time.dataType)] if drops_late and columns.time is not None else []
-    # Rows of a key keep the order in which the source gives them, as in Spark.
-    return node.source.select(*keys, *carried, *time, F.monotonically_increasing_id().alias(ORDER))
+    return node.source.select(*keys, *carried, *time)
+
+
+def _order() -> Column:
+    """The place of a row in its batch. Rows of a key come in the order in which the source gives them, as in Spark."""
+    return F.monotonically_increasing_id().alias(ORDER)
 
 
 def _micros(time: Column, kind: T.DataType) -> Column:

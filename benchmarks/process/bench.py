@@ -63,7 +63,14 @@ def extra(results: Results, options: Options) -> dict[str, Any]:
 BENCHMARK = Benchmark(
     name="process",
     line="running count and sum by key, as a user's own operator",
-    options={"keys": 100_000, "rows": 50_000, "baseline_rows": 0, "preload_rows": 25_000, "baselines": ",".join(BASELINES), "theirs": ",".join(CODE)},
+    options={
+        "keys": 100_000,
+        "rows": 50_000,
+        "baseline_rows": 0,
+        "preload_rows": 25_000,
+        "baselines": ",".join(BASELINES),
+        "theirs": ",".join(CODE),
+    },
     lanes=lanes,
     extra=extra,
 )

@@ -202,7 +202,14 @@ def _timing(call: UserStateCall, shape: UserShape, columns: _Columns) -> Timing:
         reason = f"applyInPandasWithState in {mode} mode is not supported with another output mode on a streaming DataFrame"
         refusals = {other: Refusal(reason) for other in OutputMode if other is not mode}
     by_event = shape.time is TimeMode.EVENT
-    return Timing(uses_watermark=columns.time is not None, modes=modes, flushes=modes if by_event else (), refusals=refusals)
+    return Timing(
+        uses_watermark=columns.time is not None,
+        modes=modes,
+        flushes=modes if by_event else (),
+        ticks=shape.time is TimeMode.PROCESSING,
+        after_rows=True,
+        refusals=refusals,
+    )
 
 
 def _initial_schema(call: UserStateCall, initial: DataFrame) -> T.StructType:

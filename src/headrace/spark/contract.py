@@ -26,6 +26,7 @@ from headrace.spark.event_times import INNER_PLANS
 from headrace.spark.gateway import connection, java_session, jvm_of
 from headrace.spark.sinks import FILE_FORMATS, FILE_STATUS
 from headrace.spark.streaming import FILE_MANAGER, STOP_TEXT, takes_for_stop
+from headrace.spark.user_state import relied_on
 from headrace.spark.versions import REQUIREMENT, check_same_version
 
 _log = logging.getLogger(__name__)
@@ -312,9 +313,12 @@ def missing_of(session: SparkSession, version: str) -> list[str]:
     return [
         *missing_members(session, MEMBERS),
         *missing_members(session, MEMBERS_OF[version]),
+        *missing_members(session, relied_on.MEMBERS),
+        *missing_fields(session, relied_on.FIELDS),
         *missing_classes(session, NAMES),
         *missing_classes(session, expression_tree.classes(version)),
         *missing_names(PYTHON),
+        *missing_names(relied_on.PYTHON),
         *missing_names(PYTHON_OF[version]),
     ]
 
@@ -341,6 +345,14 @@ def missing_members(session: SparkSession, wanted: Members) -> list[str]:
     for name, members in present:
         absent += [f"{name}.{member}" for member in members.split() if _signature(name, member) not in declared]
     return absent
+
+
+def missing_fields(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[str]:
+    """Wanted fields that this Spark does not have."""
+    jvm, loader = jvm_of(session), _loader(session)
+    for name, fields in wanted.items():
+        declared = str(jvm.java.util.Arrays.toString(loader.loadClass(name).getDeclaredFields()))
+        yield from (f"{name}.{field}" for field in fields.split() if not re.search(rf"\.{field}\b", declared))
 
 
 def missing_classes(session: SparkSession, wanted: Iterable[str]) -> list[str]:

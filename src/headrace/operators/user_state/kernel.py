@@ -72,7 +72,7 @@ class UserState(Operator):
         if self.drops_late and rows.num_rows:
             in_time = rows.column(TIME).to_numpy() > moment.watermark_us
             kept = rows if bool(in_time.all()) else rows.filter(pa.array(in_time))
-        applied = self._run(kept, views, moment, moment.watermark_ms)
+        applied = self._run(kept, views, moment, moment.fires_ms)
         return replace(applied, rows=rows.num_rows, rows_late=rows.num_rows - kept.num_rows)
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -13,17 +13,14 @@ from pyspark.sql.types import StructType
 from headrace.api import missing
 from headrace.api.origin import user_line
 from headrace.api.processes import State, process_node
-from headrace.api.user_states import spark_call
 from headrace.api.windows import as_window
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import AggregateNode, Rows, StatefulNode
+from headrace.graph.user_states import spark_call
 from headrace.graph.windows import CountSpec, Windows
 from headrace.operators.processor import AnyProcessor
 from headrace.spark import expressions
 from headrace.spark.gateway import checked
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming import StatefulProcessor  # type: ignore[attr-defined]
 
 Stream = TypeVar("Stream")
 
@@ -113,7 +110,7 @@ class GroupedStream(missing.Helpful, Generic[Stream]):
 
     def transformWithState(
         self,
-        statefulProcessor: StatefulProcessor,
+        statefulProcessor: Any,
         outputStructType: str | StructType,
         outputMode: str,
         timeMode: str,
@@ -145,7 +142,7 @@ class GroupedStream(missing.Helpful, Generic[Stream]):
 
     def transformWithStateInPandas(
         self,
-        statefulProcessor: StatefulProcessor,
+        statefulProcessor: Any,
         outputStructType: str | StructType,
         outputMode: str,
         timeMode: str,

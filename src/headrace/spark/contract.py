@@ -349,9 +349,8 @@ def missing_members(session: SparkSession, wanted: Members) -> list[str]:
 
 def missing_fields(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[str]:
     """Wanted fields that this Spark does not have."""
-    jvm, loader = jvm_of(session), _loader(session)
     for name, fields in wanted.items():
-        declared = str(jvm.java.util.Arrays.toString(loader.loadClass(name).getDeclaredFields()))
+        declared = str(jvm_of(session).java.util.Arrays.toString(_loader(session).loadClass(name).getDeclaredFields()))
         yield from (f"{name}.{field}" for field in fields.split() if not re.search(rf"\.{field}\b", declared))
 
 

@@ -316,7 +316,7 @@ def missing_of(session: SparkSession, version: str) -> list[str]:
         *missing_members(session, MEMBERS),
         *missing_members(session, MEMBERS_OF[version]),
         *missing_members(session, relied_on.MEMBERS),
-        *missing_fields(session, relied_on.FIELDS),
+        *relied_on.missing_fields(session),
         *missing_classes(session, NAMES),
         *missing_classes(session, expression_tree.classes(version)),
         *missing_names(PYTHON),
@@ -347,13 +347,6 @@ def missing_members(session: SparkSession, wanted: Members) -> list[str]:
     for name, members in present:
         absent += [f"{name}.{member}" for member in members.split() if _signature(name, member) not in declared]
     return absent
-
-
-def missing_fields(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[str]:
-    """Wanted fields that this Spark does not have."""
-    for name, fields in wanted.items():
-        declared = str(jvm_of(session).java.util.Arrays.toString(_loader(session).loadClass(name).getDeclaredFields()))
-        yield from (f"{name}.{field}" for field in fields.split() if not re.search(rf"\.{field}\b", declared))
 
 
 def missing_classes(session: SparkSession, wanted: Iterable[str]) -> list[str]:

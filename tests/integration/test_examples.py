@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor  # type: ignore[attr-defined]
 
 import headrace as hr
 from headrace.testing import QueryTest
@@ -34,7 +36,18 @@ def globs(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
     rows = [("ada", moment, 60), ("bob", moment, 10), ("ada", moment, 30)]
     spark.createDataFrame(rows, "src string, ts timestamp, seconds long").write.parquet(str(tmp_path / "calls"))
     frame = spark.readStream.schema("src string, ts timestamp, seconds long").parquet(str(tmp_path / "calls"))
-    return {"spark": spark, "F": F, "hr": hr, "pa": pa, "pc": pc, "calls": hr.stream(frame), "QueryTest": QueryTest}
+    return {
+        "spark": spark,
+        "F": F,
+        "hr": hr,
+        "pa": pa,
+        "pc": pc,
+        "pd": pd,
+        "Row": Row,
+        "StatefulProcessor": StatefulProcessor,
+        "calls": hr.stream(frame),
+        "QueryTest": QueryTest,
+    }
 
 
 def test_the_tests_in_the_documentation_pass(spark: SparkSession, tmp_path: Path) -> None:

@@ -230,3 +230,70 @@ def test_values_come_back_as_spark_gives_them() -> None:
     assert plain == (local, Decimal("1.10"), float(np.float32(0.1)), [Row(x=1), Row(x=2)], {"a": local}, Row(x=3), 4)
     assert type(plain[-1]) is int
     assert plain[5].x == 3
+
+
+def waits(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    """A timeout 50 ms by the clock after the last row, or none; what is done when it has come is said by the state."""
+    given = [frame["op"].iloc[-1] for frame in frames if len(frame)]
+    told = f"{'timed out' if state.hasTimedOut else given[-1]} {state.getOption} at {state.getCurrentProcessingTimeMs()}"
+    if state.hasTimedOut:
+        if state.get[0] == 1:
+            state.remove()
+        elif state.get[0] == 2:
+            state.setTimeoutDuration(50)
+    elif given[-1] == "wait":
+        state.update((int(key[0] == "one") + 2 * int(key[0] == "two") or 3, None))
+        state.setTimeoutDuration(50)
+    elif given[-1] == "remove":
+        state.remove()
+    elif given[-1] == "later":
+        state.remove()
+        state.setTimeoutDuration(50)
+    yield pd.DataFrame({"k": [key[0]], "what": told})
+
+
+def test_timeouts_by_the_clock_come_once_unless_they_are_set_again(tmp_path: Path) -> None:
+    mine = Instance(kernel(waits, Form.GROUP_STATE, ROWS, ["k"], OUT, "ProcessingTimeTimeout", TWO_LONGS), tmp_path)
+
+    def at(now_ms: int, *rows: tuple[str, str]) -> list[str]:
+        found = mine.batch([{"k": k, "op": op, "v": 0} for k, op in rows], now_ms=now_ms)
+        mine.compact(now_ms)
+        return [f"{k}: {what.removesuffix(f' at {now_ms}')}" for k, what in sorted(found)]
+
+    assert at(100, ("one", "wait"), ("two", "wait"), ("six", "wait"), ("nil", "look")) == [
+        "nil: look None",
+        "one: wait None",
+        "six: wait None",
+        "two: wait None",
+    ]
+    # At its moment a state has not timed out yet. A call that does nothing leaves the timeout as it is, as in Spark.
+    assert at(150, ("two", "look")) == ["two: look (2, None)"]
+    # One removes its state, two waits again, and six does nothing, so that it times out again and again.
+    assert at(151) == ["one: timed out (1, None)", "six: timed out (3, None)", "two: timed out (2, None)"]
+    assert at(160) == ["six: timed out (3, None)"]
+    assert at(202, ("six", "remove")) == ["six: remove (3, None)", "two: timed out (2, None)"]
+    assert at(203) == []
+    # Without a state, a timeout can still come.
+    assert at(210, ("two", "later")) == ["two: later (2, None)"]
+    with pytest.raises(ProcessorError, match=r"Mine raised .*STATE_NOT_EXISTS.*for key \('two',\)"):
+        at(300)
+    assert {(row["k0"], row["exists"], row["timeout"]) for row in mine.state("state")} == {("two", False, 260)}
+
+
+class Frames(StatefulProcessor):
+    def init(self, handle: Any) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        frames = list(rows)
+        whole = pd.concat(frames)
+        yield pd.DataFrame({"k": key, "what": f"{[len(frame) for frame in frames]} {whole['v'].tolist()} {whole.index.tolist()}"})
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_long_group_comes_in_several_frames(tmp_path: Path) -> None:
+    mine = Instance(kernel(Frames(), Form.PANDAS, ROWS, ["k"], OUT, "None", rows_max=3), tmp_path)
+    found = mine.batch([one("", v, k) for v, k in enumerate("aababaaa")])
+    assert sorted(found) == [("a", "[3, 3] [0, 1, 3, 5, 6, 7] [0, 1, 2, 0, 1, 2]"), ("b", "[2] [2, 4] [0, 1]")]

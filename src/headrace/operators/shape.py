@@ -97,7 +97,10 @@ def type_text(kind: pa.DataType) -> str:
 
 @contextmanager
 def user_code(shape: Named, method: str, about: Callable[[], str] = str) -> Iterator[None]:
-    """Turn an exception of the user's code into a `ProcessorError` that shows the lines of that code. `about` adds to the message."""
+    """Turn an exception of the user's code into a `ProcessorError` that shows the lines of that code. `about` adds to the message.
+
+    `method` is empty for a function.
+    """
     try:
         yield
     except HeadraceError:
@@ -107,5 +110,7 @@ def user_code(shape: Named, method: str, about: Callable[[], str] = str) -> Iter
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
         lines = "".join(traceback.format_list(frames)).rstrip().splitlines()[-_LINES_MAX:]
         raise ProcessorError(
-            f"{shape.name}.{method} raised {raised}{about()}", where=shape.where, hint="\n".join(["in", *lines, raised] if lines else [])
+            f"{shape.name}{'.' if method else ''}{method} raised {raised}{about()}",
+            where=shape.where,
+            hint="\n".join(["in", *lines, raised] if lines else []),
         ) from error

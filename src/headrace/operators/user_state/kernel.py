@@ -224,7 +224,7 @@ class _Call:
     def _group_states(self, given: _Sorted, output: Output) -> None:
         states = GroupStates(self._state, self._timers, self._front, self._now_ms, self._watermark_ms)
         function = self._kernel.code
-        with user_code(self._shape, "called", self._for_key):
+        with user_code(self._shape, "", self._for_key):
             groups = self._groups(given)
             for group, (key, owner) in enumerate(self._each(groups, given)):
                 state = states.of(owner, timed_out=False)

@@ -103,6 +103,9 @@ class LazyFrame(pd.DataFrame):  # type: ignore[misc]
             return self[name]
         return getattr(_filled_frame(self), name)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _filled_frame(self).__reduce_ex__(protocol)
+
 
 class LazySeries(pd.Series):  # type: ignore[misc]
     """A column of a `LazyFrame`. Without pandas: ``len``, iteration, lists, ``iloc[i]``, and ``sum``, ``min``, ``max`` of numbers."""
@@ -159,6 +162,9 @@ class LazySeries(pd.Series):  # type: ignore[misc]
     def __getattr__(self, name: str) -> Any:
         return getattr(_filled_series(self), name)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _filled_series(self).__reduce_ex__(protocol)
+
 
 class _At:
     """``series.iloc`` of a lazy series. A single position needs no pandas."""
@@ -187,6 +193,9 @@ class LazyResult(pd.DataFrame):  # type: ignore[misc]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_filled_result(self), name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _filled_result(self).__reduce_ex__(protocol)
 
 
 def _filled_frame(frame: pd.DataFrame) -> pd.DataFrame:

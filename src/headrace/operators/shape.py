@@ -109,8 +109,6 @@ def user_code(shape: Named, method: str, about: Callable[[], str] = str) -> Iter
         raised = traceback.format_exception_only(error)[-1].strip()
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
         lines = "".join(traceback.format_list(frames)).rstrip().splitlines()[-_LINES_MAX:]
-        raise ProcessorError(
-            f"{shape.name}{'.' if method else ''}{method} raised {raised}{about()}",
-            where=shape.where,
-            hint="\n".join(["in", *lines, raised] if lines else []),
-        ) from error
+        called = f"{shape.name}.{method}" if method else shape.name
+        hint = "\n".join(["in", *lines, raised] if lines else [])
+        raise ProcessorError(f"{called} raised {raised}{about()}", where=shape.where, hint=hint) from error

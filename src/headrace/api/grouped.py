@@ -137,7 +137,7 @@ class GroupedStream(missing.Helpful, Generic[Stream]):
         [('ada', 90), ('bob', 10)]
         """
         return self._user_state(
-            "transformWithState", statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName
+            "transformWithState", eventTimeColumnName, statefulProcessor, outputStructType, outputMode, timeMode, initialState
         )
 
     def transformWithStateInPandas(
@@ -165,7 +165,7 @@ class GroupedStream(missing.Helpful, Generic[Stream]):
         ['src', 'calls']
         """
         return self._user_state(
-            "transformWithStateInPandas", statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName
+            "transformWithStateInPandas", eventTimeColumnName, statefulProcessor, outputStructType, outputMode, timeMode, initialState
         )
 
     def applyInPandasWithState(
@@ -183,13 +183,13 @@ class GroupedStream(missing.Helpful, Generic[Stream]):
         >>> calls.groupBy("src").applyInPandasWithState(count, "src string, calls long", "n long", "update", "NoTimeout").columns
         ['src', 'calls']
         """
-        return self._user_state("applyInPandasWithState", func, outputStructType, stateStructType, outputMode, timeoutConf)
+        return self._user_state("applyInPandasWithState", "", func, outputStructType, stateStructType, outputMode, timeoutConf)
 
-    def _user_state(self, method: str, *args: Any) -> Stream:
+    def _user_state(self, method: str, event_time: str, *args: Any) -> Stream:
         where = user_line(method)
         if self.window is not None:
             raise UnsupportedError(where=where, found=f"{method} on a stream that is grouped by a window", hint="group by columns")
-        return self.results_of(spark_call(self.rows, lambda frame: getattr(frame.groupBy(*self.keys), method)(*args), where))
+        return self.results_of(spark_call(self.rows, lambda frame: getattr(frame.groupBy(*self.keys), method)(*args), event_time, where))
 
     def count(self) -> Stream:
         """The number of rows of each group, as column ``count``."""

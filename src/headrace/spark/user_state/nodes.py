@@ -87,7 +87,7 @@ def _transform_call(session: SparkSession, node: Any, event_time: str | None) ->
         input=Plan(session, below),
         keys=tuple(str(each.name()) for each in attributes[:width]),
         rows=rows,
-        result=_marked(_schema(list(items(node.outputAttrs()))), event_time, rows),
+        result=with_event_time(_schema(list(items(node.outputAttrs()))), event_time, rows),
         event_time=event_time,
         output_mode=str(node.outputMode().toString()),
         time=str(wrapper._time_mode),
@@ -123,8 +123,8 @@ def _schema(attributes: list[Any]) -> T.StructType:
     return T.StructType(fields)
 
 
-def _marked(result: T.StructType, event_time: str | None, rows: T.StructType) -> T.StructType:
-    """The result with the event time marked that the user named. It has the delay of the input's event time."""
+def with_event_time(result: T.StructType, event_time: str | None, rows: T.StructType) -> T.StructType:
+    """The columns of results with the event time marked that the user named, if any. It has the delay of the input's event time."""
     delays = [f.metadata[WATERMARK_KEY] for f in rows.fields if WATERMARK_KEY in f.metadata]
     if event_time is None or not delays:
         return result

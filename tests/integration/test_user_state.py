@@ -169,6 +169,7 @@ def counted(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd
     yield pd.DataFrame({"k": [key[0]], "n": [n], "last": [last], "what": [what]})
 
 
+@pytest.mark.extra
 def test_group_states_and_their_timeouts_equal_spark_s(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed.of(tmp_path, SCHEMA, [table(20 + i, 25, start_s=25 * i) for i in range(5)])
     out, kept = "k string, n long, last timestamp, what string", "n int, last timestamp"
@@ -210,6 +211,7 @@ def sessions(s: Any) -> Any:
     return s.withWatermark("ts", "1 second").groupBy("k").transformWithState(Sessions(), SESSIONS, "Append", "EventTime")
 
 
+@pytest.mark.extra
 def test_timers_come_after_the_rows_of_batches_that_follow_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """With one file per batch and all files there, Spark runs no empty batches in between. So timers wait for the next rows."""
     parts = [table(40 + i, 30, start_s=12 * i, over_s=12, keys=6) for i in range(6)]
@@ -241,6 +243,7 @@ class WithStart(Sums):
         self.handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 1_704_067_210_000)
 
 
+@pytest.mark.extra
 def test_an_initial_state_is_handled_once(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed.of(tmp_path, SCHEMA, [table(50 + i, 30, start_s=15 * i, keys=4) for i in range(3)])
     start = spark.createDataFrame(
@@ -275,11 +278,12 @@ class PerMinute(StatefulProcessor):
         pass
 
 
+@pytest.mark.extra
 def test_a_window_reads_the_results_of_a_processor(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed.of(tmp_path, SCHEMA, [table(60 + i, 40, start_s=40 * i) for i in range(4)])
 
     def query(s: Any) -> Any:
-        grouped = s.withWatermark("ts", "5 seconds").groupBy("k")
+        grouped = s.withWatermark("ts", "5 seconds").dropDuplicates(["k", "v", "ts"]).groupBy("k")
         numbered = grouped.transformWithStateInPandas(
             PerMinute(), "k string, ts timestamp, n long", "Append", "EventTime", eventTimeColumnName="ts"
         )
@@ -288,6 +292,7 @@ def test_a_window_reads_the_results_of_a_processor(spark: SparkSession, tmp_path
     assert_equal(spark, [feed], query, "append", tmp_path, instances=2)
 
 
+@pytest.mark.extra
 def test_a_rescale_and_a_restart_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed.of(tmp_path, SCHEMA, [table(70 + i, 60) for i in range(4)])
 
@@ -372,6 +377,7 @@ class Failing(Everything):
         yield Row(k=key[0], n=sum(row.v for row in rows) // 0)
 
 
+@pytest.mark.extra
 def test_an_error_in_user_code_names_its_line(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed.of(tmp_path, SCHEMA, [table(91, 5)])
     with pytest.raises(Exception, match=r"Failing.handleInputRows raised ZeroDivisionError[\s\S]*row.v for row in rows\) // 0"):

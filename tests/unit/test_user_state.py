@@ -297,3 +297,42 @@ def test_a_long_group_comes_in_several_frames(tmp_path: Path) -> None:
     mine = Instance(kernel(Frames(), Form.PANDAS, ROWS, ["k"], OUT, "None", rows_max=3), tmp_path)
     found = mine.batch([one("", v, k) for v, k in enumerate("aababaaa")])
     assert sorted(found) == [("a", "[3, 3] [0, 1, 3, 5, 6, 7] [0, 1, 2, 0, 1, 2]"), ("b", "[2] [2, 4] [0, 1]")]
+
+
+class Starting(Script):
+    def handleInitialState(self, key: Any, initialState: Row, timerValues: Any) -> None:
+        self.do(initialState.op, initialState.v)
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+def test_the_initial_state_is_handled_in_the_first_batch_only(tmp_path: Path, compacts: bool) -> None:
+    mine = Instance(kernel(Starting(), Form.ROWS, ROWS, ["k"], OUT, "ProcessingTime", initial=ROWS), tmp_path)
+    mine.begin_with([one("append", 1), one("append", 2), one("set", 7, "b"), one("timer", 5, "c")])
+    found = []
+    for now_ms in (1_000, 1_005, 1_006):
+        found.append(dict(mine.batch([one("append", 3)], now_ms=now_ms)))
+        if compacts:
+            mine.compact(now_ms)
+    assert [told["a"].split("]")[0] for told in found] == [
+        "None [(1,), (2,), (3,)",
+        "None [(1,), (2,), (3,), (3,)",
+        "None [(1,), (2,), (3,), (3,), (3,)",
+    ]
+    assert [sorted(told) for told in found] == [["a"], ["a", "c"], ["a"]]
+    assert [(row["k0"], row["p0"]) for row in mine.state("value")] == [("b", 7)]
+    assert mine.state("") == []
+
+
+class Stamped(Script):
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            yield Row(k=key[0], at=dt.datetime.fromtimestamp(row.v, dt.UTC))
+
+
+def test_an_event_time_that_the_watermark_has_passed_is_refused(tmp_path: Path) -> None:
+    out = schema(k=T.StringType(), at=T.TimestampType())
+    mine = Instance(kernel(Stamped(), Form.ROWS, ROWS, ["k"], out, "EventTime", event_time=1), tmp_path)
+    mine.batch([one("", 1)], watermark_ms=5_000)
+    assert [at.second for _, at in mine.batch([one("", 6)])] == [6]
+    with pytest.raises(ProcessorError, match=r"wanted at after the watermark, 5000 ms; found 5000 ms"):
+        mine.batch([one("", 5)])

@@ -13,16 +13,17 @@ from pyspark.sql import types as T
 
 from headrace.compile.types import arrow_type
 from headrace.ids import SLOTS
-from headrace.operators.kernel import Applied, Moment, OutputMode, View
+from headrace.operators.kernel import MAIN, Applied, Moment, OutputMode, View
 from headrace.operators.user_state.kernel import ORDER, TIME, UserState
 from headrace.operators.user_state.shape import EXISTS, GROUP_STATE, TIMEOUT, Interface, Kind, TimeMode, UserShape, Variable
 from headrace.spark.types import to_arrow
 from headrace.spark.user_state.declared import declared_by
 from headrace.spark.user_state.front import Conversion, Form, UserFront
 from headrace.state.compact import Compactor
-from headrace.state.layout import HASH
+from headrace.state.layout import HASH, SUB
 from headrace.state.run import RunReader, RunRef, write_run
-from headrace.state.sequence import VersionStep, run_seq
+from headrace.state.segments import sort_into_segments
+from headrace.state.sequence import BEFORE_ALL, VersionStep, run_seq
 
 WHOLE = ((0, SLOTS),)
 MODES = {"None": TimeMode.NONE, "ProcessingTime": TimeMode.PROCESSING, "EventTime": TimeMode.EVENT}
@@ -66,11 +67,13 @@ def kernel(
         variables,
         interface,
         MODES.get(time) or TIMEOUTS[time],
+        initial=None if "initial" not in more else arrow(more["initial"]),
+        event_time=more.get("event_time"),
         name="Mine",
         where="at mine.py:1",
     )
     conversion = Conversion("UTC", more.get("rows_max", 10_000), False, True)
-    front = UserFront(form, key_schema, rows, result, None, named, conversion, time, True, "Mine", "at mine.py:1")
+    front = UserFront(form, key_schema, rows, result, more.get("initial"), named, conversion, time, True, "Mine", "at mine.py:1")
     return UserState(code, shape, front, bool(more.get("drops_late")))
 
 
@@ -95,6 +98,17 @@ class Instance:
             emitted = emitted + self._write(self.operator.close(self.views(), moment, watermark_ms), VersionStep.CLOSE).emitted
             self.watermark_ms = watermark_ms
         return [tuple(row.values()) for part in emitted for row in part.to_pylist()]
+
+    def begin_with(self, rows: list[dict[str, Any]]) -> None:
+        """The initial state, as the first batch finds it."""
+        layout = self.operator.stores[MAIN].layout
+        keys = [[row[name] for row in rows] for name in self.operator.shape.keys.names]
+        data: dict[str, Any] = {HASH: [self._hash(key) for key in zip(*keys, strict=True)], SUB: range(len(rows))}
+        data |= {f"k{i}": column for i, column in enumerate(keys)}
+        data |= {f"c{i}": [row[f.name] for row in rows] for i, f in enumerate(self.operator.shape.initial or ())}
+        batch = pa.RecordBatch.from_arrays([pa.array(data[f.name], f.type) for f in layout.schema], schema=layout.schema)
+        ordered, _ = sort_into_segments(batch, layout)
+        self.refs[MAIN].append(write_run(self.folder, self._file(), ordered, layout, seq=BEFORE_ALL, lo=0, hi=SLOTS, sync=False))
 
     def views(self) -> dict[str, View]:
         stores = self.operator.stores.items()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from pyspark.sql import SparkSession
 
-from headrace.spark.gateway import java_session, jvm_of
+from headrace.spark.gateway import java_session
 from headrace.spark.streaming import FILE_SOURCE, LISTED, SEEN, UNREAD
 
 MEMBERS: Mapping[str, Mapping[str, str]] = {
@@ -44,5 +43,5 @@ def missing_fields(session: SparkSession) -> Iterator[str]:
     """The fields in ``FIELDS`` that this Spark does not have."""
     loader = java_session(session).getClass().getClassLoader()
     for name, fields in FIELDS.items():
-        declared = str(jvm_of(session).java.util.Arrays.toString(loader.loadClass(name).getDeclaredFields()))
-        yield from (f"{name}.{field}" for field in fields.split() if not re.search(rf"\.{field}\b", declared))
+        declared = {str(each.getName()) for each in loader.loadClass(name).getDeclaredFields()}
+        yield from (f"{name}.{field}" for field in fields.split() if field not in declared)

@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, QueryTest)
 """Functions and classes whose docstrings have examples that need Spark."""
-LONG = ("elastic", "windows")
-"""`test_elastic.py` and other examples say the same in less time."""
+LONG = ("elastic", "windows", "stateful_processor")
+"""`test_elastic.py`, `test_user_state.py` and other examples say the same in less time."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -17,7 +17,7 @@ from headrace.operators.aggregate import RunningAggregate
 from headrace.operators.counted import CountAggregate
 from headrace.operators.dedup import DropDuplicates
 from headrace.operators.kernel import Operator
-from headrace.operators.lifetime import FOREVER, Lifetime, TimeToLive, UntilWatermark, UntilWindowsClose
+from headrace.operators.lifetime import FOREVER, UNTIL_FIRED, Lifetime, TimeToLive, UntilWatermark, UntilWindowsClose
 from headrace.operators.session import SessionAggregate
 from headrace.operators.shape import TimerClock
 from headrace.operators.windowed import WindowedAggregate
@@ -111,6 +111,7 @@ LIFETIMES = [
     UntilWatermark(keep_us=10, due_us=5),
     UntilWatermark(),
     TimeToLive(7, TimerClock.EVENT),
+    UNTIL_FIRED,
 ]
 
 

@@ -1,0 +1,282 @@
+"""Spark's aggregation buffers as values of columns, with Spark's own code to fill, merge and finish them.
+
+Spark runs an aggregate function in steps: it makes a buffer, updates it by rows, merges buffers, and computes the result. Only Spark's
+aggregation operators call these steps. Here they become ordinary expressions over columns, so that they can run anywhere in a plan, also
+between two Python functions in one stage, and need no shuffle and no grouping of their own:
+
+    ArrayAggregate(buffers, new buffer, (buffer, next) -> merge(buffer, next), buffer -> result)
+
+The lambdas call the function that Spark's analysis has made, bound to a struct of its arguments. How depends on its kind:
+
+| kind | buffer in a column | steps |
+| --- | --- | --- |
+| declarative (``corr``) | struct of the buffer's fields | Spark's own expressions for each step, over the fields |
+| typed (``percentile_approx``) | bytes, as the function serialises it | ``Invoke`` of its methods, on the buffer as an object |
+| imperative (``bitmap_construct_agg``) | struct of the buffer's fields | ``Invoke`` of its methods, on a mutable row |
+
+Spark evaluates lambdas without generated code, and each task has its own copy of them, so the mutable buffers inside are never shared.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, StructField, StructType
+
+from headrace.spark import trees
+from headrace.spark.expressions import column, data_type, expression_maker
+from headrace.spark.gateway import class_name, class_named, items, java_session, jvm_of, seq, singleton
+from headrace.spark.types import from_json
+
+_PACKAGE = "org.apache.spark.sql.catalyst.expressions.aggregate"
+_DECLARATIVE, _TYPED, _IMPERATIVE = (f"{_PACKAGE}.{name}Aggregate" for name in ("Declarative", "TypedImperative", "Imperative"))
+REPLACEABLE = "org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable"
+CLASSES = (_DECLARATIVE, _TYPED, _IMPERATIVE)
+"""The kinds of aggregate functions."""
+
+
+class SparkBuffer(ABC):
+    """The buffer of one aggregate call. Arguments are given as the struct that ``arguments`` makes."""
+
+    kind: DataType
+    """Spark's type of the buffer in a column."""
+
+    def __init__(self, session: SparkSession, function: Any) -> None:
+        self._session, self._function = session, function
+        self._jvm = jvm_of(session)
+        self._catalyst = self._jvm.org.apache.spark.sql.catalyst.expressions
+        self._children = list(items(function.children()))
+        self._to_expression = expression_maker(session)
+
+    def arguments(self) -> Column:
+        """The function's arguments as a struct: the columns of the stream that it reads."""
+        named = [column(self._session, child).alias(f"a{at}") for at, child in enumerate(self._children)]
+        return F.struct(*named) if named else F.struct(F.lit(0).alias("none"))
+
+    def of_row(self, arguments: Column) -> Column:
+        """The buffer of a single row."""
+        # A fold over one row: interpreted like all others, so that there is one way only.
+        return self.of_rows(F.array(arguments))
+
+    def of_rows(self, arguments: Column) -> Column:
+        """The buffer of many rows, from an array of their arguments."""
+        return self._fold(arguments, self._argument_type(), self._updated, self._stored)
+
+    def merged(self, buffers: Column) -> Column:
+        """One buffer, from an array of buffers."""
+        return self._fold(buffers, self._java_type(self.kind), self._merge, self._stored)
+
+    def result(self, buffers: Column) -> Column:
+        """The function's result, from an array of buffers. That of an empty array is the result of no rows."""
+        return self._fold(buffers, self._java_type(self.kind), self._merge, self._finished)
+
+    @abstractmethod
+    def _new(self) -> Any:
+        """A buffer of no rows, as it is inside a fold."""
+
+    @abstractmethod
+    def _updated(self, buffer: Any, arguments: Any) -> Any: ...
+
+    @abstractmethod
+    def _merge(self, buffer: Any, stored: Any) -> Any: ...
+
+    @abstractmethod
+    def _stored(self, buffer: Any) -> Any:
+        """From inside a fold to a column."""
+
+    @abstractmethod
+    def _finished(self, buffer: Any) -> Any: ...
+
+    def _fold(
+        self, array: Column, element: Any, step: Callable[[Any, Any], Any], end: Callable[[Any], Any], zero: Any | None = None
+    ) -> Column:
+        start = self._new() if zero is None else zero
+        buffer, each, done = (self._variable(name, t) for name, t in (("b", start.dataType()), ("x", element), ("d", start.dataType())))
+        merge, finish = self._lambda(step(buffer, each), [buffer, each]), self._lambda(end(done), [done])
+        return column(self._session, self._catalyst.ArrayAggregate(self._to_expression(array), start, merge, finish))
+
+    def _variable(self, name: str, kind: Any) -> Any:
+        number = singleton(self._catalyst, "NamedExpression").newExprId()
+        return self._catalyst.NamedLambdaVariable(name, kind, True, number, self._jvm.java.util.concurrent.atomic.AtomicReference())
+
+    def _lambda(self, body: Any, variables: list[Any]) -> Any:
+        return self._catalyst.LambdaFunction(body, seq(self._session, variables), False)
+
+    def _java_type(self, kind: DataType) -> Any:
+        return java_session(self._session).parseDataType(kind.json())
+
+    def _argument_type(self) -> Any:
+        fields = [StructField(f"a{at}", data_type(child)) for at, child in enumerate(self._children)]
+        return self._java_type(StructType(fields or [StructField("none", from_json('"integer"'))]))
+
+    def _field(self, struct: Any, at: int) -> Any:
+        return self._catalyst.GetStructField(struct, at, self._jvm.scala.Option.empty())
+
+    def _struct(self, names: list[str], values: list[Any]) -> Any:
+        literal = singleton(self._catalyst, "Literal")
+        return self._catalyst.CreateNamedStruct(
+            seq(self._session, [each for name, value in zip(names, values, strict=True) for each in (literal.apply(name), value)])
+        )
+
+
+class _Declarative(SparkBuffer):
+    """The steps are expressions that Spark gives; only their attributes are replaced, by fields of structs."""
+
+    def __init__(self, session: SparkSession, function: Any) -> None:
+        super().__init__(session, function)
+        self._mine = list(items(function.aggBufferAttributes()))
+        self._theirs = [each.exprId().id() for each in items(function.inputAggBufferAttributes())]
+        self._names = [f"f{at}" for at in range(len(self._mine))]
+        self._ids = [each.exprId().id() for each in self._mine]
+        self.kind = StructType([StructField(name, data_type(each)) for name, each in zip(self._names, self._mine, strict=True)])
+
+    def _new(self) -> Any:
+        typed = [
+            each if each.dataType().equals(attribute.dataType()) else self._cast(each, attribute.dataType())
+            for each, attribute in zip(items(self._function.initialValues()), self._mine, strict=True)
+        ]
+        # A cast to the declared type makes every field nullable, as the fields of later buffers are.
+        struct = self._struct(self._names, typed)
+        return self._cast(struct, self._java_type(self.kind))
+
+    def _cast(self, value: Any, kind: Any) -> Any:
+        return self._to_expression(column(self._session, value).cast(from_json(kind.json())))
+
+    def _updated(self, buffer: Any, arguments: Any) -> Any:
+        function = self._function.withNewChildren(
+            seq(self._session, [c if c.foldable() else self._field(arguments, at) for at, c in enumerate(self._children)])
+        )
+        return self._with_fields(function.updateExpressions(), function, buffer, None)
+
+    def _merge(self, buffer: Any, stored: Any) -> Any:
+        return self._with_fields(self._function.mergeExpressions(), self._function, buffer, stored)
+
+    def _stored(self, buffer: Any) -> Any:
+        return buffer
+
+    def _finished(self, buffer: Any) -> Any:
+        return trees.rewrite(self._session, self._function.evaluateExpression(), self._replacement(self._function, buffer, None))
+
+    def _with_fields(self, expressions: Any, function: Any, buffer: Any, stored: Any) -> Any:
+        change = self._replacement(function, buffer, stored)
+        return self._struct(self._names, [trees.rewrite(self._session, each, change) for each in items(expressions)])
+
+    def _replacement(self, function: Any, buffer: Any, stored: Any) -> Callable[[Any], Any | None]:
+        # A copy of the function may have buffer attributes with ids of its own.
+        mine = [each.exprId().id() for each in items(function.aggBufferAttributes())]
+        theirs = [each.exprId().id() for each in items(function.inputAggBufferAttributes())]
+        places = {each: (buffer, at) for at, each in enumerate(mine)}
+        places |= {each: (stored, at) for at, each in enumerate(theirs)} if stored is not None else {}
+
+        def replacement(expression: Any) -> Any | None:
+            if class_name(expression) != "AttributeReference":
+                return None
+            place = places.get(expression.exprId().id())
+            return None if place is None else self._field(*place)
+
+        return replacement
+
+
+class _Called(SparkBuffer):
+    """The steps are methods of the function, which is bound to the struct of its arguments."""
+
+    owner: str
+    """The class that declares the methods."""
+
+    def __init__(self, session: SparkSession, function: Any) -> None:
+        super().__init__(session, function)
+        types = self._jvm.org.apache.spark.sql.types
+        self._object = types.ObjectType(class_named(session, "java.lang.Object"))
+        self._row = types.ObjectType(class_named(session, "org.apache.spark.sql.catalyst.InternalRow"))
+        reference = self._catalyst.BoundReference
+        bound = function.withNewChildren(
+            seq(session, [c if c.foldable() else reference(at, c.dataType(), True) for at, c in enumerate(self._children)])
+        )
+        bound = bound.withNewMutableAggBufferOffset(0).withNewInputAggBufferOffset(0)
+        self._target = singleton(self._catalyst, "Literal").fromObject(bound, types.ObjectType(class_named(session, self.owner)))
+
+    def _call(self, name: str, kind: Any, arguments: list[Any], types: list[Any], target: Any | None = None) -> Any:
+        # The types decide between methods of one name, so they are those of the class, not those of the values.
+        where, given, declared = target or self._target, seq(self._session, arguments), seq(self._session, types)
+        return self._catalyst.objects.Invoke(where, name, kind, given, declared, False, True, True)
+
+
+class _Typed(_Called):
+    """The buffer is an object of the function's own class; in a column it is what the function serialises."""
+
+    owner = _TYPED
+    kind = BinaryType()
+
+    def _new(self) -> Any:
+        return self._call("createAggregationBuffer", self._object, [], [])
+
+    def _updated(self, buffer: Any, arguments: Any) -> Any:
+        return self._call("update", self._object, [buffer, arguments], [self._object, self._row])
+
+    def _merge(self, buffer: Any, stored: Any) -> Any:
+        other = self._call("deserialize", self._object, [stored], [self._java_type(self.kind)])
+        return self._call("merge", self._object, [buffer, other], [self._object, self._object])
+
+    def _stored(self, buffer: Any) -> Any:
+        return self._call("serialize", self._java_type(self.kind), [buffer], [self._object])
+
+    def _finished(self, buffer: Any) -> Any:
+        return self._call("eval", self._function.dataType(), [buffer], [self._object])
+
+
+class _Imperative(_Called):
+    """The buffer is a mutable row. Its methods return nothing, so each call is followed by the row itself."""
+
+    owner = _IMPERATIVE
+
+    def __init__(self, session: SparkSession, function: Any) -> None:
+        super().__init__(session, function)
+        fields = [data_type(each) for each in items(function.aggBufferAttributes())]
+        self.kind = StructType([StructField(f"f{at}", kind) for at, kind in enumerate(fields)])
+        self._width = len(fields)
+
+    def _new(self) -> Any:
+        literal = singleton(self._catalyst, "Literal")
+        empty = literal.fromObject(self._catalyst.GenericInternalRow(self._width), self._row)
+        copy = self._call("copy", self._row, [], [], target=empty)
+        once, integer = F.array(F.lit(0)), self._java_type(from_json('"integer"'))
+        begun = lambda row, _: self._then(self._call("initialize", self._row, [row], [self._row]), row)  # noqa: E731
+        return self._to_expression(self._fold(once, integer, begun, lambda row: row, zero=copy))
+
+    def _updated(self, buffer: Any, arguments: Any) -> Any:
+        return self._then(self._call("update", self._row, [buffer, arguments], [self._row, self._row]), buffer)
+
+    def _merge(self, buffer: Any, stored: Any) -> Any:
+        return self._then(self._call("merge", self._row, [buffer, stored], [self._row, self._row]), buffer)
+
+    def _stored(self, buffer: Any) -> Any:
+        return self._call("copy", self._java_type(self.kind), [], [], target=buffer)
+
+    def _finished(self, buffer: Any) -> Any:
+        return self._call("eval", self._function.dataType(), [buffer], [self._row])
+
+    def _then(self, call: Any, buffer: Any) -> Any:
+        """The buffer, after a call that changes it and returns null."""
+        return self._catalyst.Coalesce(seq(self._session, [call, buffer]))
+
+
+def buffer_of(session: SparkSession, function: Any) -> SparkBuffer | None:
+    """The buffer of an aggregate function of Spark's analysed plan. None if Spark cannot run it in steps, such as a Python function."""
+    for kind, made in ((_DECLARATIVE, _Declarative), (_TYPED, _Typed), (_IMPERATIVE, _Imperative)):
+        if is_a(session, function, kind):
+            return made(session, function)
+    return None
+
+
+def is_a(session: SparkSession, node: Any, name: str) -> bool:
+    """True if a JVM object is of a class, or has a trait, of this full name."""
+    return bool(class_named(session, name).isInstance(node))
+
+
+def array_of(buffer: SparkBuffer) -> DataType:
+    """Spark's type of an array of buffers."""
+    return ArrayType(buffer.kind)

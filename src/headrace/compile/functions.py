@@ -33,7 +33,7 @@ def take_apart(call: AggregateCall, context: Context) -> Piece:
     """
     if call.is_distinct:
         raise UnsupportedError(where=call.sql, found="a distinct aggregate", hint="use approx_count_distinct")
-    build = None if call.is_try else _BUILDERS.get(call.function)
+    build = None if call.is_try else BUILDERS.get(call.function)
     if build is None:
         return buffered(Call(call, context))
     try:
@@ -202,7 +202,7 @@ def _approx_count_distinct(call: Call) -> Piece:
     return Piece(P.Registers(), [register], row, None, None, finish=lambda p: estimate(p[0]), types=[travels])
 
 
-_BUILDERS: dict[str, Callable[[Call], Piece]] = {
+BUILDERS: dict[str, Callable[[Call], Piece]] = {
     "count": _count,
     "sum": _sum,
     "avg": _average,

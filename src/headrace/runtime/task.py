@@ -23,7 +23,7 @@ from headrace.errors import HeadraceError, MissingRunError
 from headrace.ids import SLOTS, InstanceId, OperatorId, Version, WriterId
 from headrace.logs import log_fields, logger, set_level
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
-from headrace.operators.settled import MARKS, SHUFFLED, Gathers, not_gathered, rows_shuffled
+from headrace.operators.settled import SHUFFLED, rows_shuffled
 from headrace.runtime.border import spark_batches, spark_schema
 from headrace.runtime.failpoints import fail_point, receive_points
 from headrace.runtime.reports import InstanceReport, error_text, to_text
@@ -99,43 +99,6 @@ class TaskSpec:
     @property
     def step(self) -> VersionStep:
         return VersionStep.PROCESS if self.until_ms is None else VersionStep.FLUSH
-
-
-@dataclass(frozen=True)
-class GatherTask:
-    """Called by Spark before the instance task, if Spark has to merge values (`operators.settled`). Yields rows with their keys' state."""
-
-    spec: TaskSpec
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        return self.run_instance(InstanceId(context.partitionId()), batches)
-
-    def at_home(self, instance: InstanceId, rows: pa.Table) -> pa.Table:
-        """Gather the rows of an instance at its home executor, which gets all its rows at once."""
-        found = list(self.run_instance(instance, iter(rows.to_batches())))
-        return pa.Table.from_batches(found, found[0].schema if found else spark_schema(self._schema))
-
-    @property
-    def _schema(self) -> pa.Schema:
-        schema = self.spec.operator.input_schema
-        return pa.schema([*(pa.field(f.name, pa.int64() if f.name == HASH else f.type) for f in schema), *MARKS.items()])
-
-    def run_instance(self, instance: InstanceId, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Gather the rows of one instance. Nothing for a number without an instance, or without rows."""
-        if instance >= len(self.spec.routing.parts):
-            return
-        freeze_modules()
-        set_level(self.spec.log_level)
-        with self.spec.log_fields(instance):
-            working = None if self.spec.working is None else Working(working_folder(self.spec.working))
-            rows = Attempt(self.spec, instance, 0, working).gathered(batches)
-            if rows.num_rows:
-                columns = [rows.column(f.name).view(pa.int64()) if f.name == HASH else rows.column(f.name) for f in self._schema]
-                yield from spark_batches(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 
 @dataclass(frozen=True)
@@ -217,25 +180,14 @@ class Attempt:
         self.rows_out = 0
         self.staged: list[StagedFile] = []
 
-    def gathered(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
-        """The instance's rows, one per key, with the keys' state. If state is missing, the rows as they came: ``process`` reports it."""
-        operator = self.spec.operator.bounded(self.part)
-        rows = self._read(batches)
-        if not rows.num_rows or not isinstance(operator, Gathers):
-            return not_gathered(rows)
-        try:
-            return operator.gather(rows, self._views(self.part, self.working))
-        except HeadraceError:
-            return not_gathered(rows)
-
     def process(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Read the rows, run the kernel, and write the changed state. If results are staged, write them too."""
         spec, part = self.spec, self.part
         fail_point("task-begin", spec.version)
         operator = spec.operator.bounded(part)
-        self.rows = self._read(batches)
+        self.rows = self.read_rows(batches)
         with self._phase("clip"):
-            self.views = self._views(part, self.working)
+            self.views = self.open_views(part, self.working)
         with self._phase("kernel"):
             self.applied = operator.apply(self.rows, self.views, spec.moment)
         with self._phase("write"):
@@ -313,7 +265,7 @@ class Attempt:
                 return
             yield rows
 
-    def _read(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    def read_rows(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         """All rows of the batch for this instance, in the kernel's types."""
         with self._phase("read"):
             schema = self.spec.operator.input_schema
@@ -337,7 +289,8 @@ class Attempt:
         old = rest.startswith(f"{self.spec.operator_id}-i") and int(version[1:]) < self.spec.version - 1
         return old and file not in known and file not in self.spec.pinned
 
-    def _views(self, part: Part, working: Working | None) -> Views:
+    def open_views(self, part: Part, working: Working | None) -> Views:
+        """The instance's state before the batch, by store."""
         views = {}
         for name, store in self.spec.operator.stores.items():
             reader = RunReader(Path(self.spec.directory) / "runs", store.layout, working, writes_home=self.spec.writes_home)

@@ -35,8 +35,32 @@ from headrace.spark.types import from_json
 _PACKAGE = "org.apache.spark.sql.catalyst.expressions.aggregate"
 _DECLARATIVE, _TYPED, _IMPERATIVE = (f"{_PACKAGE}.{name}Aggregate" for name in ("Declarative", "TypedImperative", "Imperative"))
 REPLACEABLE = "org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable"
-CLASSES = (_DECLARATIVE, _TYPED, _IMPERATIVE)
-"""The kinds of aggregate functions."""
+MEMBERS = {
+    _PACKAGE: {
+        "AggregateFunction": "aggBufferAttributes inputAggBufferAttributes",
+        "DeclarativeAggregate": "initialValues updateExpressions mergeExpressions evaluateExpression",
+        "ImperativeAggregate": "initialize/1 update/2 merge/2 withNewMutableAggBufferOffset/1 withNewInputAggBufferOffset/1",
+        "TypedImperativeAggregate": "createAggregationBuffer update/2 merge/2 eval/1 serialize/1 deserialize/1",
+    },
+    "org.apache.spark.sql.catalyst": {"InternalRow": "copy"},
+    "org.apache.spark.sql.catalyst.expressions": {
+        "ArrayAggregate": "new/4",
+        "BoundReference": "new/3",
+        "Coalesce": "new/1",
+        "CreateNamedStruct": "new/1",
+        "GenericInternalRow": "new/1",
+        "GetStructField": "new/3",
+        "LambdaFunction": "new/3",
+        "Literal$": "apply/1 fromObject/2",
+        "NamedExpression$": "newExprId",
+        "NamedLambdaVariable": "new/5",
+        "RuntimeReplaceable": "replacement",
+        "SortOrder": "child",
+    },
+    "org.apache.spark.sql.catalyst.expressions.objects": {"Invoke": "new/8"},
+    "org.apache.spark.sql.types": {"ObjectType": "new/1"},
+}
+"""What this module relies on in Spark, as in ``contract.MEMBERS``."""
 
 
 class SparkBuffer(ABC):
@@ -49,7 +73,9 @@ class SparkBuffer(ABC):
         self._session, self._function = session, function
         self._jvm = jvm_of(session)
         self._catalyst = self._jvm.org.apache.spark.sql.catalyst.expressions
-        self._children = list(items(function.children()))
+        self._orders = list(items(function.children()))
+        # An order, as in listagg, is not a value. What it orders by is.
+        self._children = [each.child() if class_name(each) == "SortOrder" else each for each in self._orders]
         self._to_expression = expression_maker(session)
 
     def arguments(self) -> Column:
@@ -106,6 +132,15 @@ class SparkBuffer(ABC):
     def _lambda(self, body: Any, variables: list[Any]) -> Any:
         return self._catalyst.LambdaFunction(body, seq(self._session, variables), False)
 
+    def _bound(self, reference: Callable[[int, Any], Any]) -> Any:
+        """The function over references to the struct of its arguments. Constants stay: Spark evaluates some of them beforehand."""
+        found = []
+        for at, (child, value) in enumerate(zip(self._orders, self._children, strict=True)):
+            new = value if value.foldable() else reference(at, value)
+            rest = list(items(child.children()))[1:]
+            found.append(child.withNewChildren(seq(self._session, [new, *rest])) if class_name(child) == "SortOrder" else new)
+        return self._function.withNewChildren(seq(self._session, found))
+
     def _java_type(self, kind: DataType) -> Any:
         return java_session(self._session).parseDataType(kind.json())
 
@@ -147,9 +182,7 @@ class _Declarative(SparkBuffer):
         return self._to_expression(column(self._session, value).cast(from_json(kind.json())))
 
     def _updated(self, buffer: Any, arguments: Any) -> Any:
-        function = self._function.withNewChildren(
-            seq(self._session, [c if c.foldable() else self._field(arguments, at) for at, c in enumerate(self._children)])
-        )
+        function = self._bound(lambda at, _: self._field(arguments, at))
         return self._with_fields(function.updateExpressions(), function, buffer, None)
 
     def _merge(self, buffer: Any, stored: Any) -> Any:
@@ -193,15 +226,14 @@ class _Called(SparkBuffer):
         self._object = types.ObjectType(class_named(session, "java.lang.Object"))
         self._row = types.ObjectType(class_named(session, "org.apache.spark.sql.catalyst.InternalRow"))
         reference = self._catalyst.BoundReference
-        bound = function.withNewChildren(
-            seq(session, [c if c.foldable() else reference(at, c.dataType(), True) for at, c in enumerate(self._children)])
-        )
+        bound = self._bound(lambda at, child: reference(at, child.dataType(), True))
         bound = bound.withNewMutableAggBufferOffset(0).withNewInputAggBufferOffset(0)
         self._target = singleton(self._catalyst, "Literal").fromObject(bound, types.ObjectType(class_named(session, self.owner)))
 
-    def _call(self, name: str, kind: Any, arguments: list[Any], types: list[Any], target: Any | None = None) -> Any:
-        # The types decide between methods of one name, so they are those of the class, not those of the values.
-        where, given, declared = target or self._target, seq(self._session, arguments), seq(self._session, types)
+    def _call(self, name: str, kind: Any, arguments: list[Any], target: Any | None = None) -> Any:
+        # The types of the arguments decide between methods of one name.
+        where, given = target or self._target, seq(self._session, arguments)
+        declared = seq(self._session, [each.dataType() for each in arguments])
         return self._catalyst.objects.Invoke(where, name, kind, given, declared, False, True, True)
 
 
@@ -212,20 +244,20 @@ class _Typed(_Called):
     kind = BinaryType()
 
     def _new(self) -> Any:
-        return self._call("createAggregationBuffer", self._object, [], [])
+        return self._call("createAggregationBuffer", self._object, [])
 
     def _updated(self, buffer: Any, arguments: Any) -> Any:
-        return self._call("update", self._object, [buffer, arguments], [self._object, self._row])
+        return self._call("update", self._object, [buffer, arguments])
 
     def _merge(self, buffer: Any, stored: Any) -> Any:
-        other = self._call("deserialize", self._object, [stored], [self._java_type(self.kind)])
-        return self._call("merge", self._object, [buffer, other], [self._object, self._object])
+        other = self._call("deserialize", self._object, [stored])
+        return self._call("merge", self._object, [buffer, other])
 
     def _stored(self, buffer: Any) -> Any:
-        return self._call("serialize", self._java_type(self.kind), [buffer], [self._object])
+        return self._call("serialize", self._java_type(self.kind), [buffer])
 
     def _finished(self, buffer: Any) -> Any:
-        return self._call("eval", self._function.dataType(), [buffer], [self._object])
+        return self._call("eval", self._function.dataType(), [buffer])
 
 
 class _Imperative(_Called):
@@ -242,22 +274,22 @@ class _Imperative(_Called):
     def _new(self) -> Any:
         literal = singleton(self._catalyst, "Literal")
         empty = literal.fromObject(self._catalyst.GenericInternalRow(self._width), self._row)
-        copy = self._call("copy", self._row, [], [], target=empty)
+        copy = self._call("copy", self._row, [], target=empty)
         once, integer = F.array(F.lit(0)), self._java_type(from_json('"integer"'))
-        begun = lambda row, _: self._then(self._call("initialize", self._row, [row], [self._row]), row)  # noqa: E731
+        begun = lambda row, _: self._then(self._call("initialize", self._row, [row]), row)  # noqa: E731
         return self._to_expression(self._fold(once, integer, begun, lambda row: row, zero=copy))
 
     def _updated(self, buffer: Any, arguments: Any) -> Any:
-        return self._then(self._call("update", self._row, [buffer, arguments], [self._row, self._row]), buffer)
+        return self._then(self._call("update", self._row, [buffer, arguments]), buffer)
 
     def _merge(self, buffer: Any, stored: Any) -> Any:
-        return self._then(self._call("merge", self._row, [buffer, stored], [self._row, self._row]), buffer)
+        return self._then(self._call("merge", self._row, [buffer, stored]), buffer)
 
     def _stored(self, buffer: Any) -> Any:
-        return self._call("copy", self._java_type(self.kind), [], [], target=buffer)
+        return self._call("copy", self._java_type(self.kind), [], target=buffer)
 
     def _finished(self, buffer: Any) -> Any:
-        return self._call("eval", self._function.dataType(), [buffer], [self._row])
+        return self._call("eval", self._function.dataType(), [buffer])
 
     def _then(self, call: Any, buffer: Any) -> Any:
         """The buffer, after a call that changes it and returns null."""

@@ -35,6 +35,7 @@ from headrace.errors import (
 )
 
 if TYPE_CHECKING:
+    from headrace.api.enabling import disable, enable, explain, writeStream
     from headrace.api.grouped import GroupedStream
     from headrace.api.measure import measure
     from headrace.api.processes import State
@@ -75,10 +76,14 @@ __all__ = [
     "UnsupportedError",
     "VersionNotFoundError",
     "count_window",
+    "disable",
+    "enable",
+    "explain",
     "measure",
     "session",
     "start",
     "stream",
+    "writeStream",
 ]
 __version__ = "0.1.0"
 
@@ -92,10 +97,14 @@ _HOMES = {
     "State": "headrace.api.processes",
     "Stream": "headrace.api.stream",
     "count_window": "headrace.api.windows",
+    "disable": "headrace.api.enabling",
+    "enable": "headrace.api.enabling",
+    "explain": "headrace.api.enabling",
     "measure": "headrace.api.measure",
     "session": "headrace.runtime.session",
     "start": "headrace.api.writer",
     "stream": "headrace.api.stream",
+    "writeStream": "headrace.api.enabling",
 }
 
 

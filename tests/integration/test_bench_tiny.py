@@ -39,6 +39,7 @@ TINY = {
     "elastic": "--keys 300 --rows 100 --path 1",
     "executors": "--keys 300 --rows 100 --repeats 1 --master none",
     "recovery": "--keys 300 --rows 100 --kills 1 --executors 2 --fault none",
+    "approaches": "--keys 300 --rows 100 --kills 1 --executors 2 --fault none --approaches checkpoint-0s --spark=false",
     "control": "--operators 40 --nodes 5 --instances 20 --epsilon 0.3 --repeats 1",
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }
@@ -55,6 +56,7 @@ BASELINES = {
     "handover": ("window recreation", "merge", "buffering"),
     "elastic": ("static",),
     "executors": ("no pool",),
+    "approaches": (),
     "control": ("solver",),
 }
 """Where they are not Spark's two state stores."""
@@ -76,7 +78,7 @@ def test_every_benchmark_has_a_tiny_run_and_a_readme() -> None:
 
 
 LIKE_OTHERS = ("call-records", "join", "process", "product", "strategies", "heavy-customers", "state-size", "sliding", "aggregate")
-WITH_CHANGES = ("elastic", "executors", "handover", "recovery", "rescale")
+WITH_CHANGES = ("approaches", "elastic", "executors", "handover", "recovery", "rescale")
 ALIKE = {*LIKE_OTHERS, *WITH_CHANGES}
 """Those whose way through the runner others take too."""
 

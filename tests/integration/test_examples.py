@@ -21,7 +21,7 @@ from headrace.testing import QueryTest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, QueryTest)
+KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, hr.enable, hr.writeStream, QueryTest)
 """Functions and classes whose docstrings have examples that need Spark."""
 LONG = ("elastic", "windows")
 """`test_elastic.py` and other examples say the same in less time."""
@@ -34,7 +34,8 @@ def globs(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
     rows = [("ada", moment, 60), ("bob", moment, 10), ("ada", moment, 30)]
     spark.createDataFrame(rows, "src string, ts timestamp, seconds long").write.parquet(str(tmp_path / "calls"))
     frame = spark.readStream.schema("src string, ts timestamp, seconds long").parquet(str(tmp_path / "calls"))
-    return {"spark": spark, "F": F, "hr": hr, "pa": pa, "pc": pc, "calls": hr.stream(frame), "QueryTest": QueryTest}
+    folder = str(tmp_path / "calls")
+    return {"spark": spark, "F": F, "hr": hr, "pa": pa, "pc": pc, "calls": hr.stream(frame), "folder": folder, "QueryTest": QueryTest}
 
 
 def test_the_tests_in_the_documentation_pass(spark: SparkSession, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ GROUPED = {
     **dict.fromkeys(("transformWithState", "transformWithStateInPandas"), "use process with a hr.KeyProcessor"),
     "pivot": "Spark has no pivot of streams; give one aggregate per value, with F.when",
 }
-WRITER = {"foreach": "use foreachBatch", "table": "use toTable", "save": "use start", "mode": "use outputMode"}
+WRITER = {"table": "use toTable", "save": "use start", "mode": "use outputMode"}
 """Names that Spark has and Headrace has not, with advice."""
 
 

@@ -144,7 +144,7 @@ def _with_keys(node: AggregateNode) -> tuple[DataFrame, list[Key]]:
             check_key(f.dataType, f"{node.where}, key {f.name!r}")
             name = _KEY.format(i)
             timed = plans.watermark_delay_ms(staged, name) is not None
-            if timed and isinstance(f.dataType, T.StructType) and node.input.origin is None:
+            if timed and isinstance(f.dataType, T.StructType) and node.input.origin is None and not node.windows_as_keys:
                 raise UnsupportedError(where=node.where, found=f"a window computed beforehand, {f.name!r}", hint=_WINDOW_HINT)
             keys.append(Key(f.name, name, f.dataType, timed))
     return staged, keys

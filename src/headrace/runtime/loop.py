@@ -9,6 +9,7 @@ delivered again.
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
@@ -30,6 +31,7 @@ from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
 from headrace.runtime.safety.checkpointer import Checkpointer
 from headrace.runtime.safety.keeping import Keeping
+from headrace.runtime.safety.outage import Outage
 from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.spark_query import SparkQuery
@@ -59,10 +61,15 @@ class BatchLoop:
     backlog: Backlog
     progress: ProgressLog
     recovery: Recovery | None
+    outage: Outage
     last_begin_s: float = field(default_factory=time.time)
 
     def run(self, batch: DataFrame, version: Version) -> None:
         """Run one batch: make its version unless it exists, deliver it, collect garbage, and report."""
+        with nullcontext() if self.recovery is None else self.recovery.placement.guard.working(f"batch {version}"):
+            self._run(batch, version)
+
+    def _run(self, batch: DataFrame, version: Version) -> None:
         begin_s = time.time()
         fail_point("batch-begin", version)
         phases: dict[str, float] = {}
@@ -172,6 +179,7 @@ class BatchLoop:
             gaps=self.replay.drain_gaps(),
             redundancy=None if self.replicas is None else self.replicas.redundancy,
             checkpointed=None if self.checkpointer is None else self.checkpointer.last,
+            store_waited_s=self.outage.drain(),
         )
         self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
         begin, end, _ = progress.times_s

@@ -81,6 +81,9 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
     set_level(config.logLevel)
     flow = compile_flow([(o.rows, o.mode, o.where) for o in outputs], config)
     for output, port in zip(outputs, flow.outlets, strict=True):
+        if output.rows.whole is not None and output.mode is not OutputMode.COMPLETE:
+            found = f"{output.rows.whole} in output mode {output.mode}"
+            raise UnsupportedError("only complete mode has all results at once", where=output.where, found=found)
         for branch in port:
             if (op := flow.producer(branch)) is not None:
                 op.plan.check_mode(output.mode, output.where)
@@ -262,7 +265,7 @@ def _default_location(session: Any, name: str | None, where: str, sinks: tuple[S
     base = session.conf.get("spark.sql.streaming.checkpointLocation", None)
     if base:
         return f"{base}/{name}" if name else tempfile.mkdtemp(dir=base)
-    if all(sink.request.format.lower() in ("memory", "console", "noop") and sink.request.foreach_batch is None for sink in sinks):
+    if all(sink.request.foreach_batch is not None or sink.request.format.lower() in ("memory", "console", "noop") for sink in sinks):
         return tempfile.mkdtemp(prefix="headrace-")
     raise QueryError(
         where=where, wanted="a place for the query's state and offsets", found="none", hint="give option('checkpointLocation', ...)"

@@ -20,7 +20,7 @@ from weakref import WeakSet
 from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
-from headrace.spark import aggregation, buffers, expression_tree
+from headrace.spark import aggregation, buffers, contract_front, expression_tree
 from headrace.spark.daemons import MASTER, WORKER
 from headrace.spark.event_times import INNER_PLANS
 from headrace.spark.gateway import connection, java_session, jvm_of
@@ -44,8 +44,9 @@ MEMBERS: Members = {
     "org.apache.spark.scheduler": {
         "TaskSchedulerImpl": "runningTasksByExecutors isExecutorDecommissioned/1",
         "ExecutorDecommissionInfo": "new/2",
+        "ExecutorProcessLost": "new/3",
     },
-    "org.apache.spark.scheduler.cluster": {"CoarseGrainedSchedulerBackend": "decommissionExecutor/4"},
+    "org.apache.spark.scheduler.cluster": {"CoarseGrainedSchedulerBackend": "decommissionExecutor/4 removeExecutor/2"},
     "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1", "PythonFunction": "command"},
     "org.apache.spark.rdd": {"RDD": "id unpersist/1"},
     "org.apache.spark.status": {"AppStatusStore": "executorList/1 taskList/3"},
@@ -313,10 +314,12 @@ def missing_of(session: SparkSession, version: str) -> list[str]:
     return [
         *missing_members(session, MEMBERS),
         *missing_members(session, buffers.MEMBERS),
+        *missing_members(session, contract_front.MEMBERS),
         *missing_members(session, MEMBERS_OF[version]),
-        *missing_classes(session, NAMES),
+        *missing_classes(session, (*NAMES, *contract_front.NAMES)),
         *missing_classes(session, expression_tree.classes(version)),
         *missing_names(PYTHON),
+        *missing_names(contract_front.PYTHON),
         *missing_names(PYTHON_OF[version]),
     ]
 

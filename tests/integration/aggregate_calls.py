@@ -5,9 +5,8 @@ Calls that depend on the order of rows are written so that their results do not:
 
 from __future__ import annotations
 
-SKETCH = "i4"
-
 CALLS: dict[str, str] = {
+    "any": "any(b)",
     "any_value": "any_value(k)",
     "approx_count_distinct": "approx_count_distinct(i4)",
     "approx_percentile": "approx_percentile(i4, 0.5)",
@@ -24,6 +23,7 @@ CALLS: dict[str, str] = {
     "bool_or": "bool_or(b)",
     "collect_list": "sort_array(collect_list(i4))",
     "collect_set": "sort_array(collect_set(i4))",
+    "collect_union": "sort_array(collect_union(array(i1, i4)))",
     "corr": "corr(i2, u)",
     "count": "count(i4)",
     "count_if": "count_if(i4 > 0)",
@@ -34,7 +34,10 @@ CALLS: dict[str, str] = {
     "first": "first(k)",
     "first_value": "first_value(k)",
     "histogram_numeric": "histogram_numeric(u, 500)",
-    "hll_sketch_agg": f"hll_sketch_estimate(hll_sketch_agg({SKETCH}))",
+    "hll_sketch_agg": "hll_sketch_estimate(hll_sketch_agg(i4))",
+    "kll_sketch_agg_bigint": "kll_sketch_get_n_bigint(kll_sketch_agg_bigint(i8))",
+    "kll_sketch_agg_double": "kll_sketch_get_n_double(kll_sketch_agg_double(d))",
+    "kll_sketch_agg_float": "kll_sketch_get_n_float(kll_sketch_agg_float(f))",
     "kurtosis": "kurtosis(u)",
     "last": "last(k)",
     "last_value": "last_value(k, true)",
@@ -67,13 +70,23 @@ CALLS: dict[str, str] = {
     "stddev_samp": "stddev_samp(i2)",
     "string_agg": "string_agg(s) within group (order by s)",
     "sum": "sum(i4)",
+    "theta_sketch_agg": "theta_sketch_estimate(theta_sketch_agg(i4))",
     "try_avg": "try_avg(dec)",
     "try_sum": "try_sum(i8)",
+    "tuple_sketch_agg_double": "tuple_sketch_estimate_double(tuple_sketch_agg_double(i4, d))",
+    "tuple_sketch_agg_integer": "tuple_sketch_estimate_integer(tuple_sketch_agg_integer(i4, i1))",
     "var_pop": "var_pop(i2)",
     "var_samp": "var_samp(i2)",
     "variance": "variance(i2)",
 }
 """By the name of the function."""
+OF_SKETCHES: dict[str, str] = {
+    "approx_top_k_accumulate": "approx_top_k_accumulate(i4)",
+    **{name: f"{name}(bin)" for name in ("hll_union_agg", "theta_union_agg", "theta_intersection_agg")},
+    **{f"kll_merge_agg_{kind}": f"kll_merge_agg_{kind}(bin)" for kind in ("bigint", "double", "float")},
+    **{f"tuple_{what}_agg_{kind}": f"tuple_{what}_agg_{kind}(bin)" for what in ("union", "intersection") for kind in ("double", "integer")},
+}
+"""Functions that need sketches as their input. They are compiled, but not compared."""
 ALSO: dict[str, str] = {
     "try_sum overflows": "try_sum(if(i8 is null, null, 9223372036854775807))",
     "greatest array": "max(array(i4, i2))",

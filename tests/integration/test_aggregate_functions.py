@@ -16,14 +16,14 @@ from headrace.compile.functions import take_apart
 from headrace.compile.pieces import Context
 from headrace.spark.aggregation import aggregation_of
 from headrace.testing import QueryTest
-from tests.integration.aggregate_calls import ALSO, CALLS
+from tests.integration.aggregate_calls import ALSO, CALLS, OF_SKETCHES
 from tests.integration.both import Feed, assert_equal
 from tests.integration.test_equals_spark_aggregates import SCHEMA, table
 
 pytestmark = pytest.mark.spark
 
 PAGE = Path(__file__).parents[2] / "docs" / "aggregates.md"
-MARKERS = {"grouping", "grouping_id", "cube", "rollup"}
+MARKERS = {"grouping", "grouping_id", "measure"}
 """In Spark's group of aggregate functions, but without a state."""
 BUFFERED = ("percentile_approx", "median", "listagg", "hll_sketch_agg", "bitmap_construct_agg", "mode", "try_avg", "any_value")
 """Of each kind some: typed, imperative and declarative buffers."""
@@ -56,7 +56,7 @@ def test_the_page_lists_every_function_of_spark_and_how_it_is_computed(spark: Sp
     listed = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE.read_text(), re.MULTILINE))
     assert set(listed) >= known
     rows = feed.batch(spark)
-    here = {name: call for name, call in CALLS.items() if name in known}
+    here = {name: call for name, call in {**CALLS, **OF_SKETCHES}.items() if name in known}
     assert {name: listed[name] for name in here} == {name: way_of(spark, rows, call) for name, call in here.items()}
 
 

@@ -121,9 +121,14 @@ class SparkBuffer(ABC):
         self, array: Column, element: Any, step: Callable[[Any, Any], Any], end: Callable[[Any], Any], zero: Any | None = None
     ) -> Column:
         start = self._new() if zero is None else zero
-        buffer, each, done = (self._variable(name, t) for name, t in (("b", start.dataType()), ("x", element), ("d", start.dataType())))
+        held = self._held(start)
+        buffer, each, done = (self._variable(name, kind) for name, kind in (("b", held), ("x", element), ("d", held)))
         merge, finish = self._lambda(step(buffer, each), [buffer, each]), self._lambda(end(done), [done])
         return column(self._session, self._catalyst.ArrayAggregate(self._to_expression(array), start, merge, finish))
+
+    def _held(self, start: Any) -> Any:
+        """The type of a buffer inside a fold that begins with ``start``."""
+        return start.dataType()
 
     def _variable(self, name: str, kind: Any) -> Any:
         number = singleton(self._catalyst, "NamedExpression").newExprId()
@@ -170,16 +175,11 @@ class _Declarative(SparkBuffer):
         self.kind = StructType([StructField(name, data_type(each)) for name, each in zip(self._names, self._mine, strict=True)])
 
     def _new(self) -> Any:
-        typed = [
-            each if each.dataType().equals(attribute.dataType()) else self._cast(each, attribute.dataType())
-            for each, attribute in zip(items(self._function.initialValues()), self._mine, strict=True)
-        ]
-        # A cast to the declared type makes every field nullable, as the fields of later buffers are.
-        struct = self._struct(self._names, typed)
-        return self._cast(struct, self._java_type(self.kind))
+        return self._struct(self._names, list(items(self._function.initialValues())))
 
-    def _cast(self, value: Any, kind: Any) -> Any:
-        return self._to_expression(column(self._session, value).cast(from_json(kind.json())))
+    def _held(self, start: Any) -> Any:
+        # The first values may be constants that are never null. Later ones may be, and Spark must not optimise that away.
+        return self._java_type(self.kind)
 
     def _updated(self, buffer: Any, arguments: Any) -> Any:
         function = self._bound(lambda at, _: self._field(arguments, at))

@@ -17,7 +17,7 @@ from headrace.compile.pieces import Context
 from headrace.spark.aggregation import aggregation_of
 from headrace.testing import QueryTest
 from tests.integration.aggregate_calls import ALSO, CALLS, OF_SKETCHES
-from tests.integration.both import Feed, assert_equal
+from tests.integration.both import Feed, assert_equal, compiled
 from tests.integration.test_equals_spark_aggregates import SCHEMA, table
 
 pytestmark = pytest.mark.spark
@@ -62,7 +62,8 @@ def test_the_page_lists_every_function_of_spark_and_how_it_is_computed(spark: Sp
 
 def test_spark_s_buffers_in_update_mode(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     query = lambda s: s.groupBy("k").agg(F.count("*"), *calls(BUFFERED))  # noqa: E731
-    assert_equal(spark, [feed], query, "update", tmp_path, keys=1, instances=2, combine="always")
+    with compiled(spark):
+        assert_equal(spark, [feed], query, "update", tmp_path, keys=1, instances=2, combine="always")
 
 
 @pytest.mark.extra

@@ -14,7 +14,8 @@ The lambdas call the function that Spark's analysis has made, bound to a struct 
 | typed (``percentile_approx``) | bytes, as the function serialises it | ``Invoke`` of its methods, on the buffer as an object |
 | imperative (``bitmap_construct_agg``) | struct of the buffer's fields | ``Invoke`` of its methods, on a mutable row |
 
-Spark evaluates lambdas without generated code, and each task has its own copy of them, so the mutable buffers inside are never shared.
+Each task has its own copy of the lambdas, so the mutable buffers inside are never shared. Spark can generate code for a fold, but not for
+methods that return nothing. So each fold is inside a ``ZipWith`` over a single element, for which Spark never generates code.
 """
 
 from __future__ import annotations
@@ -25,12 +26,11 @@ from typing import Any
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StructField, StructType
 
 from headrace.spark import trees
 from headrace.spark.expressions import column, data_type, expression_maker
 from headrace.spark.gateway import class_name, class_named, items, java_session, jvm_of, seq, singleton
-from headrace.spark.types import from_json
 
 _PACKAGE = "org.apache.spark.sql.catalyst.expressions.aggregate"
 _DECLARATIVE, _TYPED, _IMPERATIVE = (f"{_PACKAGE}.{name}Aggregate" for name in ("Declarative", "TypedImperative", "Imperative"))
@@ -45,6 +45,7 @@ MEMBERS = {
     "org.apache.spark.sql.catalyst": {"InternalRow": "copy"},
     "org.apache.spark.sql.catalyst.expressions": {
         "ArrayAggregate": "new/4",
+        "ZipWith": "new/3",
         "BoundReference": "new/3",
         "Coalesce": "new/1",
         "CreateNamedStruct": "new/1",
@@ -58,9 +59,12 @@ MEMBERS = {
         "SortOrder": "child",
     },
     "org.apache.spark.sql.catalyst.expressions.objects": {"Invoke": "new/8"},
-    "org.apache.spark.sql.types": {"ObjectType": "new/1"},
+    "org.apache.spark.sql.types": {"ObjectType": "new/1", "ArrayType": "new/2"},
 }
 """What this module relies on in Spark, as in ``contract.MEMBERS``."""
+
+
+_INTEGER = IntegerType()
 
 
 class SparkBuffer(ABC):
@@ -117,14 +121,18 @@ class SparkBuffer(ABC):
     @abstractmethod
     def _finished(self, buffer: Any) -> Any: ...
 
-    def _fold(
-        self, array: Column, element: Any, step: Callable[[Any, Any], Any], end: Callable[[Any], Any], zero: Any | None = None
-    ) -> Column:
-        start = self._new() if zero is None else zero
+    def _fold(self, array: Column, element: Any, step: Callable[[Any, Any], Any], end: Callable[[Any], Any]) -> Column:
+        whole = self._variable("a", self._jvm.org.apache.spark.sql.types.ArrayType(element, True))
+        unused = self._variable("i", self._java_type(_INTEGER))
+        folded = self._lambda(self._aggregated(whole, element, step, end, self._new()), [whole, unused])
+        only, once = (self._to_expression(F.array(each)) for each in (array, F.lit(0)))
+        return column(self._session, self._catalyst.ZipWith(only, once, folded)).getItem(0)
+
+    def _aggregated(self, array: Any, element: Any, step: Callable[[Any, Any], Any], end: Callable[[Any], Any], start: Any) -> Any:
         held = self._held(start)
         buffer, each, done = (self._variable(name, kind) for name, kind in (("b", held), ("x", element), ("d", held)))
         merge, finish = self._lambda(step(buffer, each), [buffer, each]), self._lambda(end(done), [done])
-        return column(self._session, self._catalyst.ArrayAggregate(self._to_expression(array), start, merge, finish))
+        return self._catalyst.ArrayAggregate(array, start, merge, finish)
 
     def _held(self, start: Any) -> Any:
         """The type of a buffer inside a fold that begins with ``start``."""
@@ -151,7 +159,7 @@ class SparkBuffer(ABC):
 
     def _argument_type(self) -> Any:
         fields = [StructField(f"a{at}", data_type(child)) for at, child in enumerate(self._children)]
-        return self._java_type(StructType(fields or [StructField("none", from_json('"integer"'))]))
+        return self._java_type(StructType(fields or [StructField("none", _INTEGER)]))
 
     def _field(self, struct: Any, at: int) -> Any:
         return self._catalyst.GetStructField(struct, at, self._jvm.scala.Option.empty())
@@ -275,9 +283,9 @@ class _Imperative(_Called):
         literal = singleton(self._catalyst, "Literal")
         empty = literal.fromObject(self._catalyst.GenericInternalRow(self._width), self._row)
         copy = self._call("copy", self._row, [], target=empty)
-        once, integer = F.array(F.lit(0)), self._java_type(from_json('"integer"'))
+        once, integer = F.array(F.lit(0)), self._java_type(_INTEGER)
         begun = lambda row, _: self._then(self._call("initialize", self._row, [row]), row)  # noqa: E731
-        return self._to_expression(self._fold(once, integer, begun, lambda row: row, zero=copy))
+        return self._aggregated(self._to_expression(once), integer, begun, lambda row: row, copy)
 
     def _updated(self, buffer: Any, arguments: Any) -> Any:
         return self._then(self._call("update", self._row, [buffer, arguments]), buffer)

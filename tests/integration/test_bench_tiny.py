@@ -33,7 +33,8 @@ TINY = {
     "latency": "--keys 300 --rows 100 --warmup 1 --baselines spark-memory",
     "heavy-customers": "--customers 10 --rows 200 --step-s 3600 --baselines spark-rocksdb",
     "strategies": "--keys 20 --rows 200 --step-s 60 --nodes 4 --warmup 2",
-    "process": "--keys 200 --rows 500 --baseline-rows 50 --preload-rows 200 --baselines transformWithStateInPandas",
+    "process": "--keys 200 --rows 500 --baseline-rows 50 --preload-rows 200 --baselines transformWithStateInPandas"
+    " --theirs transformWithStateInPandas",
     "rescale": "--sizes 300 --rows 100",
     "handover": "--windows 1 --sizes 20 --rows 20 --repeats 1 --settle=false --moving-rows 1000 --master none",
     "elastic": "--keys 300 --rows 100 --path 1",

@@ -121,6 +121,10 @@ class Timing:
     """Output modes in which results fall due when the watermark moves."""
     hold_ms: int = 0
     """How much older than the watermark a result can be when it is emitted."""
+    ticks: bool = False
+    """True if results fall due by the clock, so that batches must come while the stream has no rows."""
+    after_rows: bool = False
+    """True if a watermark takes effect after the rows of the next batch, if such a batch is known to come. So it is with Spark's timers."""
     refusals: Mapping[OutputMode, Refusal] = field(default_factory=dict)
     """The reasons for refusing modes, where there is more to say than that they are not in `modes`."""
 

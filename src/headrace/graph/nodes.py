@@ -16,6 +16,8 @@ from headrace.graph.steps import Step
 from headrace.graph.windows import Windows
 from headrace.operators.processor import AnyProcessor
 from headrace.operators.shape import TimerClock
+from headrace.spark.user_state.declared import Declared
+from headrace.spark.user_state.nodes import UserStateCall
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +199,16 @@ class ProcessNode(OneInput):
     """The initial state: keys and values."""
     order: tuple[str, ...]
     """Columns by which the rows of a key are sorted. Empty: by event time."""
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
+class UserStateNode(OneInput):
+    """``transformWithState``, ``transformWithStateInPandas`` or ``applyInPandasWithState``: code that users wrote for Spark."""
+
+    call: UserStateCall
+    declared: tuple[Declared, ...]
+    """The state variables that ``init`` of the processor asks for."""
     where: str
 
 

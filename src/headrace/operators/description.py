@@ -22,7 +22,7 @@ import pyarrow as pa
 from headrace.errors import CheckpointError
 from headrace.operators import more_partials as M
 from headrace.operators import partials as P
-from headrace.operators.lifetime import FOREVER, Forever, Lifetime, TimeToLive, UntilWatermark, UntilWindowsClose
+from headrace.operators.lifetime import FOREVER, Forever, Lifetime, TimeToLive, UntilFired, UntilWatermark, UntilWindowsClose
 from headrace.operators.partials import Partial
 from headrace.operators.shape import TimerClock
 from headrace.operators.store import Store
@@ -53,6 +53,7 @@ LIFETIMES: dict[str, type[Any]] = {
     "windows": UntilWindowsClose,
     "watermark": UntilWatermark,
     "ttl": TimeToLive,
+    "fired": UntilFired,
 }
 """The names of lifetimes in checkpoints."""
 _KIND_OF = {kind: name for registry in (PARTIALS, LIFETIMES) for name, kind in registry.items()}

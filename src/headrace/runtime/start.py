@@ -31,6 +31,7 @@ from headrace.runtime.sinks import EXACTLY_ONCE, Sink
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
 from headrace.spark.replayable import nondeterministic_parts, sources_without_restart, static_inputs, unreplayable_sources
+from headrace.spark.ticks import with_ticks
 from headrace.state.layout import Layout
 from headrace.state.routing import Routing
 
@@ -189,7 +190,9 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     routing = first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
     elastic = None if run.elastic is None else run.elastic.on(session.sparkContext.defaultParallelism)
     engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, _interval_s(session, run))
-    writer = flow.streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", str(checkpoint.location))
+    ticks = any(op.plan.timing.ticks for op in flow.ops)
+    streaming = with_ticks(flow.streaming) if ticks else flow.streaming
+    writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", str(checkpoint.location))
     if run.name:
         writer = writer.queryName(run.name)
     if run.trigger:

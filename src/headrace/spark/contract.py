@@ -26,6 +26,7 @@ from headrace.spark.event_times import INNER_PLANS
 from headrace.spark.gateway import connection, java_session, jvm_of
 from headrace.spark.sinks import FILE_FORMATS, FILE_STATUS
 from headrace.spark.streaming import FILE_MANAGER, STOP_TEXT, takes_for_stop
+from headrace.spark.user_state import relied_on
 from headrace.spark.versions import REQUIREMENT, check_same_version
 
 _log = logging.getLogger(__name__)
@@ -316,10 +317,13 @@ def missing_of(session: SparkSession, version: str) -> list[str]:
         *missing_members(session, buffers.MEMBERS),
         *missing_members(session, contract_front.MEMBERS),
         *missing_members(session, MEMBERS_OF[version]),
+        *missing_members(session, relied_on.MEMBERS),
+        *relied_on.missing_fields(session),
         *missing_classes(session, (*NAMES, *contract_front.NAMES)),
         *missing_classes(session, expression_tree.classes(version)),
         *missing_names(PYTHON),
         *missing_names(contract_front.PYTHON),
+        *missing_names(relied_on.PYTHON),
         *missing_names(PYTHON_OF[version]),
     ]
 

@@ -134,6 +134,13 @@ def fields(java: Any, *names: str) -> list[Any]:
     return [get_field(java, name) for name in names]
 
 
+def private_field(java: Any, name: str) -> Any:
+    """The value of a private field of a Java object."""
+    found = java.getClass().getDeclaredField(name)
+    found.setAccessible(True)
+    return found.get(java)
+
+
 def class_name(node: Any) -> str:
     """The simple name of an object's class."""
     return str(node.getClass().getSimpleName())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from headrace.control.batch_report import BatchReport
+from headrace.control.batch_report import BatchReport, work_s_of
 from headrace.control.governor import Entry
 from headrace.ids import InputId, OperatorId, Version
 from headrace.runtime.elastic import RoutingChange
@@ -92,6 +92,7 @@ class BatchProgress:
             inputs=dict(self.inputs),
             rows_left=self.backlog.rows_left or 0,
             trigger_s=self.trigger_s,
+            work_s=work_s_of(self.phases_ms),
         )
 
     def operators(self) -> list[dict[str, Any]]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.api.measure import measure
     from headrace.api.processes import State
     from headrace.api.query import HeadraceQuery
+    from headrace.api.shedding import coverage, shed
     from headrace.api.stream import Stream, stream
     from headrace.api.windows import count_window
     from headrace.api.writer import start
@@ -75,8 +76,10 @@ __all__ = [
     "UnsupportedError",
     "VersionNotFoundError",
     "count_window",
+    "coverage",
     "measure",
     "session",
+    "shed",
     "start",
     "stream",
 ]
@@ -92,8 +95,10 @@ _HOMES = {
     "State": "headrace.api.processes",
     "Stream": "headrace.api.stream",
     "count_window": "headrace.api.windows",
+    "coverage": "headrace.api.shedding",
     "measure": "headrace.api.measure",
     "session": "headrace.runtime.session",
+    "shed": "headrace.api.shedding",
     "start": "headrace.api.writer",
     "stream": "headrace.api.stream",
 }

@@ -153,7 +153,7 @@ def test_a_dry_run_decides_and_changes_nothing(spark: SparkSession, tmp_path: Pa
         source.pour(150, until=lambda: Outcome.DRY_RUN in outcomes(query))
         wanted = next(entry for entry in query.decisions() if entry.outcome is Outcome.DRY_RUN)
         assert wanted.instances > 1
-        assert "instances needed" in wanted.why
+        assert "of its time with" in wanted.why
         query.processAllAvailable()
         assert query.routing()["process"].epoch == 0
         assert not [change for each in query.recentProgress for change in each["headrace"]["changes"]]

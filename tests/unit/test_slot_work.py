@@ -32,7 +32,9 @@ def test_with_equal_rows_slots_leave_the_busy_instance() -> None:
     assert cost[:2048].sum() / cost[2048:].sum() == pytest.approx(3.0, rel=0.3)
     after = levelled_routing(HALVES[NAME], 2, cost, spreads=False)
     moved = np.flatnonzero(after.table() != HALVES[NAME].table())
-    assert len(moved) and (HALVES[NAME].table()[moved] == 0).all() and 400 < len(moved) < 700
+    assert len(moved)
+    assert (HALVES[NAME].table()[moved] == 0).all()
+    assert 400 < len(moved) < 700
 
 
 def test_times_that_say_nothing_are_not_compared() -> None:

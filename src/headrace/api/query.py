@@ -19,6 +19,7 @@ from headrace.ids import NO_VERSION, Version
 from headrace.runtime.autoscale import required_autoscaler
 from headrace.runtime.elastic import Slots
 from headrace.runtime.engine import Engine
+from headrace.runtime.shedding import decisions_of
 from headrace.runtime.state_frame import state_frame, store_named
 from headrace.state.gaps import Gap
 from headrace.state.routing import Routing
@@ -247,11 +248,11 @@ class HeadraceQuery(Helpful):
         return self._engine.departures.decommission(executor)
 
     def decisions(self) -> tuple[Entry, ...]:
-        """What the policy of ``elastic(...)`` has decided, and why, oldest first. Equal decisions in a row are one entry.
+        """What the policy of ``elastic(...)`` and load shedding have decided, and why, oldest first. Equal ones in a row are one entry.
 
-        Raises ``QueryError`` if the query was started without ``elastic``.
+        Raises ``QueryError`` if the query was started without ``elastic`` and has no ``hr.shed``.
         """
-        return required_autoscaler(self._engine.autoscaler).decisions.entries
+        return decisions_of(self._engine.autoscaler, self._engine.shedder)
 
     def elastic_resume(self, operator: str | None = None) -> None:
         """Let the policy decide again about operators that were changed by hand; ``operator`` chooses one of them."""

@@ -11,7 +11,7 @@ written, so a replay decides from the same numbers as the query did. `tests/prop
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.ids import InputId, OperatorId, SourceId, Version
@@ -83,6 +83,8 @@ class BatchReport:
     """The trigger interval; 0 if batches follow one another."""
     work_s: float = 0.0
     """Wall-clock time of the batch's jobs and of its delivery; 0 if unknown."""
+    offered: Mapping[OperatorId, float] = field(default_factory=dict)
+    """By operator: the rows that would have come to it, by those that did, because others were dropped. Operators with all are left out."""
 
     @classmethod
     def from_json(cls, headrace: Mapping[str, Any]) -> BatchReport:
@@ -99,6 +101,7 @@ class BatchReport:
             rows_left=headrace["backlog"].get("rowsLeft") or 0,
             trigger_s=about["triggerS"],
             work_s=work_s_of(headrace.get("phasesMs", {})),
+            offered={OperatorId(name): share for name, share in about.get("offered", {}).items()},
         )
 
 

@@ -109,12 +109,25 @@ class Batch:
         """Sum up the work of a report's tasks per operator and instance."""
         operators = tuple(_operator(name, routing, report.instances) for name, routing in report.routing.items())
         times_s = report.begin_s, report.end_s
-        return cls(report.version, *times_s, operators, report.inputs, report.rows_left, report.trigger_s, work_s=report.work_s)
+        batch = cls(report.version, *times_s, operators, report.inputs, report.rows_left, report.trigger_s, work_s=report.work_s)
+        return batch._with_dropped(report.offered) if any(share > 1 for share in report.offered.values()) else batch
+
+    def _with_dropped(self, offered: Mapping[OperatorId, float]) -> Batch:
+        """The batch as it would have been if no rows had been dropped: policies size a query for the load that is offered."""
+        whole = tuple(_scaled(each, offered.get(each.operator, 1.0)) for each in self.operators)
+        more_s = sum(float(each.busy_s.max()) for each in whole) - self.busiest_s
+        return replace(self, operators=whole, work_s=self.work_s + more_s if self.work_s else 0.0)
 
     def resting(self, routing: Mapping[OperatorId, Routing]) -> Batch:
         """A batch without work, at the end of this one and with this routing. It stands for a query that was idle since its change."""
         operators = tuple(_operator(each.operator, routing[each.operator], ()) for each in self.operators)
         return replace(self, begin_s=self.end_s, operators=operators, rows_left=0.0, work_s=0.0)
+
+
+def _scaled(each: OperatorBatch, factor: float) -> OperatorBatch:
+    """The work of an operator with so many times the rows."""
+    rows = each.rows * factor, each.rows_out * factor, each.rows_per_slot * factor
+    return replace(each, busy_s=each.busy_s * factor, rows=rows[0], rows_out=rows[1], rows_per_slot=rows[2])
 
 
 def _operator(name: OperatorId, routing: Routing, tasks: Sequence[InstanceWork]) -> OperatorBatch:

@@ -144,6 +144,10 @@ class LiveRouting:
         """Add a batch to the recent work of slots and keys."""
         self.work.observe(reports, self.routing)
 
+    def instances(self) -> dict[OperatorId, int]:
+        """By operator: its number of instances."""
+        return {op: routing.instances for op, routing in self.routing.items()}
+
     def homes(self) -> dict[OperatorId, tuple[str, ...]]:
         """By operator: the executor of each instance. Empty if instances have no homes."""
         known = {} if self.placement is None else self.placement.homes
@@ -191,7 +195,8 @@ class LiveRouting:
         spreads = self.facts.get(op, Facts()).mergeable
         # Without homes all instances read the same files, so moving a slot costs nothing.
         moves_freely = self.placement is None
-        return levelled_routing(before, instances, self.work.slots.get(op), spreads=spreads, keys=self.work.keys.get(op), moves_freely=moves_freely)
+        work, keys = self.work.slots.get(op), self.work.keys.get(op)
+        return levelled_routing(before, instances, work, spreads=spreads, keys=keys, moves_freely=moves_freely)
 
     def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
         """Give slots of an operator to one of its instances."""

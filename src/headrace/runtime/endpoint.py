@@ -29,6 +29,7 @@ from headrace.runtime.elastic import LiveRouting
 if TYPE_CHECKING:
     # Asking a running query must work without Spark.
     from headrace.runtime.leaving import Departures
+from headrace.runtime.shedding import Shedder, decisions_of
 
 FILE = "control.json"
 ANSWER_SECONDS_MAX = 600
@@ -49,7 +50,9 @@ class Endpoint:
         progress: Callable[[], dict[str, Any] | None],
         autoscaler: Autoscaler | None = None,
         departures: Departures | None = None,
+        shedder: Shedder | None = None,
     ) -> None:
+        self.shedder = shedder
         self.elastic, self.progress, self.autoscaler, self.departures = elastic, progress, autoscaler, departures
         self.query, self.path = str(checkpoint.location), checkpoint.directory / FILE
         self.token = secrets.token_urlsafe(32)
@@ -93,7 +96,7 @@ class Endpoint:
             case {"do": "decommission", "executor": str() as executor} if self.departures is not None:
                 return {"leaving": self.departures.decommission(executor), "routing": self._routing(), "homes": self.elastic.homes()}
             case {"do": "decisions"}:
-                return {"decisions": to_json(required_autoscaler(self.autoscaler).decisions.entries)}
+                return {"decisions": to_json(decisions_of(self.autoscaler, self.shedder))}
             case {"do": "status"}:
                 return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress()}
             case _:

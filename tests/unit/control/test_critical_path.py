@@ -47,7 +47,7 @@ def falling_behind(share: float, operators: tuple[OperatorId, ...], count: int =
     """Batches of which each operator takes this share of the time in which the rows came. They follow one another and grow."""
     found, begin_s, span_s = [], 0.0, 2.0
     for version in range(count):
-        found.append(batch(version, begin_s, {op: (share * span_s,) for op in operators}, 0.02 * span_s, 0.05))
+        found.append(batch(version, begin_s, dict.fromkeys(operators, (share * span_s,)), 0.02 * span_s, 0.05))
         span_s = found[-1].end_s - begin_s
         begin_s = found[-1].end_s
     return found
@@ -63,14 +63,17 @@ def test_three_operators_one_after_another_that_fall_behind_are_not_scaled_in() 
     """Each is busy 45% of the time, and batches grow from 3 s to 20 s. Each on its own would be scaled in."""
     batches = falling_behind(0.45, (A, B, C))
     took = [each.end_s - each.begin_s for each in batches]
-    assert all(b > 1.2 * a for a, b in pairwise(took)) and took[-1] > 15
+    assert all(b > 1.2 * a for a, b in pairwise(took))
+    assert took[-1] > 15
     observation = seen(batches)
-    assert observation.path is not None and observation.path.utilisation == pytest.approx(1.37, abs=0.03)
+    assert observation.path is not None
+    assert observation.path.utilisation == pytest.approx(1.37, abs=0.03)
     alone = [elastic_manager.decide_one(load, ElasticManagerConfig()) for load in observation.operators]
     assert all(not isinstance(each, ScaleOut) for each in alone)
     together = elastic_manager.decide(observation, ElasticManagerConfig(instances_max=8))
     assert all(isinstance(each, ScaleOut) for each in together)
-    assert "Utilisation 13" in together[0].why and "delivery 1.7%" in together[0].why
+    assert "Utilisation 13" in together[0].why
+    assert "delivery 1.7%" in together[0].why
     # With the sizes decided, the query keeps up.
     counts = [each.instances for each in together if isinstance(each, Rescale)]
     assert sum(0.45 / count for count in counts) + 0.02 <= 0.6
@@ -78,7 +81,7 @@ def test_three_operators_one_after_another_that_fall_behind_are_not_scaled_in() 
 
 def test_the_other_policies_see_the_query_too() -> None:
     observation = seen(falling_behind(0.45, (A, B, C)))
-    decisions, memory = bottleneck.decide(observation, BottleneckConfig(reports=1), BottleneckMemory())
+    decisions, _memory = bottleneck.decide(observation, BottleneckConfig(reports=1), BottleneckMemory())
     assert [isinstance(each, ScaleOut) for each in decisions].count(True) == 1, "the one with the largest share"
     wanted = rates.decide(observation, rates.RatesConfig(instances_max=8))
     assert all(isinstance(each, ScaleOut) for each in wanted)
@@ -87,22 +90,27 @@ def test_the_other_policies_see_the_query_too() -> None:
 def test_the_largest_share_grows_and_what_would_not_help_does_not() -> None:
     batches = [batch(at, 2.0 * at, {A: (1.7,), B: (0.02,)}, 0.3, 0.0) for at in range(5)]
     decisions = elastic_manager.decide(seen(batches), ElasticManagerConfig(instances_max=4))
-    assert isinstance(decisions[0], ScaleOut) and decisions[0].operator == A
-    assert isinstance(decisions[1], Nothing) and "b has 1.0% of the path" in decisions[1].why
+    assert isinstance(decisions[0], ScaleOut)
+    assert decisions[0].operator == A
+    assert isinstance(decisions[1], Nothing)
+    assert "b has 1.0% of the path" in decisions[1].why
 
 
 def test_where_scan_and_combine_take_the_time_no_operator_grows() -> None:
     batches = [batch(at, 2.0 * at, {A: (0.03,)}, 1.9 + 0.05 * (at % 2), 0.02) for at in range(6)]
     (decision,) = elastic_manager.decide(seen(batches), ElasticManagerConfig(instances_max=4))
-    assert isinstance(decision, Nothing) and "scan, combine and delivery 9" in decision.why
+    assert isinstance(decision, Nothing)
+    assert "scan, combine and delivery 9" in decision.why
 
 
 def test_an_operator_that_is_busy_2_percent_of_the_time_reads_2_percent_if_rows_are_left() -> None:
     batches = [batch(at, 1.0 * at, {A: (0.80,), B: (0.02,)}, 0.08, 0.10, left=1000) for at in range(6)]
     observation = seen(batches)
     loads = {load.operator: float(load.cpu[0]) for load in observation.operators}
-    assert loads[B] == pytest.approx(0.024, abs=0.005) and loads[A] > 0.9
-    assert observation.path is not None and observation.path.utilisation == pytest.approx(1.0)
+    assert loads[B] == pytest.approx(0.024, abs=0.005)
+    assert loads[A] > 0.9
+    assert observation.path is not None
+    assert observation.path.utilisation == pytest.approx(1.0)
 
 
 def test_operators_in_jobs_of_their_own_share_the_time_that_passed() -> None:
@@ -112,7 +120,8 @@ def test_operators_in_jobs_of_their_own_share_the_time_that_passed() -> None:
         one = batch(at, 1.0 * at, {A: (0.8,), B: (0.8,)}, 0.0, 0.0)
         found.append(Batch(one.version, 1.0 * at, 1.0 * at + 1, one.operators, one.inputs, work_s=0.9))
     path = seen(found).path
-    assert path is not None and path.utilisation == pytest.approx(0.9)
+    assert path is not None
+    assert path.utilisation == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("trigger_s", [0.0, 0.5])

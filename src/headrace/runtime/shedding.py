@@ -39,8 +39,6 @@ HEADROOM = 0.92
 """Batches are planned to take this share of what they may, because predictions err."""
 BATCHES_MAX = 40
 """The costs are fitted to the last so many batches."""
-WARM_UP = 2
-"""The first batches after a start compile code, and say nothing about costs."""
 COSTS_DIFFER = 0.04
 """Plans are made anew when a cost has changed by this share."""
 MIX_DIFFERS = 0.1
@@ -99,7 +97,6 @@ class Shedder:
         self._worths: dict[ShedId, tuple[float, ...]] = {}
         self._rates: deque[float] = deque(maxlen=RATES_KEPT)
         self._last: BatchProgress | None = None
-        self._seen = 0
         self._batches: deque[ShedBatch] = deque(maxlen=BATCHES_MAX)
         self._plans = 0
         self._woken, self._ended = threading.Event(), False
@@ -212,9 +209,6 @@ class Shedder:
             more = (progress.backlog.rows_left or 0) - (last.backlog.rows_left or 0)
             self._rates.append(max(0.0, (self._scanned(shed) + more) / max(span_s, 1e-3)))
         self._worths |= {place: each.worths for place, each in shed.counted.items() if each.worths}
-        self._seen += 1
-        if self._seen <= WARM_UP:
-            return
         # What Spark does between two batches that follow one another belongs to the cost of a batch.
         gap_s = begin_s - last.times_s[1] if last is not None else 0.0
         gap_s = gap_s if gap_s < max(0.5, self.settings.trigger_s / 10) and not self.settings.trigger_s else 0.0
@@ -225,7 +219,8 @@ class Shedder:
         arrived = {place: float(each.arrived) for place, each in shed.counted.items()}
         kept = {place: float(each.kept) for place, each in shed.counted.items()}
         counts = {op: routing.instances for op, routing in progress.routing.items()}
-        self._batches.append(ShedBatch(end_s - begin_s + gap_s, report.work_s, self._scanned(shed), arrived, kept, busiest, counts))
+        took_s, cold = end_s - begin_s + gap_s, last is None
+        self._batches.append(ShedBatch(took_s, report.work_s, self._scanned(shed), arrived, kept, busiest, counts, cold))
         self._woken.set()
 
     def _scanned(self, shed: Shed) -> float:

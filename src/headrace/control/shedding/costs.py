@@ -23,8 +23,6 @@ FADES = 0.85
 """A batch weighs this much less than the one after it."""
 PRIOR = 1.5
 """The assumed costs weigh as much as this many batches."""
-BATCHES_MIN = 3
-"""Nothing is known before so many batches."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,8 @@ class ShedBatch:
     busiest_s: Mapping[OperatorId, float]
     """By operator: how long its busiest instance worked."""
     instances: Mapping[OperatorId, int]
+    cold: bool = False
+    """True for the first batch after a start, in which code is compiled. Only the time of its kernels says something about later ones."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,15 @@ def fitted(batches: Sequence[ShedBatch], reads: Mapping[OperatorId, Sequence[She
     `reads`: the places that each operator gets rows from, directly or through others. `now`: its present number of instances. Batches from
     before a rescale count as if their operators had had as many.
     """
-    known = [each for each in batches if each.scanned > 0]
-    if len(known) < BATCHES_MIN:
+    with_rows = [each for each in batches if each.scanned > 0]
+    if not with_rows:
         return None
-    places = list(known[-1].arrived)
-    busiest = [_busiest_now(each, now) for each in known]
+    places = list(with_rows[-1].arrived)
+    known = [each for each in with_rows if not each.cold]
+    busiest = [_busiest_now(each, now) for each in known or with_rows]
+    if not known:
+        # The least that rows will cost. It is enough to know if there are many times too many.
+        return Costs(0.0, 0.0, {place: _kernels_s(with_rows, busiest, place, reads) for place in places})
     seconds = np.array([each.seconds + sum(b.values()) - sum(each.busiest_s.values()) for each, b in zip(known, busiest, strict=True)])
     rows = np.array([[1.0, each.scanned, *(each.kept.get(place, 0.0) for place in places)] for each in known])
     prior = _prior(known, busiest, places, reads)
@@ -107,11 +111,17 @@ def _prior(
     costs = []
     for place in places:
         kept = sum(each.kept.get(place, 0.0) for each in batches)
-        # An operator with several places shares its time among their rows.
-        own = 0.0
-        for op, feeding in reads.items():
-            if place in feeding:
-                all_kept = sum(each.kept.get(p, 0.0) for each in batches for p in feeding)
-                own += sum(each.get(op, 0.0) for each in busiest) / max(1.0, all_kept)
-        costs.append(own + half * sum(scanned) / max(1.0, kept) / len(places))
+        costs.append(_kernels_s(batches, busiest, place, reads) + half * sum(scanned) / max(1.0, kept) / len(places))
     return np.array([fixed, half, *costs])
+
+
+def _kernels_s(
+    batches: Sequence[ShedBatch], busiest: Sequence[Mapping[OperatorId, float]], place: ShedId, reads: Mapping[OperatorId, Sequence[ShedId]]
+) -> float:
+    """How long the busiest instances work per kept row of a place. An operator with several places shares its time among their rows."""
+    found = 0.0
+    for op, feeding in reads.items():
+        if place in feeding:
+            kept = sum(each.kept.get(other, 0.0) for each in batches for other in feeding)
+            found += sum(each.get(op, 0.0) for each in busiest) / max(1.0, kept)
+    return found

@@ -21,6 +21,8 @@ from headrace.state.drops import ShedId
 
 FADES = 0.85
 """A batch weighs this much less than the one after it."""
+COLD = 4.0
+"""In the first batch after a start, kernels take this many times as long as later: processes start, and modules are imported."""
 PRIOR = 1.5
 """The assumed costs weigh as much as this many batches."""
 
@@ -77,8 +79,8 @@ def fitted(batches: Sequence[ShedBatch], reads: Mapping[OperatorId, Sequence[She
     known = [each for each in with_rows if not each.cold]
     busiest = [_busiest_now(each, now) for each in known or with_rows]
     if not known:
-        # The least that rows will cost. It is enough to know if there are many times too many.
-        return Costs(0.0, 0.0, {place: _kernels_s(with_rows, busiest, place, reads) for place in places})
+        # About the least that rows will cost. It is enough to know if there are many times too many.
+        return Costs(0.0, 0.0, {place: _kernels_s(with_rows, busiest, place, reads) / COLD for place in places})
     seconds = np.array([each.seconds + sum(b.values()) - sum(each.busiest_s.values()) for each, b in zip(known, busiest, strict=True)])
     rows = np.array([[1.0, each.scanned, *(each.kept.get(place, 0.0) for place in places)] for each in known])
     prior = _prior(known, busiest, places, reads)

@@ -20,6 +20,7 @@ from benchmarks.overload.query import HEAVY, LIGHT, MAX_LOSS, WEIGHTS, aggregate
 from benchmarks.top_k.offering import Taken
 from headrace.bench.model import ROCKSDB
 from headrace.bench.runner import PROVIDER, PROVIDERS
+from headrace.errors import HeadraceError
 
 OURS, RANDOM, SPARK = "ours, shedding", "ours, random drop at the source", "plain spark"
 NAMES = (OURS, RANDOM, SPARK)
@@ -139,7 +140,9 @@ def capacity(spark: SparkSession, work: Path, feed: Feed, branches: tuple[str, .
         if (failed := query.exception()) is not None:
             raise failed
         ends = sorted((each.end_s, each.id) for each in batches(query, None).values())
-        ends = [each for each in ends if each[0] > ends[0][0] + (ends[-1][0] - ends[0][0]) / 2]
+        ends = ends[min(len(ends) // 2, len(ends) - 2) :]
+        if len(ends) < 2:
+            raise HeadraceError(where="bench overload --calibration", wanted="time for several batches", found=f"{seconds:g} s")
         taken.count()
         read = sum(ends[0][1] < batch <= ends[-1][1] for batch in taken.batches.values())
         return read / (ends[-1][0] - ends[0][0])

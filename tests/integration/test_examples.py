@@ -21,7 +21,7 @@ from headrace.testing import QueryTest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, QueryTest)
+KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, hr.shed, hr.coverage, QueryTest)
 """Functions and classes whose docstrings have examples that need Spark."""
 LONG = ("elastic", "windows")
 """`test_elastic.py` and other examples say the same in less time."""

@@ -47,11 +47,20 @@ class Branch:
 
     def apply(self, rows: DataFrame, dropping: Dropping = NO_DROPPING) -> DataFrame:
         """Apply the steps to rows of the source."""
+        rows = self._applied(rows, dropping)
+        return rows.drop(IDENTITY) if IDENTITY in rows.columns else rows
+
+    def _applied(self, rows: DataFrame, dropping: Dropping) -> DataFrame:
         for step in self._in_order():
             if isinstance(step, Rest):
                 rows = rows.drop(IDENTITY)
             rows = dropping.apply(step, rows) if isinstance(step, ShedStep) and id(step) in dropping.names else step.apply(rows)
-        return rows.drop(IDENTITY) if IDENTITY in rows.columns else rows
+        return rows
+
+    def until(self, shed: ShedStep) -> Branch:
+        """The branch up to a place where rows may be dropped, without what it drops."""
+        steps = self._in_order()
+        return Branch(self.source, steps[: next(at for at, step in enumerate(steps) if step is shed)])
 
     def _in_order(self) -> tuple[Step, ...]:
         """The steps, but rows that are dropped by their identity are dropped before the steps on rows of a shared source."""
@@ -148,6 +157,12 @@ class Dataflow:
         """True if rows of the sources carry a hash of their identity, because some may be dropped by it."""
         return any(step.by is not By.KEY for step in self.sheds.values())
 
+    @property
+    def identities(self) -> dict[SourceId, str]:
+        """By source from which rows may be dropped by their identity: what identifies a row."""
+        sources = {source_of(self, place) for place, step in self.sheds.items() if step.by is By.ROW}
+        return {name: identified(frame)[1] for name, frame in self.sources.items() if name in sources}
+
     def dropping(self, drops: Drops | None) -> Dropping:
         """What branches drop in a version."""
         return Dropping.of({id(step): name for name, step in self.sheds.items()}, drops, "the checkpoint")
@@ -225,6 +240,15 @@ class Dataflow:
                 part = branch.apply(results.finish(rows) if as_finished and not branch.steps else results.marked(rows))
             whole = part if whole is None else whole.union(part)
         return whole
+
+    def count_missing(self, batch: DataFrame, dropping: Dropping) -> None:
+        """Count what was dropped at places whose counts could not be observed, since their rows went to a user's function."""
+        ports = [port for op in self.ops for port in op.ports] + list(self.outlets)
+        for branch in (branch for port in ports for branch in port if isinstance(branch.source, SourceId)):
+            for step in branch.sheds:
+                if dropping.names[id(step)] not in dropping.counted:
+                    rows = self._rows_of_source(batch, SourceId(branch.source))
+                    dropping.count(step, branch.until(step)._applied(rows, NO_DROPPING))
 
     def _rows_of_source(self, batch: DataFrame, name: SourceId) -> DataFrame:
         if len(self.sources) == 1:

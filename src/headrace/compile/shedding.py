@@ -76,20 +76,23 @@ class Dropping:
 
     def apply(self, step: ShedStep, rows: DataFrame) -> DataFrame:
         """The rows that a place keeps. They are counted."""
-        place = self.names[id(step)]
-        drop = Drop() if self.drops is None else self.drops.at(place)
-        position = hashed(step, rows, place)
-        keeps = _keeps(step, drop, position)
-        counts = [F.count(F.lit(1)).alias("arrived"), F.count_if(keeps).alias("kept")]
-        if step.by is By.WORTH:
-            sampled = F.when(F.pmod(position, F.lit(SAMPLED)) == 0, _worth(step))
-            counts.append(F.percentile_approx(sampled, PERCENTILES, 1000).alias("worths"))
-        counted = rows.observe(OBSERVED + place, *counts)
-        kept = counted if drop.keeps_all else counted.filter(keeps)
+        place, drop, position = self._at(step, rows)
+        counted = rows.observe(OBSERVED + place, *_counts(step, drop, position))
+        kept = counted if drop.keeps_all else counted.filter(_keeps(step, drop, position))
         if step.weight is not None:
             share = SCALE / drop.threshold if drop.threshold else 1.0
             kept = kept.withColumn(step.weight, _varying([share], position, "double"))
         return kept.drop(IDENTITY)
+
+    def count(self, step: ShedStep, rows: DataFrame) -> None:
+        """Count what a place keeps of these rows, in a job of its own."""
+        place, drop, position = self._at(step, rows)
+        self.learn({OBSERVED + place: rows.agg(*_counts(step, drop, position)).collect()[0].asDict()})
+
+    def _at(self, step: ShedStep, rows: DataFrame) -> tuple[ShedId, Drop, Column]:
+        """The place, what it drops, and the number that decides whether it keeps a row."""
+        place = self.names[id(step)]
+        return place, Drop() if self.drops is None else self.drops.at(place), hashed(step, rows, place)
 
     def learn(self, observed: Mapping[str, Mapping[str, object]]) -> None:
         """Note what was observed while a plan with these drops ran."""
@@ -103,6 +106,14 @@ class Dropping:
 
 
 NO_DROPPING = Dropping()
+
+
+def _counts(step: ShedStep, drop: Drop, position: Column) -> list[Column]:
+    found = [F.count(F.lit(1)).alias("arrived"), F.count_if(_keeps(step, drop, position)).alias("kept")]
+    if step.by is By.WORTH:
+        sampled = F.when(F.pmod(position, F.lit(SAMPLED)) == 0, _worth(step))
+        found.append(F.percentile_approx(sampled, PERCENTILES, 1000).alias("worths"))
+    return found
 
 
 def seed_of(place: ShedId) -> int:

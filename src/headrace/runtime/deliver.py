@@ -36,7 +36,7 @@ class Delivery:
         ``dropping`` counts what is dropped. Without it, the version drops what its manifest says, uncounted.
         """
         directory = self.checkpoint.directory
-        dropping = dropping or self.flow.dropping(manifest.drops)
+        counts, dropping = dropping is not None, dropping or self.flow.dropping(manifest.drops)
         for at, sink in enumerate(self.sinks):
             if at in self.served:
                 continue
@@ -50,6 +50,8 @@ class Delivery:
                 # A damaged file makes a Spark task fail. Look for one, to report that instead of Spark's failure.
                 check_staged(directory, manifest.staged)
                 raise mark_place(failure, sink.place) from failure.__cause__
+        if counts:
+            self.flow.count_missing(batch, dropping)
 
     def _rows(self, outlet: int, batch: DataFrame, staged: tuple[StagedFile, ...], dropping: Dropping) -> DataFrame | None:
         """The rows of a version for one sink; None if there are none."""

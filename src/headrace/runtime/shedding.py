@@ -100,6 +100,8 @@ class Shedder:
         self._batches: deque[ShedBatch] = deque(maxlen=BATCHES_MAX)
         self._plans = 0
         self._woken, self._ended = threading.Event(), False
+        for source, identity in flow.identities.items():
+            _log.info("rows of %s that may be dropped are identified by %s", source, identity)
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="headrace-shedding", daemon=True).start()

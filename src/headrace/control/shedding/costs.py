@@ -58,7 +58,7 @@ class Costs:
 
     def seconds(self, scanned: float, kept: Mapping[ShedId, float]) -> float:
         """How long a batch takes."""
-        return self.fixed_s + self.scan_s * scanned + sum(self.kept_s[place] * rows for place, rows in kept.items())
+        return self.fixed_s + self.scan_s * scanned + sum(self.kept_s.get(place, 0.0) * rows for place, rows in kept.items())
 
     def differs(self, other: Costs, share: float) -> bool:
         """True if a cost has changed by more than this share."""

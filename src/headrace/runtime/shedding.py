@@ -19,7 +19,7 @@ from headrace.compile.dataflow import Dataflow, places_of, source_of
 from headrace.compile.shedding import Dropping
 from headrace.control.governor import Entry, Outcome, logged
 from headrace.control.shedding.costs import Costs, ShedBatch, fitted
-from headrace.control.shedding.table import Goals, PlanTable, planned
+from headrace.control.shedding.table import Goals, PlanTable, planned, probed_place
 from headrace.control.wording import percent
 from headrace.errors import QueryError
 from headrace.graph.shedding import By
@@ -35,7 +35,7 @@ _log = logger(__name__)
 
 DEADLINE_S = 30.0
 """The deadline if the user gives none."""
-HEADROOM = 0.92
+HEADROOM = 0.9
 """Batches are planned to take this share of what they may, because predictions err."""
 BATCHES_MAX = 40
 """The costs are fitted to the last so many batches."""
@@ -98,7 +98,9 @@ class Shedder:
         self._rates: deque[float] = deque(maxlen=RATES_KEPT)
         self._last: BatchProgress | None = None
         self._batches: deque[ShedBatch] = deque(maxlen=BATCHES_MAX)
-        self._plans = 0
+        self._plans, self._shed_batches = 0, 0
+        self._costs: tuple[Costs, Mapping[OperatorId, int]] | None = None
+        """The last costs, and the numbers of instances that they hold for."""
         self._woken, self._ended = threading.Event(), False
         for source, identity in flow.identities.items():
             _log.info("rows of %s that may be dropped are identified by %s", source, identity)
@@ -129,12 +131,16 @@ class Shedder:
             self._expected_s = 0.0
             return None
         began = time.perf_counter()
-        found = table.look_up(expected)
-        self._lookup_us = (time.perf_counter() - began) * 1e6
+        found, probed = table.look_up(expected), None
         plan, keep, holds = found if found is not None else (0, {}, True)
+        if found is not None:
+            probed, self._shed_batches = probed_place(self._shed_batches, list(self.goals.max_loss)), self._shed_batches + 1
+            keep = table.probe(expected, probed) if probed is not None and holds else keep
+        self._lookup_us = (time.perf_counter() - began) * 1e6
         drops = None if found is None else Drops(plan, {place: self._drop(place, share) for place, share in keep.items() if share < 1})
         self._expected_s = table.seconds(expected, keep)
-        self._tell(version, table, expected, plan, keep, holds)
+        if found is None or probed is None:
+            self._tell(version, table, expected, plan, keep, holds)
         return drops if drops is not None and drops.places else None
 
     def _drop(self, place: ShedId, keep: float) -> Drop:
@@ -153,12 +159,14 @@ class Shedder:
         if last is None:
             return 0.0
         rate = sum(self._rates) / len(self._rates) if self._rates else 0.0
-        by_rate = rate * (now_s - last.times_s[0])
-        waiting = last.backlog.rows or 0
+        begin_s, end_s, _ = last.times_s
         if last.backlog.rows_left:
             # Batches are limited. They must be so short that as many rows are processed as come, and those that were left besides.
             return max(float(last.rows), (rate + last.backlog.rows_left / DRAIN_S) * self.goals.budget_s)
-        return max(by_rate, float(waiting))
+        if last.backlog.rows is not None:
+            # What waited at the end of the last batch is known, and a little has come since.
+            return last.backlog.rows + rate * (now_s - end_s) / 2
+        return rate * (now_s - begin_s)
 
     def _tell(self, version: Version, table: PlanTable, rows: float, plan: int, keep: Mapping[ShedId, float], holds: bool) -> None:
         """Log what a batch drops, if that differs from what the last ones dropped."""
@@ -249,9 +257,12 @@ class Shedder:
 
     def plan(self) -> None:
         """Fit the costs to the last batches, and make plans anew if they have changed."""
-        costs = fitted(list(self._batches), self._reads, self._instances())
+        now, batches = dict(self._instances()), list(self._batches)
+        before = self._costs[0] if self._costs is not None and self._costs[1] == now else None
+        costs = fitted(batches, self._reads, now, before)
         if costs is None:
             return
+        self._costs = costs, now
         scanned = sum(each.scanned for each in list(self._batches)[-RATES_KEPT:])
         arrived = {p: sum(each.arrived.get(p, 0.0) for each in list(self._batches)[-RATES_KEPT:]) for p in self.goals.max_loss}
         if not scanned or not self._is_new(costs, scanned, arrived):

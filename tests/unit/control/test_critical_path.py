@@ -152,3 +152,20 @@ def test_the_fixed_cost_is_what_a_batch_without_rows_would_take() -> None:
     assert fixed_s(rows, [0.15 + 1e-5 * each for each in rows]) == pytest.approx(0.15)
     assert fixed_s(rows, [0.4, 0.1, 0.2]) <= 0.1, "never more than a batch has taken"
     assert fixed_s([], []) == 0.0
+
+
+def test_rows_that_were_dropped_count_as_load() -> None:
+    """Half of the rows of `a` were dropped, and it was busy 45% of the time. It is to be sized for all of them."""
+    tasks = tuple(InstanceWork(op, 0, 1000, 1000, 0.45, 7, SLOTS_WITH_ROWS, "1") for op in (A, B))
+    routing = {op: Routing.even(1) for op in (A, B)}
+    inputs = {op: (sources_of(op),) for op in (A, B)}
+    reports = [
+        BatchReport(Version(at), False, at, at + 1.0, tasks, routing, inputs, work_s=0.92, offered={A: 2.0, B: 1.0}) for at in range(5)
+    ]
+    observation = seen([Batch.of(each) for each in reports])
+    assert observation.path is not None
+    assert observation.path.operators == {A: pytest.approx(0.9), B: pytest.approx(0.45)}
+    assert observation.path.around == pytest.approx(0.0)
+    decisions = elastic_manager.decide(observation, ElasticManagerConfig(instances_max=8))
+    sizes = [each.instances for each in decisions if isinstance(each, ScaleOut)]
+    assert sizes == [3, 2], "0.9 / 3 + 0.45 / 2 is within the target of 0.6"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.control.shedding.costs import COLD, Costs, ShedBatch, fitted
-from headrace.control.shedding.table import STEP, Goals, planned
+from headrace.control.shedding.table import STEP, Goals, planned, probed_place
 from headrace.ids import OperatorId
 from headrace.state.drops import Drop, Drops, ShedId
 
@@ -118,3 +118,39 @@ def test_drops_are_read_as_they_were_written() -> None:
     drops = Drops(17, {A: Drop(640_000), B: Drop(5_000, -2.5)})
     assert Drops.from_json(drops.to_json()) == drops
     assert drops.at(ShedId("shed-3")).keeps_all
+
+
+@pytest.mark.parametrize("factor", [2.0, 5.0])
+def test_a_steady_overload_is_borne_within_the_deadline_and_near_the_optimum(factor: float) -> None:
+    """Batch after batch: what came during the last one, dropped by the plan of the moment, and learned from."""
+    random, deadline_s = np.random.default_rng(5), 2.0
+    asked = goals(loss=0.95, budget_s=0.92 * deadline_s / 2)
+    room = 1 - TRUE.fixed_s / asked.budget_s
+    capacity = room / (TRUE.scan_s + TRUE.kept_s[A] + TRUE.kept_s[B])
+    rate, table, costs, batches, took, shares, shed = factor * capacity, None, None, [], 0.3, [], 0
+    for number in range(100):
+        rows = rate * took
+        found = None if table is None else table.look_up(rows)
+        keep = {A: 1.0, B: 1.0} if found is None else found[1]
+        if found is not None:
+            probed, shed = probed_place(shed, [A, B]), shed + 1
+            keep = keep if probed is None else table.probe(rows, probed)
+        kept = {place: rows * share for place, share in keep.items()}
+        before, took = took, TRUE.seconds(rows, kept) * (1 + random.normal(0, 0.04))
+        busiest = {SUM: 0.3 * TRUE.kept_s[A] * kept[A], JOIN: 0.3 * TRUE.kept_s[B] * kept[B]}
+        batches.append(ShedBatch(took, took - 0.1, rows, {A: rows, B: rows}, kept, busiest, {SUM: 2, JOIN: 2}, cold=number == 0))
+        costs = fitted(batches[-40:], READS, {SUM: 2, JOIN: 2}, costs)
+        assert costs is not None
+        table = planned(costs, asked, rows, {A: rows, B: rows})
+        if number >= 15:
+            assert before + took < 1.15 * deadline_s
+            shares.append((keep[A], keep[B], before + took))
+    a, b, late = np.array(shares).T
+    assert np.percentile(late, 95) < deadline_s
+    best = max(
+        x + 2 * y
+        for x, y in itertools.product(np.linspace(0.05, 1, 191), repeat=2)
+        if rate * (TRUE.scan_s + TRUE.kept_s[A] * x + TRUE.kept_s[B] * y) <= room
+    )
+    assert (a + 2 * b).mean() > 0.95 * best
+    assert (a + 2 * b).std() < 0.15 * best, "it settles"

@@ -4,7 +4,8 @@
 
 A place is a call of ``hr.shed``. Rows are dropped after Spark has scanned them and handed them over, so the scan is paid for every row,
 and what comes behind a place only for rows that it keeps. The kernels report how long they worked. How the rest divides into scan and
-combine can only be told apart once something has been dropped; until then it is assumed to be half and half.
+combine, and among the places, can only be told apart once something has been dropped; until then it is assumed to be half and half.
+What was learned stays while batches say nothing new: each fit begins with the costs of the one before.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headrace.control.critical_path import fixed_s
 from headrace.ids import OperatorId
 from headrace.state.drops import ShedId
 
-FADES = 0.85
+FADES = 0.9
 """A batch weighs this much less than the one after it."""
 COLD = 4.0
 """In the first batch after a start, kernels take this many times as long as later: processes start, and modules are imported."""
@@ -66,11 +67,17 @@ class Costs:
         return any(abs(a - b) > share * max(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
-def fitted(batches: Sequence[ShedBatch], reads: Mapping[OperatorId, Sequence[ShedId]], now: Mapping[OperatorId, int]) -> Costs | None:
+def fitted(
+    batches: Sequence[ShedBatch],
+    reads: Mapping[OperatorId, Sequence[ShedId]],
+    now: Mapping[OperatorId, int],
+    before: Costs | None = None,
+) -> Costs | None:
     """The costs by which these batches, the newest at the end, are explained best; None if there are too few.
 
     `reads`: the places that each operator gets rows from, directly or through others. `now`: its present number of instances. Batches from
-    before a rescale count as if their operators had had as many.
+    before a rescale count as if their operators had had as many. `before`: the costs that were found with the same instances one batch ago.
+    They are kept where the batches do not say otherwise.
     """
     with_rows = [each for each in batches if each.scanned > 0]
     if not with_rows:
@@ -83,7 +90,10 @@ def fitted(batches: Sequence[ShedBatch], reads: Mapping[OperatorId, Sequence[She
         return Costs(0.0, 0.0, {place: _kernels_s(with_rows, busiest, place, reads) / COLD for place in places})
     seconds = np.array([each.seconds + sum(b.values()) - sum(each.busiest_s.values()) for each, b in zip(known, busiest, strict=True)])
     rows = np.array([[1.0, each.scanned, *(each.kept.get(place, 0.0) for place in places)] for each in known])
-    prior = _prior(known, busiest, places, reads)
+    if before is not None and (before.fixed_s or before.scan_s) and before.kept_s.keys() == set(places):
+        prior = np.array([before.fixed_s, before.scan_s, *(before.kept_s[place] for place in places)])
+    else:
+        prior = _prior(known, busiest, places, reads)
     weights = np.sqrt(FADES ** np.arange(len(known))[::-1]) / np.maximum(seconds, 1e-3)
     scale = np.average(rows, axis=0, weights=weights) / float(np.average(seconds, weights=weights))
     scale = np.maximum(scale, 1e-9) * np.sqrt(PRIOR)

@@ -29,6 +29,10 @@ STEP = 1.06
 LEVELS_MAX = 48
 """Sizes of batches up to about 15 times what can be borne."""
 NODE = NodeId("query")
+PROBED = 0.9
+"""A batch that probes costs is planned for this share of the time that it may take, since the costs may be wrong."""
+PROBE_EVERY = 60
+"""One of so many batches probes costs that may have changed."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,45 @@ class PlanTable:
         """How long a batch of so many rows takes if places keep these shares."""
         factor = scanned / self.scanned
         return self.costs.seconds(scanned, {place: rows * factor * keep.get(place, 1.0) for place, rows in self.arrived.items()})
+
+
+    def probe(self, scanned: float, place: ShedId) -> dict[ShedId, float]:
+        """The share that each place keeps in a batch that shows what the rows of one place cost: that place keeps as many as it can.
+
+        >>> goals = Goals({ShedId("a"): 0.9, ShedId("b"): 0.9}, {}, budget_s=1.0)
+        >>> costs = Costs(0.2, 1e-6, {ShedId("a"): 1e-5, ShedId("b"): 1e-5})
+        >>> table = PlanTable(costs, goals, 100_000, {ShedId("a"): 50_000, ShedId("b"): 50_000})
+        >>> {name: round(share, 2) for name, share in table.probe(200_000, ShedId("a")).items()}
+        {'a': 0.4, 'b': 0.1}
+        """
+        factor = scanned / self.scanned
+        rows = {name: count * factor for name, count in self.arrived.items()}
+        keep = {name: 1 - loss for name, loss in self.goals.max_loss.items()}
+        room_s = PROBED * self.goals.budget_s - self.seconds(scanned, keep)
+        for name in sorted(keep, key=lambda each: each != place):
+            cost_s = self.costs.kept_s.get(name, 0.0) * rows.get(name, 0.0)
+            more = max(0.0, min(1 - keep[name], room_s / cost_s if cost_s > 0 else 1.0))
+            keep[name] += more
+            room_s -= more * cost_s
+        return keep
+
+
+def probed_place(number: int, places: Sequence[ShedId]) -> ShedId | None:
+    """The place to probe in a batch, by how many batches have dropped rows before; None for nearly all batches.
+
+    While each batch keeps the same shares, nobody can tell which place's rows cost what.
+
+    >>> [probed_place(number, [ShedId("a"), ShedId("b")]) for number in range(7)]
+    [None, 'a', 'b', 'a', 'b', None, None]
+    >>> [number for number in range(200) if probed_place(number, [ShedId("a")])]
+    []
+    """
+    many = len(places)
+    if many < 2:
+        return None
+    if 1 <= number <= 2 * many:
+        return places[(number - 1) % many]
+    return places[number // PROBE_EVERY % many] if number % PROBE_EVERY == 0 and number else None
 
 
 def planned(costs: Costs, goals: Goals, scanned: float, arrived: Mapping[ShedId, float], first: int = 0) -> PlanTable:

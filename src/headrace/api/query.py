@@ -16,10 +16,9 @@ from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, MissingError, QueryError
 from headrace.ids import NO_VERSION, Version
-from headrace.runtime.autoscale import required_autoscaler
+from headrace.runtime.autoscale import decisions_of, required_autoscaler
 from headrace.runtime.elastic import Slots
 from headrace.runtime.engine import Engine
-from headrace.runtime.shedding import decisions_of
 from headrace.runtime.state_frame import state_frame, store_named
 from headrace.state.gaps import Gap
 from headrace.state.routing import Routing
@@ -252,7 +251,8 @@ class HeadraceQuery(Helpful):
 
         Raises ``QueryError`` if the query was started without ``elastic`` and has no ``hr.shed``.
         """
-        return decisions_of(self._engine.autoscaler, self._engine.shedder)
+        shedder = self._engine.shedder
+        return decisions_of(self._engine.autoscaler, None if shedder is None else shedder.entries)
 
     def elastic_resume(self, operator: str | None = None) -> None:
         """Let the policy decide again about operators that were changed by hand; ``operator`` chooses one of them."""

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import CheckpointMismatchError
 from headrace.graph.shedding import By, ShedStep
 from headrace.spark.expressions import quoted
-from headrace.state.drops import SCALE, Drop, Drops, ShedId
+from headrace.state.drops import SCALE, Counted, Drop, Drops, ShedId
 
 IDENTITY = "__headrace_identity"
 """The column with a hash of what identifies a row of a source."""
@@ -33,16 +33,6 @@ OBSERVED = "headrace."
 SAMPLED = 32
 """One of so many rows is looked at to learn what rows are worth."""
 PERCENTILES = [at / 100 for at in range(101)]
-
-
-@dataclass(frozen=True)
-class Counted:
-    """What one place did in a batch."""
-
-    arrived: int
-    kept: int
-    worths: tuple[float, ...] = ()
-    """The percentiles of the worth of the rows that arrived, from 0 to 100; empty if unknown."""
 
 
 @dataclass(frozen=True)

@@ -222,6 +222,14 @@ def required_autoscaler(autoscaler: Autoscaler | None) -> Autoscaler:
     return autoscaler
 
 
+def decisions_of(autoscaler: Autoscaler | None, shed: tuple[Entry, ...] | None) -> tuple[Entry, ...]:
+    """What a query's policy has decided, and what load shedding has (None without), oldest first. Raises an error if it has neither."""
+    if autoscaler is None and shed is not None:
+        return shed
+    entries = required_autoscaler(autoscaler).decisions.entries
+    return tuple(sorted((*entries, *shed), key=lambda entry: entry.at_s)) if shed else entries
+
+
 def to_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Log entries as JSON, for the control endpoint."""
     return [entry.to_json() for entry in entries]

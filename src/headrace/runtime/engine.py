@@ -190,7 +190,7 @@ def assemble(
         gate,
         QueryLifetime(gate, spark, closing.close, checkpointer),
         progress,
-        Endpoint(checkpoint, live, progress.last, autoscaler, departures, shedder),
+        Endpoint(checkpoint, live, progress.last, autoscaler, departures, None if shedder is None else shedder.log),
         departures,
         None if placement is None or recovery is None else Caretaker(str(checkpoint.location), live, placement, recovery),
         autoscaler,

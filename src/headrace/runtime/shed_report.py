@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.compile.shedding import Counted
 from headrace.ids import OperatorId
-from headrace.state.drops import Drop, Drops, ShedId
+from headrace.state.drops import Counted, Drop, Drops, ShedId
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from headrace.errors import QueryError
 from headrace.graph.shedding import By
 from headrace.ids import InputId, OperatorId, Version
 from headrace.logs import logger
-from headrace.runtime.autoscale import Autoscaler, required_autoscaler
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.shed_report import Shed
 from headrace.state.drops import SCALE, Drop, Drops, ShedId
@@ -111,6 +110,10 @@ class Shedder:
     def stop(self) -> None:
         self._ended = True
         self._woken.set()
+
+    def log(self) -> tuple[Entry, ...]:
+        """The decisions, oldest first."""
+        return self.entries
 
     def drain(self) -> tuple[Entry, ...]:
         """The log entries since the last call."""
@@ -276,14 +279,6 @@ class Shedder:
         if table is None or table.costs.kept_s.keys() != costs.kept_s.keys() or table.costs.differs(costs, COSTS_DIFFER):
             return True
         return any(abs(rows / scanned - table.arrived[place] / table.scanned) > MIX_DIFFERS for place, rows in arrived.items())
-
-
-def decisions_of(autoscaler: Autoscaler | None, shedder: Shedder | None) -> tuple[Entry, ...]:
-    """What the policies of a query have decided, oldest first. Raises an error if it has none."""
-    if autoscaler is None and shedder is not None:
-        return shedder.entries
-    entries = required_autoscaler(autoscaler).decisions.entries
-    return entries if shedder is None else tuple(sorted((*entries, *shedder.entries), key=lambda entry: entry.at_s))
 
 
 def _threshold(keep: float) -> int:

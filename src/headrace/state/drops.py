@@ -66,3 +66,13 @@ class Drops:
     def from_json(cls, body: Mapping[str, Any]) -> Drops:
         places = {ShedId(name): Drop(int(each["threshold"]), each["cut"]) for name, each in body["places"].items()}
         return cls(int(body["plan"]), places)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one place did in a batch."""
+
+    arrived: int
+    kept: int
+    worths: tuple[float, ...] = ()
+    """The percentiles of the worth of the rows that arrived, from 0 to 100; empty if unknown."""

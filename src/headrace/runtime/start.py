@@ -221,6 +221,9 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
 def _shedding(flow: Dataflow, outputs: Sequence[Output], run: RunOptions, trigger_s: float) -> ShedSettings | None:
     """The settings of load shedding; None if no rows may be dropped. Refuses settings that would have no effect."""
     weights = tuple(output.weight for output in outputs)
+    if flow.sheds and {"availableNow", "once"} & set(run.trigger):
+        # What is there is processed, however long that takes.
+        return None
     if flow.sheds:
         deadline_s = None if run.deadline is None else duration_us(flow.session, run.deadline, run.where) / 1e6
         return ShedSettings(weights, deadline_s, trigger_s, run.where)

@@ -45,7 +45,8 @@ def lanes(options: Options) -> list[Lane]:
         # Lanes that need Spark's own timeouts must not be paused for long, so they run one after the other.
         group = name if hangs else "" if disturbed else CALM
         given = params | {"options": own}
-        return Lane(name, engine, given, **filled, changes=disturbed, changes_each_turn=disturbed, master=master, conf=conf, group=group)
+        used = conf if engine == OURS else conf | {"spark.shuffle.io.retryWait": str(options["spark_retry_wait"])}
+        return Lane(name, engine, given, **filled, changes=disturbed, changes_each_turn=disturbed, master=master, conf=used, group=group)
 
     replicated = {"headrace.replicas": str(options["replicas"])} if options["replicas"] else {}
     seldom = {"headrace.checkpointSeconds": str(options["checkpoint_seconds"])} if options["checkpoint_seconds"] else {}
@@ -111,6 +112,7 @@ BENCHMARK = Benchmark(
         "fault": "kill",
         "replicas": 0,
         "checkpoint_seconds": 0.0,
+        "spark_retry_wait": "5s",
         "baselines": "spark-rocksdb",
     },
     lanes=lanes,

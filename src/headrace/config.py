@@ -87,6 +87,9 @@ class Config:
     """On a cluster: into how many parts the slots of a lost instance may be split, so that several executors take them over at once. They
     are joined again when other executors have come. Instances are split only if that lets the batch end earlier, and only over executors
     that can read their state: all of them if it is durable, else those with copies. 1: never."""
+    storeWaitSeconds: float = 60.0
+    """How long a batch waits if the checkpoint's folder cannot be reached. When it is back, the batch runs again. With 0, the query ends at
+    once."""
     guarantee: str = ""
     """What the query promises after a loss: precise (nothing is lost or doubled), rollback (results leave at once, and some may come
     twice), or gap (what was lost is skipped, counted and reported). If empty, the best that ``recovery`` gives."""
@@ -187,6 +190,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "compactFactor": (0, 10**6),
     "readyExecutors": (-1, 10_000),
     "checkpointSeconds": (0, 10**6),
+    "storeWaitSeconds": (0, 10**6),
     "replicas": (0, 16),
     "parallelRecovery": (1, 64),
 }

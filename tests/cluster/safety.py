@@ -4,7 +4,7 @@ It counts and sums by key on `local-cluster[3,1,1024]`, one file per batch. Its 
 Python. FAULTS are letters: k kill an executor that has state in the middle of a batch, i kill one while the query is idle, h let one hang,
 p let one hang that only keeps copies, g let one pause for 1.5 s as in a garbage collection, 2 kill two at once, 3 kill all,
 d decommission one by the query's handle, D by the command line, P let Spark decommission one by itself (SIGPWR),
-r rescale to four instances, j wait until split instances are joined, s wait until copies are made. With D or P,
+r rescale to four instances, m to one, j wait until split instances are joined, s wait until copies are made. With D or P,
 Spark's own decommissioning is on. It prints what it saw as one line of JSON.
 """
 
@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headrace as hr
+from headrace.api.writer import StreamWriter
 from headrace.chaos.processes import die_with, pid_of
 from headrace.spark.executors import Executors
 from tests.cluster.program import session, wait_until
@@ -50,6 +51,7 @@ class Story:
         wait_until("three executors", lambda: len(executors.live()) == 3)
         self.rows: Counter[int] = Counter()
         self.sums: Counter[int] = Counter()
+        self.pairs: Counter[tuple[int, int]] = Counter()
         self.got: dict[int, tuple[int, int]] = {}
         self.batches: list[dict[str, Any]] = []
         read = self.spark.readStream.schema("k long, v long").option("maxFilesPerTrigger", 1).parquet(str(self.source))
@@ -57,7 +59,11 @@ class Story:
         writer = counted.writeStream.outputMode("update").foreachBatch(self.take).option("headrace.instances", 3)
         for name, value in options.items():
             writer = writer.option(f"headrace.{name}", value)
-        self.query = writer.option("checkpointLocation", str(work / "checkpoint")).start()
+        self.query = self.start(read, writer)
+
+    def start(self, rows: DataFrame, writer: StreamWriter) -> hr.HeadraceQuery:
+        """Start the query. ``rows`` are those of its source."""
+        return writer.option("checkpointLocation", str(self.work / "checkpoint")).start()
 
     def take(self, rows: DataFrame, _: int) -> None:
         self.got |= {row.k: (row.n, row.s) for row in rows.collect()}
@@ -69,6 +75,7 @@ class Story:
             for key, value in zip(keys, values, strict=True):
                 self.rows[key] += 1
                 self.sums[key] += value
+                self.pairs[key, value] += 1
             name = f"{len(self.batches):03d}.parquet"
             pq.write_table(pa.table({"k": keys, "v": values}), self.work / name)
             os.rename(self.work / name, self.source / name)
@@ -154,8 +161,8 @@ def main() -> None:
     story = Story(Path(work), dict(option.split("=", 1) for option in options), decommissions=bool(set(faults) & set("DP")))
     story.feed(3)
     for fault in faults:
-        if fault == "r":
-            story.query.rescale(4)
+        if fault in "rm":
+            story.query.rescale(4 if fault == "r" else 1)
             story.feed()
         elif fault == "s":
             wait_until("copies", lambda: story.copied() >= 1)

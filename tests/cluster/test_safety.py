@@ -83,6 +83,8 @@ def test_only_the_slots_of_a_lost_executor_have_a_gap(tmp_path: Path, approach: 
         # Every version is durable, and copies only save reading it.
         ("ki", ("replicas=1",)),
         ("rk", ("checkpointSeconds=1",)),
+        # Three instances are merged into one, which is lost, and is split again.
+        ("mkr", (NEVER, "replicas=1")),
     ],
 )
 def test_nothing_is_lost_or_doubled(tmp_path: Path, faults: str, options: tuple[str, ...]) -> None:

@@ -77,7 +77,8 @@ class Story(safety.Story):
         progress = self.query.lastProgress
         assert progress is not None
         ours = progress["headrace"]
-        self.batches.append({"homes": next(iter(ours["routing"].values()))["homes"], "rebuilt": ours["versionsRebuilt"]})
+        homes = next(iter(ours["routing"].values()))["homes"]
+        self.batches.append({"homes": homes, "rebuilt": ours["versionsRebuilt"], "changes": ours["changes"]})
 
     def end(self) -> dict[str, Any]:
         durable = list((self.work / "checkpoint" / "headrace" / "manifests").glob("[0-9]*"))

@@ -16,7 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.errors import QueryError
+from headrace.errors import CheckpointMismatchError, QueryError
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.verification import verify
 from headrace.testing import QueryTest
 
 pytestmark = pytest.mark.spark
@@ -125,6 +127,27 @@ def test_amnesia_begins_empty_but_keeps_the_watermark(t: QueryTest) -> None:
     found = {row.window.start.second: row.s for row in t.rows()}
     assert found == {0: 1, 10: 12, 20: 26}, "25 was forgotten; 2 is late, because the watermark is not"
     assert [(gap.first, gap.last) for gap in t.query.gaps()] == [(0, 2)]
+
+
+def test_a_checkpoint_by_amnesia_is_sound_but_no_query_that_must_not_forget_goes_on_from_it(t: QueryTest) -> None:
+    rows = t.source("k long, v long")
+    t.start(totals, mode="update", recovery="amnesia")
+    feed(t, rows, range(4))
+    rows.add(*batch(4))
+    t.abort("batch-begin")
+    checkpoint = Checkpoint.existing(str(t.checkpoint))
+    found = verify(checkpoint, checkpoint.manifests.versions())
+    assert not found.broken, "records are missing, but nobody needs them"
+    assert any("begins empty" in text for text in found.notable)
+    with pytest.raises(CheckpointMismatchError, match=r"versions up to 3 by recovery\('amnesia'\)"):
+        t.restart(recovery="checkpoint")
+    t.restart()
+    t.run()
+    assert state_of(t.query) == counted(4)
+    t.stop()
+    t.restart(recovery="checkpoint")
+    feed(t, rows, [5])
+    assert state_of(t.query) == counted(4, 5), "stop() has made the state durable"
 
 
 def test_rollback_delivers_the_last_batch_again_and_loses_nothing(t: QueryTest) -> None:

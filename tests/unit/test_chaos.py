@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from concurrent.futures import Future
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,13 +18,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from headrace.chaos.campaign import Campaign, Rules
 from headrace.chaos.faults import DO
 from headrace.chaos.judge import Expectation, Verdict, judge
+from headrace.chaos.judging import Moment
 from headrace.chaos.life import Died, Life
 from headrace.chaos.mutations import MUTATIONS
 from headrace.chaos.outcome import Outcome, Record
 from headrace.chaos.page import page
-from headrace.chaos.plan import CHANGES_MAX, FILES_FIRST, KINDS, batches_of, plan, possible_kinds
+from headrace.chaos.plan import CHANGES_MAX, FILES_FIRST, KINDS, OFTEN, SELDOM, batches_of, plan, possible_kinds
 from headrace.chaos.recorder import LOG, Recorded, delivery_times, write_rows
 from headrace.chaos.report import Report, line, summary
 from headrace.chaos.rig import Setup
@@ -43,9 +49,10 @@ def test_a_longer_campaign_begins_with_the_shorter_one() -> None:
 
 
 def test_every_kind_comes_before_the_deck_is_shuffled_again() -> None:
-    dealt = Counter(fault.kind for fault in plan(3, 15, ALL))
+    dealt = Counter(fault.kind for fault in plan(3, 22, ALL))
     assert set(dealt) == set(KINDS) == set(DO)
-    assert set(dealt.values()) == {1, 2}
+    assert {kind for kind, times in dealt.items() if times == 1} == set(SELDOM)
+    assert {kind for kind, times in dealt.items() if times == 3} == set(OFTEN)
 
 
 def test_choices_are_within_their_bounds() -> None:
@@ -58,6 +65,8 @@ def test_choices_are_within_their_bounds() -> None:
         assert fault.kind != "change-routing" or fault.changes
     faults = plan(1, 10, ALL)
     assert batches_of(faults) == FILES_FIRST + sum(fault.files + 1 for fault in faults)
+    faults = plan(1, 201, ALL)
+    assert batches_of(faults) == 3 * FILES_FIRST + sum(fault.files + 1 for fault in faults), "two new checkpoints on the way"
 
 
 def test_kinds_that_a_master_does_not_allow_are_left_out_or_refused() -> None:
@@ -130,6 +139,16 @@ def test_the_last_delivery_of_a_version_counts_and_must_equal_the_first(tmp_path
     assert sink.verdict([("ada", 3), ("bob", 1)], Expectation.EQUAL).wrong == 1
 
 
+def test_what_is_delivered_after_a_moment_does_not_count(tmp_path: Path) -> None:
+    deliver(tmp_path, 0, 0, k=["ada"], n=[1])
+    moment_s = time.time()
+    time.sleep(0.02)
+    deliver(tmp_path, 0, 1, k=["ada"], n=[5])
+    deliver(tmp_path, 1, 0, k=["ada"], n=[2])
+    assert replace(recorded(tmp_path, "update"), until_s=moment_s).rows() == [("ada", 1)]
+    assert recorded(tmp_path, "update").rows() == [("ada", 2)]
+
+
 def test_at_least_once_looks_at_every_delivery(tmp_path: Path) -> None:
     deliver(tmp_path, 0, 0, k=["ada"], n=[1])
     deliver(tmp_path, 0, 1, k=["ada"], n=[1])
@@ -163,9 +182,54 @@ def test_input_is_cut_into_equal_parts_and_too_few_rows_are_refused(tmp_path: Pa
         parts.write(pa.table({"k": range(4)}), 5, 10)
     parts.write(pa.table({"k": range(40)}), 4, 6)
     assert parts.count == 4
-    assert pq.read_table(parts.first(2)[1])["k"].to_pylist() == [6, 7, 8, 9, 10, 11]
+    assert pq.read_table(parts.between(1, 9)[0])["k"].to_pylist() == [6, 7, 8, 9, 10, 11]
     parts.release(1)
     assert [path.name for path in parts.released.iterdir()] == [Parts.name(1)]
+
+
+def judged(tmp_path: Path, verdicts: dict[int, Verdict]) -> tuple[list[Record], int]:
+    """The records of five faults whose results are compared with these verdicts, and how often a new checkpoint was begun."""
+    told: list[Record] = []
+    campaign = Campaign(7, plan(7, 5, ("kill-driver",)), Setup({}, "local[2]", {}, {}, {}, {}), Rules(), tmp_path, told.append)
+    anew: list[int] = []
+    parts = cast(Any, campaign)
+    parts._begin_anew = lambda: anew.append(len(told))
+    parts.rig.recorded = list
+
+    def begin(moment: Moment, _: Any) -> Future[Verdict]:
+        found: Future[Verdict] = Future()
+        found.set_result(verdicts.get(moment.fed, Verdict(10)))
+        return found
+
+    parts.judging = SimpleNamespace(begin=begin)
+    parts._fault = lambda fault: (
+        Record(7, fault.number, fault.kind, "", Outcome.SURVIVED, "", 1.0, 3, recovery_s=2.0),
+        Moment(0, fault.number, 0, 0.0, 0),
+    )
+    for fault in campaign.faults:
+        campaign._run(fault)
+    campaign._add_pending()
+    assert told == campaign.records
+    assert [record.number for record in told] == [0, 1, 2, 3, 4]
+    return told, len(anew)
+
+
+def test_results_are_compared_beside_the_next_fault_and_told_in_order(tmp_path: Path) -> None:
+    told, anew = judged(tmp_path, {})
+    assert ([record.outcome for record in told], anew) == ([Outcome.SURVIVED] * 5, 0)
+
+
+def test_a_difference_belongs_to_its_own_fault_and_the_one_that_has_begun_meanwhile_does_not_count(tmp_path: Path) -> None:
+    told, anew = judged(tmp_path, {1: Verdict(10, lost=2, wrong=1)})
+    assert [record.outcome for record in told] == [Outcome.SURVIVED, Outcome.WRONG, Outcome.SKIPPED, Outcome.SURVIVED, Outcome.SURVIVED]
+    assert (told[1].lost, told[1].wrong, told[1].recovery_s) == (2, 1, None)
+    assert "the fault before" in told[2].detail
+    assert anew == 1
+
+
+def test_a_difference_after_the_last_fault_is_found(tmp_path: Path) -> None:
+    told, _ = judged(tmp_path, {4: Verdict(10, doubled=1)})
+    assert told[-1].outcome is Outcome.WRONG
 
 
 def test_a_program_that_ends_is_noticed(tmp_path: Path) -> None:

@@ -230,7 +230,9 @@ def homes_with(live: int, placement: Placement, **instances: int) -> dict[str, l
 
 
 def placement(pool: PoolClient | None) -> Placement:
-    return Placement(cast(Any, Cluster()), cast(Any, None), Path(), lambda *_: [], lends=True, working=None, pool=pool)
+    return Placement(
+        cast(Any, Cluster()), cast(Any, None), Path(), lambda *_: [], lends=True, working=None, guard=cast(Any, None), pool=pool
+    )
 
 
 def test_no_instance_lives_on_an_executor_that_is_kept_ready() -> None:

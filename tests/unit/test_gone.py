@@ -17,6 +17,7 @@ from headrace.errors import SessionError, StorageError
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failures import of_batch
 from headrace.runtime.gate import BatchGate
+from headrace.runtime.safety.outage import Outage
 from headrace.runtime.spark_query import SparkQuery
 
 
@@ -30,7 +31,7 @@ class Gone:
 def test_that_spark_has_died_is_an_error_of_ours(tmp_path: Path) -> None:
     spark = SparkQuery(cast(SparkSession, Gone()))
     spark.attach(cast(StreamingQuery, Gone()))
-    gate = BatchGate(lambda batch, version: None, Checkpoint(str(tmp_path)), spark, threading.Lock())
+    gate = BatchGate(lambda batch, version: None, checkpoint := Checkpoint(str(tmp_path)), spark, threading.Lock(), Outage(checkpoint, 0))
     query = HeadraceQuery.__new__(HeadraceQuery)
     lifetime = SimpleNamespace(is_over=lambda: True, wait=lambda timeout=None: True)
     vars(query)["_engine"] = SimpleNamespace(gate=gate, spark=spark, lifetime=lifetime)

@@ -33,6 +33,7 @@ from headrace.runtime.gate import BatchGate
 from headrace.runtime.inspection import lease
 from headrace.runtime.leases import leased_versions
 from headrace.runtime.lifetime import QueryLifetime
+from headrace.runtime.safety.outage import Outage
 from headrace.runtime.spark_query import SparkQuery
 from headrace.state.routing import Routing
 
@@ -179,7 +180,7 @@ def test_what_failed_in_a_cancelled_batch_is_logged(tmp_path: Path, caplog: pyte
 
     spark = SparkQuery(cast(SparkSession, None))
     spark.attach(cast(StreamingQuery, SimpleNamespace(isActive=False)))
-    gate = BatchGate(fail, Checkpoint(str(tmp_path)), spark, threading.Lock())
+    gate = BatchGate(fail, checkpoint := Checkpoint(str(tmp_path)), spark, threading.Lock(), Outage(checkpoint, 0))
     batch = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=SimpleNamespace(_gateway=None)))
     with caplog.at_level(logging.INFO, "headrace"), pytest.raises(Stopping) as stopped:
         gate(cast(DataFrame, batch), 7)
@@ -205,7 +206,7 @@ def test_a_jvm_that_has_ended_is_logged_once_at_info(tmp_path: Path, caplog: pyt
 
     spark = SparkQuery(cast(SparkSession, None))
     spark.attach(cast(StreamingQuery, Gone()))
-    gate = BatchGate(lambda batch, version: None, Checkpoint(str(tmp_path)), spark, threading.Lock())
+    gate = BatchGate(lambda batch, version: None, checkpoint := Checkpoint(str(tmp_path)), spark, threading.Lock(), Outage(checkpoint, 0))
     with caplog.at_level(logging.INFO, "headrace"):
         assert [spark.is_active(), spark.is_active()] == [False, False]
         (record,) = caplog.records

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.errors import MissingRunError
+from headrace.ids import Version
 from headrace.runtime.safety.copies import Copies
 from headrace.runtime.safety.replay import Replay
 
@@ -45,3 +46,38 @@ def test_a_run_that_a_task_lacks(tmp_path: Path, durable: bool, is_there: bool, 
     assert made._repairs(missing) is again
     assert (made.versions.previous is None) == (not durable)
     assert made.keeping.copies.holders_of(FILE) == ({"2"} if again else {"1", "2"})
+
+
+def missing_run(file: str, executor: str) -> MissingRunError:
+    return MissingRunError(path=file, wanted="the state file", found="no such file", executor=executor)
+
+
+@pytest.mark.parametrize(
+    ("misses", "ends"),
+    [
+        # Six tasks ran where their state is not, and each lacked a run of its own.
+        ([(FILE.replace("a1372", f"a{at}"), "1") for at in range(6)], False),
+        # The same task came back to the same place three times, and then went home.
+        ([(FILE, "1")] * 3, False),
+        ([(FILE, "1")] * 4, True),
+        ([(FILE.replace("a1372", f"a{at}"), "1") for at in range(64)], True),
+    ],
+)
+def test_a_batch_is_tried_again_as_long_as_other_runs_are_missing(tmp_path: Path, misses: list[tuple[str, str]], ends: bool) -> None:
+    made, left = replay(tmp_path, durable=False), [*misses]
+    parts = cast(Any, made)
+    parts.checkpoint.journal = SimpleNamespace(read=lambda _: None)
+    parts.keeping.durable = 100
+
+    def make(*_: Any) -> str:
+        if left:
+            raise missing_run(*left.pop(0))
+        return "made"
+
+    parts.versions.make = make
+    if ends:
+        with pytest.raises(MissingRunError):
+            made.make(cast(Any, None), Version(3), {})
+    else:
+        assert cast(Any, made.make(cast(Any, None), Version(3), {})) == "made"
+    assert not left

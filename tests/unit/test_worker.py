@@ -80,3 +80,21 @@ assert b"EOFError: of a user's function" in ours.recv(10_000)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+FORKS = """
+import threading
+from headrace.spark import worker_daemon
+
+worker_daemon.preload()
+assert worker_daemon.may_fork(), "what is imported starts no thread but jemalloc's"
+end = threading.Event()
+threading.Thread(target=end.wait, daemon=True).start()
+assert not worker_daemon.may_fork(), "a thread of Python's would not be copied"
+end.set()
+"""
+
+
+def test_a_daemon_with_threads_of_its_own_forks_no_workers() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -9,17 +9,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from headrace.chaos.faults import Done, NotPossible, perform
-from headrace.chaos.judge import Expectation, Verdict, judge
+from headrace.chaos.judge import Expectation, Verdict
+from headrace.chaos.judging import Judging, Moment
 from headrace.chaos.life import Died, Life, Refused
 from headrace.chaos.mutations import MUTATIONS
 from headrace.chaos.outcome import Outcome, Record
-from headrace.chaos.plan import FILES_FIRST, Fault, batches_of
-from headrace.chaos.recorder import delivery_times, read_rows
+from headrace.chaos.plan import FILES_FIRST, Fault, batches_of, begins_checkpoint
+from headrace.chaos.recorder import delivery_times
 from headrace.chaos.rig import Rig, Setup
 from headrace.errors import HeadraceError
 from headrace.runtime.checkpoint import Checkpoint
@@ -28,6 +29,8 @@ from headrace.spark.gateway import spark_home
 STATE_EVERY = 10
 """State is compared after so many faults, and at the end: reading it takes a checkpoint, after which little is left to lose."""
 SQL = "spark.sql."
+END = "end"
+"""The kind of the last comparison."""
 
 
 @dataclass(frozen=True)
@@ -65,29 +68,64 @@ class Campaign:
         self.rig = Rig(self.work, self.setup)
         self.began_s = time.time()
         self.answer: Life | None = None
+        self.judging: Judging | None = None
+        self._pending: tuple[Record, Future[Verdict]] | None = None
         self.files = batches_of(self.faults)
 
     def run(self) -> list[Record]:
         """Run all faults, or those until ``stopping`` is set. All processes are ended at the end."""
         try:
-            self._set_up()
-            for fault in self.faults:
-                if self.stopping.is_set():
-                    break
-                self._add(self._fault(fault))
-                if self.records[-1].outcome.fails:
-                    self._begin_anew()
-            if self.records and not self.records[-1].outcome.fails:
-                self._add(self._last())
+            with self.rig.spent.on("other"):
+                self._set_up()
+                for fault in self.faults:
+                    if self.stopping.is_set():
+                        break
+                    self._run(fault)
+                self._add_pending()
+                if self.records and not self.records[-1].outcome.fails:
+                    self._add(self._last())
         finally:
             self.rig.kill()
+            if self.judging is not None:
+                self.judging.close()
             if self.answer is not None:
                 self.answer.kill()
         return self.records
 
+    def _run(self, fault: Fault) -> None:
+        """Do one fault. What came out of it is compared beside the next one, except when state is compared, too."""
+        compares_state = fault.number % STATE_EVERY == STATE_EVERY - 1
+        if begins_checkpoint(fault) and self._add_pending():
+            self._renew()
+        record, moment = self._fault(fault)
+        if not self._add_pending():
+            record, moment = replace(record, outcome=Outcome.SKIPPED, detail="the fault before it went wrong"), None
+        assert self.judging is not None
+        if moment is None:
+            self._add(record)
+        elif compares_state:
+            found: Future[Verdict] = Future()
+            try:
+                found.set_result(self._compare_all())
+            except Exception as failed:
+                found.set_exception(failed)
+            self._add(self._conclude(record, found))
+        else:
+            self._pending = record, self.judging.begin(moment, self.rig.recorded())
+
+    def _add_pending(self) -> bool:
+        """Conclude the fault whose results are being compared. False if something was wrong with it."""
+        if self._pending is not None:
+            (record, verdict), self._pending = self._pending, None
+            self._add(self._conclude(record, verdict))
+            return not self.records[-1].outcome.fails
+        return True
+
     def _add(self, record: Record) -> None:
         self.records.append(record)
         self.tell(record)
+        if record.outcome.fails and record.kind != END:
+            self._begin_anew()
 
     def _set_up(self) -> None:
         """Cut the input, start the query, and compare it before any fault."""
@@ -100,12 +138,13 @@ class Campaign:
         self.answer = Life(command, self.work / "answer.log", environment)
         try:
             self.answer.answer()
+            self.judging = Judging(self.answer, self.work, self.setup.due, self.rules.expectation)
             asked = {"batches": self.files, "rows_max": self.rules.rows_max, "order_by": self.rules.order_by}
             self.rows = self.answer.ask("prepare", **asked)["rows"]
             self.show("the query starts")
             self.rig.feed(FILES_FIRST)
             self.rig.settle()
-            verdict = self._compare(state=True)
+            verdict = self._compare_all()
         except Refused as refused:
             hint = f"see {self.work}/program.log and answer.log"
             raise HeadraceError(f"the query does not run: {refused.kind}", where="chaos", found=refused.text, hint=hint) from None
@@ -122,19 +161,24 @@ class Campaign:
         self.rig.feed(FILES_FIRST)
         self.rig.settle()
 
-    def _fault(self, fault: Fault) -> Record:
+    def _renew(self) -> None:
+        """Begin a new checkpoint with the rows that come next, so that comparisons do not take longer and longer."""
+        self.show("a new checkpoint")
+        self.rig.renew()
+        self.rig.feed(FILES_FIRST)
+        self.rig.settle()
+
+    def _fault(self, fault: Fault) -> tuple[Record, Moment | None]:
+        """Do a fault. Returns its record, and the moment at which results are to be compared; None if they are not."""
         began_s, done = time.time(), Done()
         self.show(f"fault {fault.number + 1} of {len(self.faults)}: {fault.kind}")
         known = len(self.rig.batches)
-        outcome, detail, verdict = Outcome.SURVIVED, "", Verdict()
+        outcome, detail, moment = Outcome.SURVIVED, "", None
         try:
             perform(self.rig, fault, done)
             if done.refused:
                 outcome, detail = Outcome.REFUSED, done.refused
-            if self.rules.each:
-                verdict = self._compare(state=fault.number % STATE_EVERY == STATE_EVERY - 1)
-            if not verdict.right:
-                outcome, detail = Outcome.WRONG, "; ".join([str(verdict), *verdict.examples, *filter(None, [detail])])
+            moment = self._moment() if self.rules.each else None
         except NotPossible as why:
             outcome, detail = Outcome.SKIPPED, str(why)
         except (Refused, Died) as failed:
@@ -142,7 +186,22 @@ class Campaign:
         except Exception as failed:
             outcome, detail = Outcome.BROKEN, f"{type(failed).__name__}: {failed}"
         what = ", ".join(filter(None, done.what))
-        return self._record(fault.number, fault.kind, what, outcome, detail, began_s, verdict, done.struck_s, known)
+        return self._record(fault.number, fault.kind, what, outcome, detail, began_s, Verdict(), done.struck_s, known), moment
+
+    def _conclude(self, record: Record, verdict: Future[Verdict]) -> Record:
+        """The record of a fault when its results have been compared."""
+        try:
+            with self.rig.spent.on("comparing"):
+                found = verdict.result()
+        except (Refused, Died) as failed:
+            return replace(record, outcome=Outcome.STUCK, detail=failed.brief() if isinstance(failed, Refused) else str(failed))
+        except Exception as failed:
+            return replace(record, outcome=Outcome.BROKEN, detail=f"{type(failed).__name__}: {failed}")
+        if found.right:
+            return record
+        detail = "; ".join([str(found), *found.examples, *filter(None, [record.detail])])
+        wrong = replace(record, outcome=Outcome.WRONG, detail=detail, recovery_s=None)
+        return replace(wrong, lost=found.lost, doubled=found.doubled, wrong=found.wrong)
 
     def _record(
         self,
@@ -190,49 +249,28 @@ class Campaign:
             self.rig.settle()
             if self.rules.mutate:
                 MUTATIONS[self.rules.mutate](self.rig.results)
-            verdict = self._compare(state=True)
+            verdict = self._compare_all()
         except (Refused, Died) as failed:
             detail = failed.brief() if isinstance(failed, Refused) else str(failed)
-            return self._record(len(self.faults), "end", "", Outcome.STUCK, detail, began_s, Verdict())
+            return self._record(len(self.faults), END, "", Outcome.STUCK, detail, began_s, Verdict())
         outcome = Outcome.SURVIVED if verdict.right else Outcome.WRONG
         what = f"mutation {self.rules.mutate}" if self.rules.mutate else "results and state"
-        return self._record(len(self.faults), "end", what, outcome, "; ".join([str(verdict), *verdict.examples]), began_s, verdict)
+        return self._record(len(self.faults), END, what, outcome, "; ".join([str(verdict), *verdict.examples]), began_s, verdict)
 
-    def _compare(self, state: bool = False) -> Verdict:
+    def _moment(self) -> Moment:
+        """Now: all that was fed has been delivered."""
+        return Moment(self.rig.first, self.rig.fed, self.rig.batches[-1]["watermark_ms"], time.time(), self._counted())
+
+    def _compare_all(self) -> Verdict:
         """Compare the sinks with Spark's batch answer over what was fed, and state with it where it has the same columns."""
-        assert self.answer is not None
-        folder = self.work / "answer"
-        watermark_ms = self.rig.batches[-1]["watermark_ms"]
-        asked: dict[str, Any] = {"sinks": self.rig.sinks, "due": self.setup.due, "folder": str(folder)}
-        self.answer.ask("answer", fed=self.rig.fed, watermark_ms=watermark_ms, **asked)
-        wanted = {each["name"]: read_rows(folder / f"{each['name']}.arrow") for each in self.rig.sinks}
-        verdict, counted = Verdict(), self._counted()
-        for sink in self.rig.recorded():
-            verdict += sink.verdict(wanted[sink.name], self.rules.expectation, counted)
-        return verdict + self._compare_state(wanted) if state else verdict
+        assert self.judging is not None
+        with self.rig.spent.on("comparing"):
+            return self.judging.all(self._moment(), self.rig.recorded(), lambda folder: self.rig.alive.ask("state", folder=str(folder)))
 
     def _counted(self) -> int:
         """How many rows the query says that it has lost, under the guarantee gap. A gap of unknown size allows everything."""
         gaps = Checkpoint(str(self.rig.checkpoint)).gaps.read()
         return sys.maxsize if any(gap.rows is None for gap in gaps) else sum(gap.rows or 0 for gap in gaps)
-
-    def _compare_state(self, wanted: dict[str, list[tuple[Any, ...]]]) -> Verdict:
-        """In update and complete mode an aggregate's state holds every result; rows that were filtered out later are there too."""
-        folder, verdict = self.work / "state", Verdict()
-        sinks = [each for each in self.rig.recorded() if each.mode != "append" and each.keys]
-        if not sinks or self.rules.expectation is Expectation.COUNTED_GAP:
-            return verdict
-        for operator, columns in self.rig.alive.ask("state", folder=str(folder)).items():
-            for sink in sinks:
-                if not set(sink.columns) <= set(columns):
-                    continue
-                at = [columns.index(name) for name in sink.columns]
-                rows = [tuple(row[each] for each in at) for row in read_rows(folder / f"{operator}.arrow")]
-                keys = {repr([row[each] for each in sink.keys]) for row in wanted[sink.name]}
-                held = [row for row in rows if repr([row[each] for each in sink.keys]) in keys]
-                verdict += judge(held, wanted[sink.name], what=f"state of {operator}", columns=sink.columns, keys=sink.keys)
-                break
-        return verdict
 
     def clean(self) -> None:
         """Remove what a campaign without failures has left."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.chaos.life import Died, Refused
-from headrace.chaos.plan import Fault
+from headrace.chaos.plan import DELAY_S_MAX, Fault
 from headrace.chaos.processes import is_gone, parent_of, send, session_members
 from headrace.chaos.rig import BaseRig, Rig
 from headrace.config import Config
@@ -18,6 +18,8 @@ from headrace.logs import logger
 
 DAMAGED_FILES = 3
 DAMAGED_BYTES = 64
+SPARE_S = 0.2
+"""A fault may also come this long after a batch."""
 EXECUTORS_S_MAX = 60.0
 """Spark replaces an executor within seconds."""
 _log = logger(__name__)
@@ -40,7 +42,7 @@ class Done:
     def strike(self, rig: Rig, what: str, wait_s: float = 0.0) -> None:
         """Note the fault, and let the file come by which its effect is measured. Between two batches this may be later."""
         self.what.append(what)
-        time.sleep(wait_s)
+        rig.sleep(wait_s)
         self.struck_s = time.time()
         rig.feed(1)
 
@@ -50,27 +52,38 @@ def perform(rig: Rig, fault: Fault, done: Done) -> None:
     DO[fault.kind](rig, fault, done)
 
 
+def _delay_s(rig: Rig, fault: Fault) -> float:
+    """From the files to the fault: at any moment of their batches, or right after them."""
+    return round(fault.delay_s * min(1.0, (SPARE_S + fault.files * rig.usual_batch_s()) / DELAY_S_MAX), 3)
+
+
+def _after(rig: Rig, fault: Fault) -> str:
+    return f"{_delay_s(rig, fault):.2f} s after {fault.files} file(s)"
+
+
 def _begin_batch(rig: Rig, fault: Fault, done: Done) -> int:
     """Let files come, begin the changes, and wait for the moment of the fault. Returns how many answers are outstanding."""
     rig.feed(fault.files)
     for seed in fault.changes:
         rig.alive.tell("change", seed=seed)
     rig.alive.tell("settle")
-    time.sleep(fault.delay_s)
+    rig.sleep(_delay_s(rig, fault))
     return len(fault.changes)
 
 
 def _end_batch(rig: Rig, done: Done, changes: int) -> None:
     """Take the outstanding answers, and wait until all is processed."""
     failed: Refused | None = None
-    for _ in range(changes):
-        try:
-            done.what.append(str(rig.alive.answer()))
-        except Refused as refused:
-            # A change may be refused, for example because the executor that should get the slots is gone.
-            done.what.append(f"change refused ({refused.brief()})")
+    with rig.spent.on("changes"):
+        for _ in range(changes):
+            try:
+                done.what.append(str(rig.alive.answer()))
+            except Refused as refused:
+                # A change may be refused, for example because the executor that should get the slots is gone.
+                done.what.append(f"change refused ({refused.brief()})")
     try:
-        rig.note(rig.alive.answer())
+        with rig.spent.on("batches"):
+            rig.note(rig.alive.answer())
     except Refused as refused:
         failed = refused
     if failed is not None:
@@ -92,9 +105,10 @@ def _victims(rig: Rig, fault: Fault, count: int = 1) -> dict[str, int]:
     """Executors by choice of the plan, those with instances first. At least one more must be there to go on."""
     needed, deadline = min(count + 1, rig.setup.executors), time.monotonic() + EXECUTORS_S_MAX
     found: dict[str, int] = rig.alive.ask("executors")
-    while len(found) < needed and time.monotonic() < deadline:
-        time.sleep(0.2)
-        found = rig.alive.ask("executors")
+    with rig.spent.on("waiting for executors"):
+        while len(found) < needed and time.monotonic() < deadline:
+            time.sleep(0.1)
+            found = rig.alive.ask("executors")
     if len(found) < max(needed, 1):
         raise NotPossible(f"{len(found)} executor(s) on this machine, {needed} needed")
     homes = set(rig.batches[-1]["homes"]) if rig.batches else set()
@@ -113,7 +127,7 @@ def kill_executors(rig: Rig, fault: Fault, done: Done, count: int = 1) -> None:
     victims = _victims(rig, fault, count)
     changes = _begin_batch(rig, fault, done)
     send(victims.values(), signal.SIGKILL)
-    done.strike(rig, f"{_named(victims)}, {fault.delay_s:.2f} s after {fault.files} file(s)")
+    done.strike(rig, f"{_named(victims)}, {_after(rig, fault)}")
     _end_batch(rig, done, changes)
 
 
@@ -143,9 +157,9 @@ def hang_executor(rig: Rig, fault: Fault, done: Done) -> None:
     else:
         changes = _begin_batch(rig, fault, done)
         send(victims.values(), signal.SIGSTOP)
-        done.strike(rig, f"{_named(victims)}, {fault.delay_s:.2f} s after {fault.files} file(s)")
+        done.strike(rig, f"{_named(victims)}, {_after(rig, fault)}")
     if fault.comes_back:
-        time.sleep(fault.away_s)
+        rig.sleep(fault.away_s)
         send(victims.values(), signal.SIGCONT)
         done.what.append(f"goes on after {fault.away_s:.1f} s")
     _end_batch(rig, done, changes)
@@ -190,7 +204,7 @@ def _damage(path: Path, where: float) -> bool:
 def kill_driver(rig: Rig, fault: Fault, done: Done) -> None:
     changes = _begin_batch(rig, fault, done)
     rig.kill()
-    done.strike(rig, f"{fault.delay_s:.2f} s after {fault.files} file(s){', while its routing changed' if changes else ''}")
+    done.strike(rig, f"{_after(rig, fault)}{', while its routing changed' if changes else ''}")
     rig.settle()
 
 
@@ -215,8 +229,8 @@ def kill_driver_and_executor(rig: Rig, fault: Fault, done: Done) -> None:
     victims = _victims(rig, fault)
     _begin_batch(rig, fault, done)
     send(victims.values(), signal.SIGKILL)
-    done.strike(rig, f"{_named(victims)}, {fault.delay_s:.2f} s after {fault.files} file(s), and the driver {fault.away_s / 6:.2f} s later")
-    time.sleep(fault.away_s / 6)
+    done.strike(rig, f"{_named(victims)}, {_after(rig, fault)}, and the driver {fault.away_s / 6:.2f} s later")
+    rig.sleep(fault.away_s / 6)
     rig.kill()
     rig.settle()
 
@@ -226,7 +240,7 @@ def kill_workers(rig: Rig, fault: Fault, done: Done) -> None:
     found = sorted(workers(rig))
     first = int(fault.victim * len(found))
     killed = send(found[first : first + fault.ahead], signal.SIGKILL)
-    done.strike(rig, f"{killed} worker(s), {fault.delay_s:.2f} s after {fault.files} file(s)")
+    done.strike(rig, f"{killed} worker(s), {_after(rig, fault)}")
     _end_batch(rig, done, changes)
 
 
@@ -253,7 +267,7 @@ def store_away(rig: Rig, fault: Fault, done: Done) -> None:
     done.strike(rig, f"for {fault.away_s:.1f} s")
     try:
         rig.feed(fault.files)
-        time.sleep(fault.away_s)
+        rig.sleep(fault.away_s)
     finally:
         if rig.store.exists():
             done.what.append("a folder was made in its place")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,8 @@ from typing import Any
 from headrace.testing.compare import Difference, compared
 
 SHOWN = 5
+SAMPLE = 100
+"""Rows that are looked at for booleans; the rows of one side have equal types."""
 Values = tuple[Any, ...]
 
 
@@ -89,6 +92,8 @@ def judge(
     >>> judge([("ada", 1)], [("ada", 2)], Expectation.COUNTED_GAP, counted=0, keys=[0]).right
     False
     """
+    if _are_surely_equal(found, wanted):
+        return Verdict(len(wanted))
     difference = compared(found, wanted, keys)
     lost = sum(expected - times for _, times, expected in difference.missing)
     doubled = sum(times - expected for _, times, expected in difference.doubled)
@@ -105,6 +110,22 @@ def judge(
             examples = _examples(Difference([], [], difference.unexpected, difference.doubled), what, columns)
             return Verdict(len(wanted), 0, doubled, len(difference.unexpected), lower, examples)
     return Verdict(len(wanted), lost, doubled, wrong, 0, _examples(difference, what, columns))
+
+
+def _are_surely_equal(found: Sequence[Values], wanted: Sequence[Values]) -> bool:
+    """True if the rows are equal value by value, which is found much sooner than a difference. False does not say that they differ.
+
+    >>> _are_surely_equal([(1, "a"), (2, "b")], [(2, "b"), (1, "a")]), _are_surely_equal([(1,)], [(True,)])
+    (True, False)
+    """
+    if len(found) != len(wanted) or any(isinstance(value, bool) for row in (*found[:SAMPLE], *wanted[:SAMPLE]) for value in row):
+        # In Python, True equals 1.
+        return False
+    try:
+        return Counter(found) == Counter(wanted)
+    except TypeError:
+        # Lists cannot be counted.
+        return False
 
 
 def _examples(difference: Difference, what: str, columns: Sequence[str]) -> tuple[str, ...]:

@@ -28,9 +28,13 @@ NEED_EXECUTORS = {"kill-executor": 1, "kill-idle-executor": 1, "hang-executor": 
 }
 """How many executors there must be for a kind of fault. Two of two would leave none to go on with."""
 OFTEN = ("kill-executor", "kill-idle-executor", "hang-executor", "kill-two-executors")
-"""Kinds that come twice as often on a cluster: they need no new start of Spark, and are what copies of state are for."""
+"""Kinds that come three times as often on a cluster: they need no new start of Spark, and are what copies of state are for."""
+SELDOM = ("kill-driver", "kill-driver-at-point", "kill-driver-and-executor", "store-away")
+"""Kinds that come once, because they take longest; all others come twice."""
 FILES_FIRST = 3
-"""Batches before the first fault."""
+"""Batches before the first fault on a checkpoint."""
+FAULTS_PER_CHECKPOINT = 100
+"""After so many faults the query begins a new checkpoint, so that a comparison does not take longer and longer."""
 DELAY_S_MAX = 1.5
 CHANGES_MAX = 2
 
@@ -44,7 +48,7 @@ class Fault:
     files: int
     """Files that come right before the fault. One more comes right after it."""
     delay_s: float
-    """Seconds from these files to the fault, if it hits a batch."""
+    """Seconds from these files to the fault, if it hits a batch that takes long; less if batches are short."""
     victim: float
     """Which of the executors, or of what else there is."""
     idle: bool
@@ -89,11 +93,11 @@ def possible_kinds(executors: int, wanted: Sequence[str] = ()) -> tuple[str, ...
 
 
 def plan(seed: int, faults: int, kinds: Sequence[str]) -> tuple[Fault, ...]:
-    """The faults of a seed, in order. Kinds are dealt from a deck, in which each comes once (some twice) before it is shuffled again.
+    """The faults of a seed, in order. Kinds are dealt from a deck, in which each comes once to three times before it is shuffled again.
 
     A longer plan begins with the shorter one of the same seed.
     """
-    deck = [*kinds, *(kind for kind in kinds if kind in OFTEN)]
+    deck = [*kinds, *(kind for kind in kinds if kind not in SELDOM), *(kind for kind in kinds if kind in OFTEN)]
     found = []
     for number in range(faults):
         round_, at = divmod(number, len(deck))
@@ -117,4 +121,10 @@ def _fault(number: int, kind: str, random: Random) -> Fault:
 
 def batches_of(faults: Sequence[Fault]) -> int:
     """How many batches a campaign needs."""
-    return FILES_FIRST + sum(fault.batches for fault in faults)
+    checkpoints = 1 + sum(begins_checkpoint(fault) for fault in faults)
+    return FILES_FIRST * checkpoints + sum(fault.batches for fault in faults)
+
+
+def begins_checkpoint(fault: Fault) -> bool:
+    """True if the query begins a new checkpoint before a fault, although nothing has failed."""
+    return fault.number > 0 and fault.number % FAULTS_PER_CHECKPOINT == 0

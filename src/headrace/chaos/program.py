@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.api.query import HeadraceQuery
 from headrace.api.writer import start
+from headrace.chaos.answer import SHORT_LIVED
 from headrace.chaos.changes import change_at_random
 from headrace.chaos.life import serve
 from headrace.chaos.loading import Output, Target
@@ -107,13 +108,14 @@ class ChaosProgram(QueryProgram):
             columns = output.stream.columns
             at = [columns.index(key) for key in keys or ()]
             sinks.append({"name": output.name, "mode": output.mode, "columns": columns, "keys": at})
+        self._told = -1
         self.query = start(*writers, checkpointLocation=checkpoint, processingTime="0 seconds")
         return {"sinks": sinks, "operators": sorted(self.query.routing()), "app": str(self.spark.sparkContext.applicationId)}
 
     def _opened(self, at: int, request: SourceRequest) -> DataFrame:
         parts = Parts.of(self.work, at)
         parts.released.mkdir(parents=True, exist_ok=True)
-        schema = self.spark.read.parquet(*parts.first(1)).schema
+        schema = self.spark.read.parquet(*parts.between(0, 1)).schema
         return self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(parts.released))
 
     def _keys(self, output: Output) -> tuple[str, ...] | None:
@@ -158,7 +160,8 @@ def batch_facts(ours: dict[str, Any]) -> dict[str, Any]:
 def chaos_session(master: str, settings: dict[str, str], folder: Path) -> SparkSession:
     """A session for the user's program, whose own ``getOrCreate`` returns it. Executors import what the program imports."""
     path = os.pathsep.join(filter(None, [str(folder), os.getcwd(), os.environ.get("PYTHONPATH", "")]))
-    given = {"spark.ui.enabled": "false", "spark.executorEnv.PYTHONPATH": path, **settings}
+    short_lived = {f"spark.{of}.extraJavaOptions": SHORT_LIVED for of in ("driver", "executor")}
+    given = {"spark.ui.enabled": "false", "spark.executorEnv.PYTHONPATH": path, **short_lived, **settings}
     made = session("headrace chaos", master, **{name.replace(".", "__"): value for name, value in given.items()})
     made.sparkContext.setLogLevel("ERROR")
     return made

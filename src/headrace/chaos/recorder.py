@@ -10,6 +10,7 @@ A file is written under another name and renamed, so half a delivery is none, as
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -79,12 +80,15 @@ class Recorded:
     keys: tuple[int, ...]
     """Positions of the columns that identify a result; empty if they are not known."""
     folder: Path
+    until_s: float = math.inf
+    """Later deliveries do not count."""
 
     def deliveries(self) -> Iterator[tuple[int, int, list[Values]]]:
         """Version, number of the delivery, and rows, in order."""
         for path in sorted(self.folder.glob("*.arrow")):
-            version, _, number = path.stem.partition("-")
-            yield int(version), int(number), read_rows(path)
+            if path.stat().st_mtime <= self.until_s:
+                version, _, number = path.stem.partition("-")
+                yield int(version), int(number), read_rows(path)
 
     def rows(self, every: bool = False) -> list[Values]:
         """The result so far: all rows in append mode, the last of each key in update mode, the last table in complete mode.

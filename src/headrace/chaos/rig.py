@@ -10,11 +10,13 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from headrace.chaos.life import ANSWER_S_MAX, Died, Life
 from headrace.chaos.recorder import Recorded
 from headrace.chaos.sources import Parts
+from headrace.chaos.spent import Spent
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import ONCE, VARIABLE
 
@@ -135,8 +137,10 @@ class Rig(BaseRig):
 
     work: Path
     setup: Setup
+    first: int = 0
+    """The first part that this checkpoint has had."""
     fed: int = 0
-    """Parts that the sources have."""
+    """Parts that the sources have had, and those before ``first``."""
     life: Life | None = None
     active: bool = False
     starts: int = 0
@@ -145,6 +149,8 @@ class Rig(BaseRig):
     """Spark's names of the applications so far."""
     batches: list[dict[str, Any]] = field(default_factory=list)
     """What the batches reported, as far as their process lived to tell."""
+    spent: Spent = field(default_factory=Spent)
+    """Where the time goes."""
 
     @property
     def checkpoint(self) -> Path:
@@ -170,8 +176,11 @@ class Rig(BaseRig):
         if not self.checkpoint.is_symlink():
             self.store.mkdir(parents=True)
             self.checkpoint.symlink_to(self.store, target_is_directory=True)
-        life = self.life or self.launch()
-        told = life.ask("start", checkpoint=str(self.checkpoint))
+        if self.life is None:
+            with self.spent.on("starting the driver"):
+                self.launch()
+        with self.spent.on("starting the query"):
+            told = self.alive.ask("start", checkpoint=str(self.checkpoint))
         self.sinks = told["sinks"]
         self.apps.add(told["app"])
         self.active, self.starts = True, self.starts + 1
@@ -194,11 +203,30 @@ class Rig(BaseRig):
             if path.exists():
                 path.rename(kept / path.name)
         self.checkpoint.unlink(missing_ok=True)
-        self.fed = 0
+        self.first = self.fed = 0
         self.batches.clear()
 
+    def renew(self) -> None:
+        """Let the same process go on with a new checkpoint, new sinks, and the parts that come next."""
+        self.alive.ask("stop")
+        self.active = False
+        for path in (self.store, self.results, self.work / "sources"):
+            shutil.rmtree(path, ignore_errors=True)
+        self.checkpoint.unlink(missing_ok=True)
+        self.first = self.fed
+
     def settle(self) -> list[dict[str, Any]]:
-        return self.note(super().settle())
+        with self.spent.on("batches"):
+            return self.note(super().settle())
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for the moment of a fault."""
+        with self.spent.on("waiting for moments"):
+            time.sleep(seconds)
+
+    def usual_batch_s(self) -> float:
+        """How long a batch took lately."""
+        return median(each["batch_s"] for each in self.batches[-10:]) if self.batches else 1.0
 
     def note(self, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Keep what the batches reported."""

@@ -20,6 +20,7 @@ from headrace.chaos.page import page, verdict_text
 from headrace.chaos.plan import batches_of, plan, possible_kinds
 from headrace.chaos.report import Report, costs, summary
 from headrace.chaos.rig import Setup
+from headrace.chaos.spent import told
 from headrace.errors import HeadraceError
 from headrace.logs import logger
 from headrace.report.page import render
@@ -74,6 +75,7 @@ def _conclude(campaign: Campaign, report: Report, about: dict[str, Any], stoppin
     records = campaign.records
     report.table(summary(records))
     report.say(costs(records))
+    report.say(f"time: {told(campaign.rig.spent.seconds)}")
     good = bool(records) and not report.failures
     made = page(records, about, campaign.rig.batches, campaign.began_s)
     (report.folder / "report.html").write_text(render(made), encoding="utf-8")

@@ -147,9 +147,9 @@ class Parts:
     def count(self) -> int:
         return len(list(self.waiting.glob("*.parquet")))
 
-    def first(self, parts: int) -> list[str]:
-        """The files of the first parts."""
-        return [str(self.waiting / self.name(at)) for at in range(min(parts, self.count))]
+    def between(self, begin: int, end: int) -> list[str]:
+        """The files of these parts, as far as there are any."""
+        return [str(self.waiting / self.name(at)) for at in range(begin, min(end, self.count))]
 
     def release(self, at: int) -> None:
         """Let the query see a part. A rename is atomic, so the query never reads half a file."""

@@ -11,7 +11,7 @@ it stays silent, or holds on to its cancelled tasks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 ASK_FACTOR = 1.5
@@ -32,6 +32,10 @@ HEDGE_FACTOR = 2.0
 HEDGE_S_MIN = 0.5
 KILL_S = 3.0
 """An executor that has not answered for this long may be killed."""
+SILENT_S = 5.0
+"""Outside of steps, an executor that has not answered for this long is killed, if others answer."""
+ALONE_S = 20.0
+"""The same for an executor that is the only one: nobody else shows that the driver can be answered."""
 HOLD_S = 5.0
 """An executor that answers may hold on to a cancelled task for this long: Spark gives a Python worker two seconds to end."""
 
@@ -109,6 +113,32 @@ def suspects(signs: Signs) -> frozenset[str]:
     if signs.took_s <= patience_s(signs.usual_s) or signs.busy >= signs.executors:
         return frozenset()
     return signs.stuck & signs.executors & signs.proven
+
+
+def unresponsive(
+    executors: frozenset[str], known: Collection[str], silent_s: Mapping[str, float], heard_s: Mapping[str, float], limit_s: float
+) -> frozenset[str]:
+    """The executors that hang, whatever jobs there are: they are silent, although another one has answered since they were asked.
+
+    ``known`` are those that have answered or worked before, and ``heard_s`` says how long ago executors answered last.
+
+    >>> three = frozenset("123")
+    >>> sorted(unresponsive(three, three, {"2": 5.5}, {"1": 0.4, "2": 7.0}, 5.0))
+    ['2']
+
+    If nobody has answered since, the driver may be the one that cannot be reached:
+
+    >>> sorted(unresponsive(three, three, {"1": 5.5, "2": 5.5, "3": 5.5}, {"1": 7.0}, 5.0))
+    []
+    >>> one = frozenset("1")
+    >>> sorted(unresponsive(one, one, {"1": 5.5}, {}, 5.0)), sorted(unresponsive(one, one, {"1": 20.5}, {}, 5.0))
+    ([], ['1'])
+    """
+    alone = len(executors) == 1
+    limit_s = max(limit_s, ALONE_S) if alone else limit_s
+    late = {each: waited_s for each, waited_s in silent_s.items() if each in executors and each in known and waited_s > limit_s}
+    answers = [ago_s for each, ago_s in heard_s.items() if each in executors and each not in silent_s]
+    return frozenset(each for each, waited_s in late.items() if alone or any(ago_s < waited_s for ago_s in answers))
 
 
 def hedge_after_s(usual_s: float) -> float:

@@ -1,4 +1,4 @@
-"""Watches a query's executors: lets instances move to new ones, and keeps the pool filled."""
+"""Watches a query's executors: lets instances move to new ones, keeps the pool filled, and starts the guard (``guard.py``)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ class Caretaker:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
+        self.placement.guard.start()
         threading.Thread(target=self._run, name="headrace-caretaker", daemon=True).start()
 
     def stop(self) -> None:
         if self.ended.is_set():
             return
         self.ended.set()
+        self.placement.guard.stop()
         if self.placement.pool is not None:
             with suppressed(_log, "executors were not given back", PySparkException, *GONE, level=logging.INFO, query=self.query):
                 self.placement.pool.leave()

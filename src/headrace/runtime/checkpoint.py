@@ -16,7 +16,7 @@ from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
 from headrace.runtime.leases import leased_versions, take_lease
 from headrace.runtime.noted_routing import NotedRouting, body_crc
-from headrace.runtime.safety.chain import check_chain, check_journal, links, since_needed
+from headrace.runtime.safety.chain import check_chain, check_journal, check_remembers, links, since_needed
 from headrace.runtime.spark_log import SparkLog, check_together
 from headrace.state.disk import disk_errors, sync_file
 from headrace.state.durable import FolderStore
@@ -31,6 +31,7 @@ FOLDER = "headrace"
 IDENTITY_FORMAT = 3
 """The format of query.json. 3: it identifies operators by name and fingerprint, and has a checksum."""
 ROUTING = "routing.json"
+IDENTITY = "query.json"
 _log = logger(__name__)
 _PARTS = {"identities": dict, "sources": list, "retired": list}
 
@@ -88,7 +89,7 @@ class Checkpoint:
     def is_there(self) -> bool:
         """True if a query has been started on this checkpoint."""
         with disk_errors(self.location, "a folder for the query's checkpoint"):
-            return (self.directory / "query.json").exists()
+            return (self.directory / IDENTITY).exists()
 
     def open(self, stores: dict[StoreId, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
         """Create the folder, or check that it belongs to this query, by the layout and description of every store.
@@ -131,7 +132,7 @@ class Checkpoint:
         self._kept = True
         if json.loads(json.dumps(self._wanted, default=str)) != self.identity():
             self.fence.check("changing query.json")
-            with disk_errors(self.directory / "query.json", "to write what query the checkpoint belongs to"):
+            with disk_errors(self.directory / IDENTITY, "to write what query the checkpoint belongs to"):
                 self._write_identity(self._wanted)
 
     def drops_state(self) -> bool:
@@ -139,7 +140,7 @@ class Checkpoint:
         return self.has_versions() and not set(self._wanted["retired"]) <= set(self.identity()["retired"])
 
     def _write_identity(self, identity: dict[str, Any]) -> None:
-        path = self.directory / "query.json"
+        path = self.directory / IDENTITY
         temporary = path.with_suffix(".tmp")
         with open(temporary, "w") as file:
             file.write(json.dumps({"crc": _identity_crc(identity), **identity}, indent=2, default=str))
@@ -167,6 +168,7 @@ class Checkpoint:
         """Raise an error unless the kept versions form a chain and match Spark's log. ``replays``: the journal must have no holes."""
         check_chain(links(self.manifests, self.journal))
         if replays:
+            check_remembers(self.location, self.journal, self.manifests.versions())
             since = since_needed(self.journal, self.spark_log.newest("commits"))
             check_journal(self.location, self.manifests.versions(), self.journal.versions(), since)
         check_together(self.spark_log, self.newest_facts())
@@ -216,7 +218,7 @@ class Checkpoint:
 
     def identity(self) -> dict[str, Any]:
         """Read query.json. Raises an error if it is damaged or of another format."""
-        path = self.directory / "query.json"
+        path = self.directory / IDENTITY
         try:
             with disk_errors(path, "to read what query the checkpoint belongs to"):
                 data: dict[str, Any] = json.loads(path.read_bytes())

@@ -39,6 +39,7 @@ from headrace.runtime.deliver import Delivery
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.gate import BatchGate
+from headrace.runtime.guard import Guard
 from headrace.runtime.jobs import JOBS_AT_ONCE, JobRunner
 from headrace.runtime.leaving import Departures
 from headrace.runtime.lending import Files, Share
@@ -52,6 +53,7 @@ from headrace.runtime.recovery import Recovery
 from headrace.runtime.safety.checkpointer import RETAINED, Checkpointer
 from headrace.runtime.safety.gaps import Gaps
 from headrace.runtime.safety.keeping import Keeping
+from headrace.runtime.safety.outage import Outage
 from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.safety.sigma import Sigma, memories_of
@@ -157,7 +159,7 @@ def assemble(
     runner = replace(runner, active=config.safety.approach is Approach.ACTIVE)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
-    replicas, safety = _replicas(placement, keeping, config.safety), config.safety
+    replicas, safety, outage = _replicas(placement, keeping, config.safety), config.safety, Outage(checkpoint, config.storeWaitSeconds)
     gaps = None if safety.replays else Gaps(checkpoint, safety, _stores(flow))
     if (tuples := _tuples(flow, checkpoint, safety, placement)) is not None:
         closing.callback(tuples.close)
@@ -176,9 +178,9 @@ def assemble(
         Backlog(flow.streaming, checkpoint.location, spark.source_offsets),
         progress,
         recovery,
+        outage,
     )
-    departures = Departures(live, placement, replicas)
-    gate = BatchGate(loop.run, checkpoint, spark, live.lock)
+    departures, gate = Departures(live, placement, replicas), BatchGate(loop.run, checkpoint, spark, live.lock, outage)
     return Engine(
         flow,
         safety,
@@ -223,8 +225,9 @@ def _keeping(flow: Dataflow, checkpoint: Checkpoint, config: Config) -> tuple[Ke
         record = checkpoint.journal.read(version)
         return FIRST_VERSION if record is None else record.since
 
-    sigma, trims = Sigma(memories_of(flow), since_noted), config.safety.approach is Approach.UPSTREAM
-    keeping = Keeping(checkpoint, at_home, working, not at_home or not on_executors, config.durable, sigma, trims)
+    sigma, approach = Sigma(memories_of(flow), since_noted), config.safety.approach
+    trims, forgets = approach is Approach.UPSTREAM, approach is Approach.AMNESIA
+    keeping = Keeping(checkpoint, at_home, working, not at_home or not on_executors, config.durable, sigma, trims, forgets)
     keeping.begin()
     return keeping, closing
 
@@ -246,13 +249,13 @@ def _checkpointer(
 ) -> Checkpointer | None:
     if not keeping.at_home or keeping.working is None:
         return None
-    executors = None if placement is None else placement.executors
+    executors, guard = (None, None) if placement is None else (placement.executors, placement.guard)
     session = flow.session
     files = Files(str(keeping.checkpoint.runs), keeping.working, config.logLevel)
     lag_max = max(1, int(str(session.conf.get(RETAINED))) - LAG_SPARE)
     interval_s = config.safety.checkpoint_s if config.safety.takes_checkpoints else math.inf
     schedule = ScheduleConfig(cast(Literal["min-max", "round-robin", "whole"], config.checkpointOrder), min(interval_s, SECONDS_MAX), 0.0)
-    return Checkpointer(keeping, flow, session, files, executors, interval_s, config.versionsToKeep, lag_max, schedule, is_idle)
+    return Checkpointer(keeping, flow, session, files, executors, guard, interval_s, config.versionsToKeep, lag_max, schedule, is_idle)
 
 
 def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: SparkSession, keeping: Keeping) -> Placement | None:
@@ -266,4 +269,5 @@ def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: 
 
     lends = config.fetchFrom == "executors"
     pool = None if config.readyExecutors < 0 else PoolClient(Pool.of(executors), str(checkpoint.location), config.readyExecutors)
-    return Placement(executors, session, checkpoint.runs, shares, lends, keeping.working, keeping.copies, config.logLevel, pool)
+    guard = Guard(str(checkpoint.location), executors)
+    return Placement(executors, session, checkpoint.runs, shares, lends, keeping.working, guard, keeping.copies, config.logLevel, pool)

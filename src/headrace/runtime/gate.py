@@ -19,6 +19,7 @@ from headrace.ids import Version
 from headrace.logs import log_fields, logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failures import Stopping, of_batch, of_gone, of_query
+from headrace.runtime.safety.outage import Outage
 from headrace.runtime.spark_query import SparkQuery
 from headrace.spark.gateway import GONE
 from headrace.spark.streaming import callback_connection
@@ -38,6 +39,8 @@ class BatchGate:
     spark: SparkQuery
     lock: threading.Lock
     """Held while a batch runs."""
+    outage: Outage
+    """Waits while the checkpoint's folder is away."""
     stopping: threading.Event = field(default_factory=threading.Event)
     """When set, no further batch begins."""
     running_in: int | None = None
@@ -85,7 +88,7 @@ class BatchGate:
 
     def _run_or_fail(self, batch: DataFrame, version: Version) -> None:
         try:
-            self.run(batch, version)
+            self.outage.run(lambda: self.run(batch, version), version, lambda: self.stopping.is_set() or not self.spark.is_active())
         except Exception as failure:
             if not self.spark.is_active():
                 # Spark is stopping the query, or has ended. The exception is only a consequence of that.

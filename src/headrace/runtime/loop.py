@@ -9,6 +9,7 @@ delivered again.
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
@@ -31,6 +32,7 @@ from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
 from headrace.runtime.safety.checkpointer import Checkpointer
 from headrace.runtime.safety.keeping import Keeping
+from headrace.runtime.safety.outage import Outage
 from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.shed_report import Shed
@@ -61,10 +63,15 @@ class BatchLoop:
     backlog: Backlog
     progress: ProgressLog
     recovery: Recovery | None
+    outage: Outage
     last_begin_s: float = field(default_factory=time.time)
 
     def run(self, batch: DataFrame, version: Version) -> None:
         """Run one batch: make its version unless it exists, deliver it, collect garbage, and report."""
+        with nullcontext() if self.recovery is None else self.recovery.placement.guard.working(f"batch {version}"):
+            self._run(batch, version)
+
+    def _run(self, batch: DataFrame, version: Version) -> None:
         begin_s = time.time()
         fail_point("batch-begin", version)
         phases: dict[str, float] = {}
@@ -116,7 +123,8 @@ class BatchLoop:
         manifest = self.versions.commit(made, phases)
         if self.replicas is not None:
             with Phase(phases, "replicas"):
-                self.replicas.after_version(self.routing.routing)
+                disturbed = self.recovery is not None and bool(self.recovery.interruptions)
+                self.replicas.after_version(self.routing.routing, disturbed=disturbed)
         return manifest
 
     def _deliver(self, batch: DataFrame, manifest: Manifest, phases: dict[str, float], dropping: Dropping | None = None) -> None:
@@ -178,6 +186,7 @@ class BatchLoop:
             gaps=self.replay.drain_gaps(),
             redundancy=None if self.replicas is None else self.replicas.redundancy,
             checkpointed=None if self.checkpointer is None else self.checkpointer.last,
+            store_waited_s=self.outage.drain(),
         )
         self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
         begin, end, _ = progress.times_s

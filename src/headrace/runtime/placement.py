@@ -23,6 +23,7 @@ from headrace.control.homes import assigned, executors_needed, without_ready_one
 from headrace.errors import MissingRunError
 from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
+from headrace.runtime.guard import Guard
 from headrace.runtime.lending import Fetched, Files, Loan, Share, Sweep, have_ready, loans
 from headrace.runtime.loss import BrokenOff, broken_off_on_loss
 from headrace.runtime.pool import PoolClient
@@ -62,6 +63,8 @@ class Placement:
     """True if state comes from the executors that have it; otherwise it comes from the durable tier only."""
     working: str | None
     """The folder of working copies, see ``working_folder``. None: instances read the runs of the checkpoint itself."""
+    guard: Guard
+    """Finds executors that hang."""
     copies: Copies = field(default_factory=Copies)
     """Which executors have which runs."""
     log_level: str = ""
@@ -213,7 +216,21 @@ class Placement:
             self.homes |= {op: before[op] for op in ran if op in before}
 
     def ahead(self, routing: Mapping[OperatorId, Routing], before: Mapping[OperatorId, Routing]) -> tuple[dict[OperatorId, Homes], Fetched]:
-        """Bring state to the homes of a future routing. Returns those homes, and how much was brought."""
+        """Bring state to the homes of a future routing. Returns those homes, and how much was brought.
+
+        If an executor is lost meanwhile, it is tried again with the others.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            live = self.lenders()
+            homes, fetched = self._ahead(routing, before)
+            if fetched is not None or self.lenders() == live:
+                break
+        return homes, fetched or Fetched()
+
+    def _ahead(
+        self, routing: Mapping[OperatorId, Routing], before: Mapping[OperatorId, Routing]
+    ) -> tuple[dict[OperatorId, Homes], Fetched | None]:
+        """Like ``ahead``, once; no bytes if it was broken off."""
         lenders = self.lenders()
         homes = self.planned(routing, self.trusted())
         wanted: Wanted = []
@@ -234,7 +251,7 @@ class Placement:
         fetched = self.fetch(wanted, lent, beside=True)
         if fetched is not None:
             self._note_lent(wanted, whole, fetched)
-        return homes, fetched or Fetched()
+        return homes, fetched
 
     def can_read(self, executor: Executor, shares: Iterable[Share]) -> bool:
         """True if an executor can read state without a loan: it has the runs, or the durable store has them."""
@@ -277,16 +294,16 @@ class Placement:
         """Bring these shares of state to these executors. Returns how much was brought, or None after a failure.
 
         A failure does no harm: a batch fetches missing state when it needs it. An executor that hangs gets no instances for a while. With
-        ``beside``, a batch may run meanwhile, so executors that work for long are not suspected.
+        ``beside``, a batch may run meanwhile, so executors that work for long are not suspected, but those that are silent.
         """
         if not wanted or self.working is None:
             return Fetched()
         size = sum(ref.bytes for _, shares in wanted for share in shares for ref in share.refs)
         usual_s, began_s = median(self.fetches_s) if self.fetches_s else 0.0, time.monotonic()
         patience_s = None if beside else max(PATIENCE_S_MIN, PATIENCE * usual_s) + size / BYTES_PER_S
-        broken = BrokenOff()
+        watched, broken = (self.executors, self.left, patience_s, self.proven), BrokenOff()
         try:
-            with broken_off_on_loss(self.executors, self.left, patience_s, self.proven) as broken:
+            with self.guard.working("bringing state to executors"), broken_off_on_loss(*watched) as broken:
                 found = have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
             self.proven |= {each.id for each, _ in wanted} | {each.id for each in lent}
             self.fetches_s.append(time.monotonic() - began_s)

@@ -66,6 +66,8 @@ class BatchProgress:
     """State that was lost and skipped before the batch."""
     checkpointed: Checkpointed | None = None
     """The last checkpoint since the query started; None if every version is durable when it is committed."""
+    store_waited_s: float = 0.0
+    """How long this batch, and the one before after its report, waited for the checkpoint's folder."""
     redundancy: Redundancy | None = None
     """Copies of state on other executors; None if the query keeps none."""
     shed: Shed | None = None
@@ -150,6 +152,7 @@ class BatchProgress:
             "replicas": None if self.redundancy is None else self.redundancy.to_json(),
             "checkpoint": None if self.checkpointed is None else self.checkpointed.to_json(),
             "shedding": None if self.shed is None else self.shed.to_json(),
+            "storeWaitMs": round(self.store_waited_s * 1000, 1),
             "decisions": [entry.to_json() for entry in self.decisions],
             "observation": self._observation(),
         }

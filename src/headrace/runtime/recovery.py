@@ -35,8 +35,8 @@ from headrace.spark.executors import Executors
 from headrace.spark.gateway import GONE
 from headrace.state.routing import Routing
 
-LOOK_S = 0.1
-"""How often executors are looked at while jobs run."""
+LOOK_S = 0.05
+"""How often executors are looked at while jobs run. A look takes about a millisecond."""
 TASKS_S = 0.5
 """How often the tasks of a slow step are looked at, which takes a call into the JVM for each of them."""
 ATTEMPTS_MAX = 4
@@ -156,18 +156,21 @@ class Recovery:
     """Executors that were there in the last undisturbed step."""
     suspected_s: dict[str, float] = field(default_factory=dict)
     """Since when executors are suspected."""
-    replaced: set[str] = field(default_factory=set)
-    """Executors that were killed here. That they go is no loss."""
     calm: int = 0
     """How many batches have ended without an interruption since the last one."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self.questions = Questions(self.executors.answers)
 
     @property
     def executors(self) -> Executors:
         return self.placement.executors
+
+    @property
+    def questions(self) -> Questions:
+        return self.placement.guard.questions
+
+    @property
+    def replaced(self) -> set[str]:
+        """Executors that were killed. That they go is no loss."""
+        return self.placement.guard.replaced
 
     @contextmanager
     def watching(self, is_flush: bool, hedge: Hedge[Any] | None = None) -> Iterator[Watch]:
@@ -192,7 +195,8 @@ class Recovery:
                 self.cancelled.append(watch.tag)
         if watch.interruption is None:
             lately.append(time.monotonic() - watch.began_s)
-            self.proven = before
+            self.proven = self.placement.guard.proven = before
+            self.placement.guard.answer_s = max(suspicion.SILENT_S, suspicion.answer_s(median(lately)))
 
     def begin_again(self, watch: Watch, routing: Mapping[OperatorId, Routing], may_split: bool) -> bool:
         """Give the instances of a step homes with which it can run again.
@@ -252,16 +256,12 @@ class Recovery:
 
     def end_batch(self) -> tuple[Interruption, ...]:
         """Look after suspects. Returns the batch's interruptions."""
-        found = tuple(self.interruptions)
+        killed = (Interruption((each.executor,), True, each.after_s * 1000) for each in self.placement.guard.drain_killings())
+        found = (*self.interruptions, *killed)
         self.interruptions.clear()
         self.calm = 0 if found else self.calm + 1
         self.tend()
         return found
 
     def _replace(self, suspects: Iterable[str]) -> None:
-        with self._lock:
-            for each in sorted(set(suspects) - self.replaced):
-                _log.warning("executor %s does not answer, or holds on to tasks that were cancelled; it is killed and replaced", each)
-                self.executors.replace(each)
-                self.replaced.add(each)
-                self.questions.forget([each])
+        self.placement.guard.replace(suspects)

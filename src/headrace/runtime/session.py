@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
+from headrace.spark import worker_daemon
 from headrace.spark.contract import check_contract
 from headrace.spark.gateway import is_connect
 from headrace.spark.streaming import FILE_MANAGER
@@ -47,6 +48,7 @@ SETTINGS: dict[str, str] = {
     **{f"spark.executorEnv.{variable}": "1" for variable in THREADS},
 }
 
+WORKER_DAEMON = "spark.python.daemon.module"
 LOCAL_SETTINGS: dict[str, str] = {
     # Shuffle files stay on the machine, mostly in the page cache, so compressing them gains nothing.
     "spark.shuffle.compress": "false",
@@ -92,6 +94,9 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
         builder = builder.config("spark.driver.host", os.environ["SPARK_LOCAL_IP"])
     builder = builder.master(chosen)
     own = LOCAL_SETTINGS if chosen.startswith("local[") or chosen == "local" else {}
+    if (chosen.startswith("local") or _is_loopback(chosen)) and os.environ["PYSPARK_PYTHON"] == sys.executable:
+        # Executors on this machine run this interpreter, so they have Headrace before any file was sent to them.
+        own = {**own, WORKER_DAEMON: worker_daemon.MODULE}
     for key, value in {**SETTINGS, **own, **{k.replace("__", "."): v for k, v in settings.items()}}.items():
         builder = builder.config(key, value)
     created: SparkSession = builder.getOrCreate()

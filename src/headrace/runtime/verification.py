@@ -18,7 +18,7 @@ from headrace.runtime.checkpoint import ROUTING, Checkpoint
 from headrace.runtime.fencing import version_of
 from headrace.runtime.inspection import lease
 from headrace.runtime.leases import is_lease
-from headrace.runtime.safety.chain import check_chain, check_journal, links, since_needed
+from headrace.runtime.safety.chain import check_chain, check_journal, forgotten_upto, links, since_needed
 from headrace.runtime.spark_log import check_together
 from headrace.state.blocks import Blocks
 from headrace.state.manifest import Manifest
@@ -95,7 +95,11 @@ def _check_chain(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked:
     checked.files += len(checkpoint.journal.versions())
     if len(kept) == len(checkpoint.manifests.versions()):
         checked.attempt(lambda: check_chain(links(checkpoint.manifests, checkpoint.journal)))
-    checked.attempt(lambda: _check_journal(checkpoint))
+    if (newest := forgotten_upto(checkpoint.journal, checkpoint.manifests.versions())) is None:
+        checked.attempt(lambda: _check_journal(checkpoint))
+    else:
+        text = f"version {newest} is by the approach amnesia: its state is on executors only, and a restart begins empty"
+        checked.notable.append(f"{checkpoint.directory / 'journal'}: {text}")
 
 
 def _check_journal(checkpoint: Checkpoint) -> None:

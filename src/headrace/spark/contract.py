@@ -44,8 +44,9 @@ MEMBERS: Members = {
     "org.apache.spark.scheduler": {
         "TaskSchedulerImpl": "runningTasksByExecutors isExecutorDecommissioned/1",
         "ExecutorDecommissionInfo": "new/2",
+        "ExecutorProcessLost": "new/3",
     },
-    "org.apache.spark.scheduler.cluster": {"CoarseGrainedSchedulerBackend": "decommissionExecutor/4"},
+    "org.apache.spark.scheduler.cluster": {"CoarseGrainedSchedulerBackend": "decommissionExecutor/4 removeExecutor/2"},
     "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1", "PythonFunction": "command"},
     "org.apache.spark.rdd": {"RDD": "id unpersist/1"},
     "org.apache.spark.status": {"AppStatusStore": "executorList/1 taskList/3"},
@@ -265,6 +266,7 @@ PYTHON: Names = {
     "pyspark.find_spark_home": "_find_spark_home",
     "pyspark.core.context": "SparkContext",
     "pyspark.worker": "handle_worker_exception",
+    "pyspark.daemon": "manager",
     "pyspark.serializers": "CloudPickleSerializer.dumps",
     "pyspark.errors.exceptions.captured": "CapturedException._desc CapturedException._origin",
     "py4j.java_gateway": "get_field",

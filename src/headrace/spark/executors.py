@@ -101,8 +101,16 @@ class Executors:
         return bool(self._spark.getExecutorThreadDump(executor).isDefined())
 
     def replace(self, executor: str) -> bool:
-        """Kill an executor, and let Spark request another in its place. No further task is sent to it from now on."""
-        return bool(self._spark.killAndReplaceExecutor(executor))
+        """Kill an executor, and let Spark request another in its place. Its tasks and files are lost at once.
+
+        A process that hangs may take the cluster manager ten seconds to kill. So Spark is told that it is gone, as Spark does itself after
+        a time-out of heartbeats. Its tasks run again, and that does not count as a failure of theirs.
+        """
+        killed = bool(self._spark.killAndReplaceExecutor(executor))
+        scheduler = self._jvm.org.apache.spark.scheduler
+        lost = scheduler.ExecutorProcessLost("it did not answer to Headrace", self._jvm.scala.Option.empty(), False)
+        self._spark.schedulerBackend().removeExecutor(executor, lost)
+        return killed
 
     def decommissioned(self) -> frozenset[str]:
         """The live executors that Spark decommissions. It gives them no more tasks, and they end when they have none left."""

@@ -40,15 +40,19 @@ class Record:
     """By operator that reads sources: the rows that it read. A replay must read as many."""
     since: Version = FIRST_VERSION
     """The first batch on which the version's state depends: it can be computed from this batch on, beginning empty."""
+    forgets: bool = False
+    """True if the query keeps no state safe (the approach amnesia): records before the last ones are removed."""
 
     @property
     def version(self) -> Version:
         return self.facts.version
 
 
-def record_of(manifest: Manifest, now_ms: int, rows: Mapping[OperatorId, int], since: Version = FIRST_VERSION) -> Record:
+def record_of(
+    manifest: Manifest, now_ms: int, rows: Mapping[OperatorId, int], since: Version = FIRST_VERSION, *, forgets: bool = False
+) -> Record:
     """The record of a version. It gets its checksum when it is written."""
-    return Record(replace(manifest, stores={}, staged=(), crc=None), now_ms, rows, since)
+    return Record(replace(manifest, stores={}, staged=(), crc=None), now_ms, rows, since, forgets)
 
 
 def to_bytes(record: Record) -> bytes:
@@ -57,7 +61,8 @@ def to_bytes(record: Record) -> bytes:
 
 
 def _body(record: Record) -> bytes:
-    body = {"now_ms": record.now_ms, "rows": dict(record.rows), "since": record.since, "facts": to_json(record.facts)}
+    forgets = {"forgets": True} if record.forgets else {}
+    body = {"now_ms": record.now_ms, "rows": dict(record.rows), "since": record.since, **forgets, "facts": to_json(record.facts)}
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -80,7 +85,8 @@ def from_bytes(data: bytes, path: str, version: Version) -> Record:
         raise CheckpointError(where=path, wanted=f"a record of format {FORMAT}", found=f"format {outer['format']}", hint=hint)
     try:
         rows = {OperatorId(name): int(count) for name, count in body["rows"].items()}
-        record = Record(from_json(body["facts"], outer["crc"]), int(body["now_ms"]), rows, Version(int(body.get("since", 0))))
+        since, forgets = Version(int(body.get("since", 0))), bool(body.get("forgets", False))
+        record = Record(from_json(body["facts"], outer["crc"]), int(body["now_ms"]), rows, since, forgets)
     except (ValueError, KeyError, TypeError, AttributeError, InvariantError) as broken:
         raise _corrupt(path, f"something that Headrace never writes: {broken}") from broken
     if record.version != version:

@@ -54,6 +54,28 @@ def since_needed(journal: Journal, committed: int | None) -> Version:
     return FIRST_VERSION if record is None else record.since
 
 
+def forgotten_upto(journal: Journal, durable: Sequence[Version]) -> Version | None:
+    """The newest version, if it was made by the approach amnesia and is not durable: its state ended with its executors. None otherwise."""
+    versions = journal.versions()
+    if not versions or (durable and durable[-1] >= versions[-1]):
+        return None
+    newest = journal.read(versions[-1])
+    return newest.version if newest is not None and newest.forgets else None
+
+
+def check_remembers(location: Path, journal: Journal, durable: Sequence[Version]) -> None:
+    """Raise an error if state cannot be computed again, because the query that wrote the checkpoint kept none safe."""
+    newest = forgotten_upto(journal, durable)
+    if newest is not None:
+        raise CheckpointMismatchError(
+            where=str(location),
+            wanted="a checkpoint from which lost state can be computed again, as this query's guarantee asks for",
+            found=f"versions up to {newest} by recovery('amnesia'), which keeps no state safe",
+            hint="start it with recovery('amnesia'), end it with stop(), which makes its newest state durable, and then start this query;"
+            " or start with a new checkpointLocation",
+        )
+
+
 def check_journal(location: Path, durable: Sequence[Version], journaled: Sequence[Version], since: Version = FIRST_VERSION) -> None:
     """Raise an error unless the journal has every version since the last durable one, up to its newest.
 

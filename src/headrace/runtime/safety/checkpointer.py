@@ -30,6 +30,7 @@ from headrace.errors import CheckpointError, FencedError, HeadraceError
 from headrace.ids import Version
 from headrace.logs import log_fields, logger
 from headrace.runtime.failpoints import fail_point
+from headrace.runtime.guard import Guard
 from headrace.runtime.lending import Files
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.safety.loads import PARCEL_S, Loads
@@ -99,6 +100,8 @@ class Checkpointer:
     files: Files
     executors: Executors | None
     """None with a local master: then all runs are on the driver's disk."""
+    guard: Guard | None
+    """Finds executors that hang; None with a local master."""
     interval_s: float
     versions_to_keep: int
     lag_max: int
@@ -246,11 +249,12 @@ class Checkpointer:
 
     def _ship_round(self, load: dict[Executor, list[Parcel]], shipped: Shipped) -> None:
         began_s, before = time.monotonic(), shipped.bytes
-        if self.executors is None:
+        if self.executors is None or self.guard is None:
             for name, refs, length in Ship(self.files, ()).ship([parcel for each in load.values() for parcel in each]):
                 shipped.add(name, refs, length)
         else:
-            ship(self.session, self.files, load, shipped)
+            with self.guard.working("shipping a checkpoint"):
+                ship(self.session, self.files, load, shipped)
         length = shipped.bytes - before
         if length:
             # Executors ship side by side, so the time is that of the one with the most parcels.

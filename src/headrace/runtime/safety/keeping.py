@@ -61,6 +61,8 @@ class Keeping:
     """Finds the first batch on which each version depends."""
     trims: bool = False
     """True if records of versions on which nothing depends any more are removed; otherwise checkpoints remove records."""
+    forgets: bool = False
+    """True if state that is lost begins empty."""
     copies: Copies = field(default_factory=Copies)
     exact_after: Version = NO_VERSION
     """Versions before this one were computed again from an empty state. What they had open is wrong where it has closed since."""
@@ -146,7 +148,7 @@ class Keeping:
 
     def record(self, manifest: Manifest, before: Manifest | None, now_ms: int, rows: Mapping[OperatorId, int]) -> Record:
         """The record of a version in the journal. ``before`` is the version that it builds on."""
-        return record_of(manifest, now_ms, rows, self.sigma.note(manifest, before))
+        return record_of(manifest, now_ms, rows, self.sigma.note(manifest, before), forgets=self.forgets)
 
     def lag(self) -> int:
         """How many batches would be read again if the newest version were lost."""

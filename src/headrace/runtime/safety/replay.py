@@ -8,6 +8,7 @@ Results are not delivered again. If Spark has not committed the last batch, Spar
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,7 +35,9 @@ from headrace.state.journal import Record
 from headrace.state.manifest import Manifest, StoreState
 
 ATTEMPTS_MAX = 4
-"""How often a batch is tried after state was lost, before the loss ends the query."""
+"""How often a batch is tried if the same run is missing again on the same executor, before that ends the query."""
+MISSES_MAX = 64
+"""How often it is tried in all. On a busy cluster, Spark runs tasks where their state is not, and each such task misses runs of its own."""
 _log = logger(__name__)
 
 
@@ -66,21 +69,21 @@ class Replay:
 
     def make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> Made:
         """Make a version. If state that it builds on was lost, compute that again first."""
-        record = self.checkpoint.journal.read(version)
-        for attempt in range(1, ATTEMPTS_MAX + 1):
+        record, misses = self.checkpoint.journal.read(version), Counter[tuple[str, str]]()
+        while True:
             try:
                 if self._lacks(Version(version - 1)):
                     self._restore(batch.sparkSession, Version(version - 1))
                 return self.versions.make(batch, version, phases, record)
             except MissingRunError as missing:
-                if attempt == ATTEMPTS_MAX or not self._repairs(missing):
+                misses[missing.path, missing.executor] += 1
+                if max(misses.values()) == ATTEMPTS_MAX or misses.total() == MISSES_MAX or not self._repairs(missing):
                     raise
                 _log.warning("state was lost and is %s: %s", "computed again" if self.gaps is None else "skipped", missing, version=version)
             except SPARK_ERRORS as failed:
                 if self.tuples is not None and are_lost(failed):
                     raise self.tuples.lost(version) from failed
                 raise
-        raise AssertionError
 
     def drain_rebuilt(self) -> int:
         """How many versions were computed again since the last call."""

@@ -40,6 +40,8 @@ SHARE = 0.1
 """The share of the time in which copies are made beside the batches."""
 SHARE_RESTORING = 0.5
 """The same while copies are missing, after a loss or a move."""
+CALM_S = 2.0
+"""After a loss, missing copies are made when the next batch has ended, or after so many seconds. Before, they would delay that batch."""
 SWEEP_EVERY = 10
 """Peers remove copies that nobody needs once in this many versions."""
 _log = logger(__name__)
@@ -80,6 +82,8 @@ class Replicas:
     _since_s: float | None = None
     _routing: dict[OperatorId, Routing] = field(default_factory=dict)
     _due: threading.Event = field(default_factory=threading.Event)
+    _disturbed: bool = False
+    """True if executors were lost or did not answer while the last version was made."""
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -94,25 +98,25 @@ class Replicas:
         if self._thread is not None:
             self._thread.join()
 
-    def after_version(self, routing: Mapping[OperatorId, Routing]) -> None:
-        """Make copies of what a version has written: now, or beside the batches."""
-        self._routing = dict(routing)
-        if not self.waits or self.update(only_complete=True).missing:
+    def after_version(self, routing: Mapping[OperatorId, Routing], *, disturbed: bool = False) -> None:
+        """Make copies of what a version has written: now, or beside the batches; later, if the version was ``disturbed`` by a loss."""
+        self._routing, self._disturbed = dict(routing), disturbed
+        if not self.waits or self.update().missing:
             self._due.set()
 
-    def update(self, *, only_complete: bool = False) -> Redundancy:
-        """Bring peers what they lack of the newest version. If an executor is lost meanwhile, try again with the others.
+    def update(self) -> Redundancy:
+        """Bring peers what they lack of the newest version, if they had all of an instance's state before.
 
-        With ``only_complete``, only peers get something that had all of an instance's state before.
+        If an executor is lost meanwhile, try again with the others.
         """
         for _ in range(ATTEMPTS_MAX):
-            found = self._update(only_complete)
+            found = self._update(only_complete=True)
             if found is not None:
                 return found
         return self._note(len(self._peers) * self.count, len(self._peers) * self.count, 0)
 
     def _update(self, only_complete: bool) -> Redundancy | None:
-        """Like ``update``, once; None if it was broken off."""
+        """Bring peers what they lack of the newest version; None if that was broken off."""
         latest = self.keeping.checkpoint.latest()
         if latest is None:
             return self._note(0, 0, 0)
@@ -194,16 +198,26 @@ class Replicas:
         self.redundancy = Redundancy(wanted, missing, missing_s, lent)
         return self.redundancy
 
+    def _wait_for_calm(self) -> int:
+        """After copying was broken off by a loss: try again behind the batch that repairs it. Returns how many copies are missing."""
+        self._disturbed = True
+        self._due.set()
+        return self.redundancy.missing if self.redundancy is not None else 0
+
     def _run(self) -> None:
         with log_fields(query=self.keeping.checkpoint.location):
             while True:
                 self._due.wait()
                 self._due.clear()
+                if self._disturbed:
+                    self._due.wait(CALM_S)
+                    self._due.clear()
                 began_s = time.monotonic()
                 if self._ended.is_set():
                     return
                 try:
-                    missing = self.update().missing
+                    found = self._update(only_complete=False)
+                    missing = found.missing if found is not None else self._wait_for_calm()
                 except Exception:
                     # Executors may be going, or Spark may be shutting down. The next version tries again.
                     _log.warning("copies of state were not made; trying again after the next batch", exc_info=True)

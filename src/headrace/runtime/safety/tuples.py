@@ -54,6 +54,9 @@ class Tuples:
         self.evict(durable)
         if not self.copies:
             return batch
+        if version in self._kept:
+            # The batch runs again.
+            return self._kept[version]
         kept = self._kept[version] = keep_rows(batch, self.copies)
         self._note_holders()
         return kept

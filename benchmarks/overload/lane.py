@@ -184,7 +184,7 @@ def run(spark: SparkSession, name: str, work: Path, feed: Feed, seconds: float, 
         found.batches[branch] = {at: known.get(at, Batch(at, end_s, {}, {})) for at, end_s in results.written[branch].items()}
     found.totals = results.totals
     found.came = feed.came
-    found.source_keep, found.folder = settings.get("source_keep", SCALE), feed.folder.absolute().as_uri()
+    found.source_keep, found.folder = settings.get("source_keep", SCALE), f"file:{feed.folder.absolute()}"
     if name == OURS:
         found.decisions = [f"{each.at_s - began_s:.0f} s: {each.what}. {each.why}" for each in queries[0].decisions()]
         looked = [p["headrace"]["shedding"]["lookupUs"] for p in queries[0].recentProgress if p["headrace"]["shedding"]]

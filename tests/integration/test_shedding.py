@@ -91,7 +91,7 @@ def dropped(t: QueryTest) -> dict[int, dict[str, int]]:
 
 def kept_by_row(t: QueryTest, number: int, rows: list[Any], threshold: int) -> list[Any]:
     """The rows of a batch that are kept, by the file and the position in it, in plain Python."""
-    file = hashing.hash_text((t._sources[0].folder / f"source0-{number:06d}.parquet").absolute().as_uri())
+    file = hashing.hash_text(f"file:{t._sources[0].folder.absolute()}/source0-{number:06d}.parquet")
     identity = hashing.hash_longs(np.arange(len(rows)), np.full(len(rows), file, dtype=np.uint64))
     return [row for row, at in zip(rows, hashing.positions(identity, seed_of(ShedId("shed"))), strict=True) if at < threshold]
 
@@ -151,15 +151,15 @@ def test_the_least_worth_goes_first(t: QueryTest) -> None:
     sink = Sink()
     rows = t.source(ROWS)
     t.start(lambda calls: overloaded(hr.shed(calls, max_loss=0.5, by=F.col("v")), sink))
-    warm(t, rows)
+    warm(t, rows, 3)
     rows.add(*[(k, ts, v) for k, ts, v in some_rows(7, 2000)])
     t.run()
-    drop = Checkpoint(str(t.checkpoint)).manifests.read(2).drops  # type: ignore[arg-type]
+    drop = Checkpoint(str(t.checkpoint)).manifests.read(3).drops  # type: ignore[arg-type]
     assert drop is not None
     cut = drop.at(ShedId("shed")).cut
     assert cut is not None
     assert 30 < cut < 70
-    found = [row.v for row in sink.batches[2]]
+    found = [row.v for row in sink.batches[3]]
     assert min(found) >= cut
     given = [v for _, _, v in some_rows(7, 2000)]
     assert [v for v in sorted(found) if v > cut] == sorted(v for v in given if v > cut)
@@ -309,7 +309,7 @@ class Slow(hr.Processor):
 @pytest.mark.extra
 @pytest.mark.slow
 def test_it_sheds_at_once_then_scales_out_and_stops_shedding(spark: SparkSession, tmp_path: Path) -> None:
-    """One instance processes 2,500 rows/s at most, and 4,000 come. Three can."""
+    """One instance processes 2,500 rows/s at most, and 2,800 come. Two can."""
     folder, sink = tmp_path / "in", Sink()
     folder.mkdir()
     calls = hr.stream(spark.readStream.schema("k long, v long").parquet(str(folder)))
@@ -320,7 +320,7 @@ def test_it_sheds_at_once_then_scales_out_and_stops_shedding(spark: SparkSession
     random, began = np.random.default_rng(3), time.monotonic()
     try:
         for number in range(180):
-            keys = random.integers(0, 400, 1000).tolist()
+            keys = random.integers(0, 400, 700).tolist()
             pq.write_table(pa.table({"k": keys, "v": keys}), folder / f".{number}")
             (folder / f".{number}").rename(folder / f"{number}.parquet")
             time.sleep(max(0.0, began + number * 0.25 - time.monotonic()))
@@ -330,6 +330,7 @@ def test_it_sheds_at_once_then_scales_out_and_stops_shedding(spark: SparkSession
         query.stop()
     shed = [(each["routing"]["process"]["instances"], sum(p["shed"] for p in each["shedding"]["places"].values())) for each in progress]
     grown = [entry for entry in entries if entry.outcome is Outcome.PERFORMED and entry.what == "scale out"]
+    print([(entry.what, entry.outcome, entry.why) for entry in entries], shed)
     assert any(count == 1 and rows for count, rows in shed), "it shed before it grew"
     assert grown, "although it shed, the policy saw the load that was offered"
     assert not [entry for entry in entries if entry.what == "scale in" and entry.outcome is Outcome.PERFORMED], "no oscillation"

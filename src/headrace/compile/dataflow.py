@@ -147,9 +147,14 @@ class Dataflow:
 
     @cached_property
     def sheds(self) -> dict[ShedId, ShedStep]:
-        """The places where rows may be dropped, in the order of operators and sinks."""
-        ports = [port for op in self.ops for port in op.ports] + list(self.outlets)
-        steps = {id(step): step for port in ports for branch in port for step in branch.sheds}
+        """The places where rows may be dropped, in the order of the writers, and from a writer to the sources."""
+        steps: dict[int, ShedStep] = {}
+        waiting = [branch for port in reversed(self.outlets) for branch in reversed(port)]
+        while waiting:
+            branch = waiting.pop()
+            steps |= {id(step): step for step in branch.sheds if id(step) not in steps}
+            if (above := self.producer(branch)) is not None:
+                waiting += reversed([*above.branches])
         return {ShedId("shed" if not at else f"shed-{at + 1}"): step for at, step in enumerate(steps.values())}
 
     @cached_property

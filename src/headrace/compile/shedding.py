@@ -30,7 +30,7 @@ IDENTITY = "__headrace_identity"
 OFFSETS = ("topic", "partition", "offset")
 OBSERVED = "headrace."
 """The prefix of observations, before the name of the place."""
-SAMPLED = 32
+SAMPLED = 8
 """One of so many rows is looked at to learn what rows are worth."""
 PERCENTILES = [at / 100 for at in range(101)]
 

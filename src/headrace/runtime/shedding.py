@@ -46,6 +46,9 @@ QUANTUM = SCALE // 200
 TOLD = 0.05
 """A change of the share that is kept is logged from here on."""
 RATES_KEPT = 3
+"""The rate is that of the last so many batches."""
+WORTHS_FADE = 0.5
+"""The weight of what rows were worth before, against the last batch."""
 DRAIN_S = 10.0
 """Rows that were left behind should be processed within this many seconds."""
 
@@ -221,7 +224,11 @@ class Shedder:
             span_s = begin_s - last.times_s[0]
             more = (progress.backlog.rows_left or 0) - (last.backlog.rows_left or 0)
             self._rates.append(max(0.0, (self._scanned(shed) + more) / max(span_s, 1e-3)))
-        self._worths |= {place: each.worths for place, each in shed.counted.items() if each.worths}
+        for place, each in shed.counted.items():
+            # A batch shows a sample of its rows, so the batches before count too.
+            earlier = self._worths.get(place, ()) or each.worths
+            if each.worths:
+                self._worths[place] = tuple(a + WORTHS_FADE * (b - a) for a, b in zip(each.worths, earlier, strict=True))
         # What Spark does between two batches that follow one another belongs to the cost of a batch.
         gap_s = begin_s - last.times_s[1] if last is not None else 0.0
         gap_s = gap_s if gap_s < max(0.5, self.settings.trigger_s / 10) and not self.settings.trigger_s else 0.0

@@ -228,7 +228,7 @@ class Shedder:
             # A batch shows a sample of its rows, so the batches before count too.
             earlier = self._worths.get(place, ()) or each.worths
             if each.worths:
-                self._worths[place] = tuple(a + WORTHS_FADE * (b - a) for a, b in zip(each.worths, earlier, strict=True))
+                self._worths[place] = tuple((1 - WORTHS_FADE) * a + WORTHS_FADE * b for a, b in zip(each.worths, earlier, strict=True))
         # What Spark does between two batches that follow one another belongs to the cost of a batch.
         gap_s = begin_s - last.times_s[1] if last is not None else 0.0
         gap_s = gap_s if gap_s < max(0.5, self.settings.trigger_s / 10) and not self.settings.trigger_s else 0.0

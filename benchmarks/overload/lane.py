@@ -165,7 +165,7 @@ def run(spark: SparkSession, name: str, work: Path, feed: Feed, seconds: float, 
         feed.open(seconds, files_per_s, lambda: all(query.isActive for query in queries))
         found = Outcome(name, feed.came[warm:], began_s, time.time(), late_s=feed.late_s)
         # What has come until now may take one more batch; what waits beyond that is not waited for.
-        time.sleep(2 * settings["grace_s"])
+        time.sleep(settings["grace_s"])
         for query in queries:
             if (failed := query.exception()) is not None:
                 raise failed

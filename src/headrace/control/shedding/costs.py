@@ -24,6 +24,8 @@ FADES = 0.9
 """A batch weighs this much less than the one after it."""
 COLD = 4.0
 """In the first batch after a start, kernels take this many times as long as later: processes start, and modules are imported."""
+FREE = 1e-12
+"""Seconds that a row costs at least."""
 PRIOR = 1.5
 """The assumed costs weigh as much as this many batches."""
 
@@ -99,7 +101,9 @@ def fitted(
     scale = np.maximum(scale, 1e-9) * np.sqrt(PRIOR)
     matrix = np.vstack([rows * weights[:, None], np.diag(scale)])
     found, _ = nnls(matrix, np.concatenate([seconds * weights, scale * prior]))
-    return Costs(float(found[0]), float(found[1]), {place: float(cost) for place, cost in zip(places, found[2:], strict=True)})
+    # No row is free, or nobody could say how many are too many.
+    kept_s = {place: max(FREE, float(cost)) for place, cost in zip(places, found[2:], strict=True)}
+    return Costs(float(found[0]), float(found[1]), kept_s)
 
 
 def _busiest_now(batch: ShedBatch, now: Mapping[OperatorId, int]) -> dict[OperatorId, float]:

@@ -1,4 +1,4 @@
-"""A running count and sum by key, written five times: for Headrace in both forms, and for each of Spark's ways."""
+"""A running count and sum by key: for Headrace in both forms, and for each of Spark's ways. Spark's also run on Headrace as they are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle  # 
 
 import headrace as hr
 from benchmarks.aggregate.query import columns, source
-from benchmarks.process.bench import BY_ROWS, IN_PANDAS, PER_KEY, WITH_STATE
+from benchmarks.process.bench import BY_ROWS, IN_PANDAS, PER_KEY, REAL_FRAMES, WITH_STATE
 
 OUTPUT = "key long, n long, s long"
 STATE = "n long, s long"
@@ -62,6 +62,19 @@ class InPandas(StatefulProcessor):
         pass
 
 
+class InRealFrames(InPandas):
+    """Selects rows, so that frames are made and filled; and gives back a frame of series, which is never lazy."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        n, s = self.totals.get() or (0, 0)
+        for frame in rows:
+            known = frame[frame["v"].notna()]
+            n += len(known)
+            s += int(known["v"].sum())
+        self.totals.update((n, s))
+        yield pd.DataFrame({"key": pd.Series([key[0]]), "n": [n], "s": [s]})
+
+
 class ByRows(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.totals = handle.getValueState(VARIABLE, STATE)
@@ -89,8 +102,9 @@ def with_state(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator
 
 def query(rows: Any, params: dict[str, Any]) -> Any:
     grouped, form = rows.groupBy("key"), params["form"]
-    if form == IN_PANDAS:
-        return grouped.transformWithStateInPandas(InPandas(), OUTPUT, "Update", "None")
+    if form in (IN_PANDAS, REAL_FRAMES):
+        processor = InPandas() if form == IN_PANDAS else InRealFrames()
+        return grouped.transformWithStateInPandas(processor, OUTPUT, "Update", "None")
     if form == BY_ROWS:
         return grouped.transformWithState(ByRows(), OUTPUT, "Update", "None")
     if form == WITH_STATE:

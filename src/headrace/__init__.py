@@ -35,6 +35,7 @@ from headrace.errors import (
 )
 
 if TYPE_CHECKING:
+    from headrace.api.enabling import disable, enable, explain, writeStream
     from headrace.api.grouped import GroupedStream
     from headrace.api.measure import measure
     from headrace.api.processes import State
@@ -77,11 +78,15 @@ __all__ = [
     "VersionNotFoundError",
     "count_window",
     "coverage",
+    "disable",
+    "enable",
+    "explain",
     "measure",
     "session",
     "shed",
     "start",
     "stream",
+    "writeStream",
 ]
 __version__ = "0.1.0"
 
@@ -96,11 +101,15 @@ _HOMES = {
     "Stream": "headrace.api.stream",
     "count_window": "headrace.api.windows",
     "coverage": "headrace.api.shedding",
+    "disable": "headrace.api.enabling",
+    "enable": "headrace.api.enabling",
+    "explain": "headrace.api.enabling",
     "measure": "headrace.api.measure",
     "session": "headrace.runtime.session",
     "shed": "headrace.api.shedding",
     "start": "headrace.api.writer",
     "stream": "headrace.api.stream",
+    "writeStream": "headrace.api.enabling",
 }
 
 

@@ -23,6 +23,7 @@ OPERATOR_CHANGES = ("refuse", "accept")
 FETCH_FROM = ("executors", "checkpoint")
 ACKNOWLEDGE = ("home", "peers")
 CHECKPOINT_ORDERS = ("min-max", "round-robin", "whole")
+FALLBACKS = ("error", "spark")
 COMBINE = ("auto", "always", "never")
 STRATEGIES = ("operator-set-cloud", "operator-cloud")
 PLANNED_STRATEGIES = ("query-cloud",)
@@ -98,6 +99,12 @@ class Config:
     operatorChanges: str = "refuse"
     """What happens if operators were added or removed since the checkpoint was written: refuse or accept. With accept, a new operator
     starts with empty state and does not see earlier rows, and the state of a removed one is dropped."""
+    enabled: bool = False
+    """``hr.enable(spark)`` sets it in the session: stateful queries that are started with Spark's own ``df.writeStream`` run on Headrace.
+    On a writer, false leaves that one query to Spark."""
+    fallback: str = "error"
+    """What happens to a DataFrame of Spark's that Headrace cannot run, but Spark can: error, or spark. With spark, the query runs on
+    Spark's own operators, and a warning says so."""
     logLevel: str = ""
     """The level from which Headrace prints log messages to stderr, in the driver and in Spark's Python workers: debug, info, warning or
     error. If empty, it prints nothing. The level is that of the whole process: the last query that sets it wins."""
@@ -204,6 +211,7 @@ _CHOICES = {
     "acknowledge": ACKNOWLEDGE,
     "checkpointOrder": CHECKPOINT_ORDERS,
     "combine": COMBINE,
+    "fallback": FALLBACKS,
     "guarantee": ("", *Guarantee),
     "recovery": ("", *Approach),
     "logLevel": ("", *LOG_LEVELS),

@@ -145,9 +145,7 @@ class Safety:
         return "the versions since the last checkpoint are computed again from the source"
 
 
-def chosen_safety(
-    *, guarantee: str, recovery: str, checkpoint_s: float | None, replicas: int | None, acknowledge: str | None
-) -> Safety:
+def chosen_safety(*, guarantee: str, recovery: str, checkpoint_s: float | None, replicas: int | None, acknowledge: str | None) -> Safety:
     """What a query promises and does, from the settings that the user has given. Empty text, and None, stand for those that were not.
 
     Raises Contradiction if they cannot hold together.

@@ -65,9 +65,7 @@ def log_fields(**fields: object) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def suppressed(
-    log: FieldLogger, what: str, *kinds: type[BaseException], level: int = logging.WARNING, **fields: Any
-) -> Iterator[None]:
+def suppressed(log: FieldLogger, what: str, *kinds: type[BaseException], level: int = logging.WARNING, **fields: Any) -> Iterator[None]:
     """Like ``contextlib.suppress``, but logs an exception that ends the block, with ``what`` failed and why."""
     try:
         yield

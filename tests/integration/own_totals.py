@@ -7,9 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import cloudpickle
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor  # type: ignore[attr-defined]
 
 import headrace as hr
 
@@ -56,12 +59,53 @@ class TotalsPerKey(hr.KeyProcessor):
         yield key.k, key.part, state.count, state.total
 
 
+class SparkTotals(StatefulProcessor):
+    """The same as it would be written for Spark, for rows and for frames."""
+
+    def __init__(self, pandas: bool) -> None:
+        self.pandas = pandas
+
+    def init(self, handle: Any) -> None:
+        self.totals = handle.getValueState("totals", KEPT)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        count, total = self.totals.get() or (0, 0)
+        for each in rows:
+            count += len(each) if self.pandas else 1
+            total += int(each["v"].sum()) if self.pandas else each.v
+        self.totals.update((count, total))
+        k, part = key
+        frame = {"k": [k], "part": [part], "count": [count], "total": [total]}
+        yield pd.DataFrame(frame) if self.pandas else Row(k=k, part=part, count=count, total=total)
+
+    def close(self) -> None:
+        pass
+
+
+def group_totals(key: Any, frames: Any, state: Any) -> Any:
+    """The same as a function with a group state."""
+    count, total = state.getOption or (0, 0)
+    for frame in frames:
+        count, total = count + len(frame), total + int(frame["v"].sum())
+    state.update((count, total))
+    yield pd.DataFrame({"k": [key[0]], "part": [key[1]], "count": [count], "total": [total]})
+
+
 OUT = "k string, part int, count long, total long"
 KEPT = "count long, total long"
 
 
 def totals(processor: Any) -> Any:
     return lambda s: s.groupBy("k", "part").process(processor, OUT, state=KEPT)
+
+
+def spark_totals(pandas: bool) -> Any:
+    method = "transformWithStateInPandas" if pandas else "transformWithState"
+    return lambda s: getattr(s.groupBy("k", "part"), method)(SparkTotals(pandas), OUT, "Append", "None")
+
+
+def spark_group_totals(s: Any) -> Any:
+    return s.groupBy("k", "part").applyInPandasWithState(group_totals, OUT, KEPT, "append", "NoTimeout")
 
 
 def per_key(process: Any) -> Any:

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.spark
 
 TINY = {
     "aggregate": "--keys 300 --rows 1000 --baselines spark-memory",
+    "functions": "--keys 100 --rows 300 --calls median(v) --baselines spark-memory",
     "sliding": "--keys 10 --rows 200 --step-s 3600 --baselines spark-rocksdb",
     "join": "--keys 100 --rows 400 --step-s 30",
     "call-records": "--rows 300 --numbers 30 --districts 5 --instances 2",
@@ -32,12 +33,14 @@ TINY = {
     "latency": "--keys 300 --rows 100 --warmup 1 --baselines spark-memory",
     "heavy-customers": "--customers 10 --rows 200 --step-s 3600 --baselines spark-rocksdb",
     "strategies": "--keys 20 --rows 200 --step-s 60 --nodes 4 --warmup 2",
-    "process": "--keys 200 --rows 500 --baseline-rows 50 --preload-rows 200 --baselines transformWithStateInPandas",
+    "process": "--keys 200 --rows 500 --baseline-rows 50 --preload-rows 200 --baselines transformWithStateInPandas"
+    " --theirs transformWithStateInPandas",
     "rescale": "--sizes 300 --rows 100",
     "handover": "--windows 1 --sizes 20 --rows 20 --repeats 1 --settle=false --moving-rows 1000 --master none",
     "elastic": "--keys 300 --rows 100 --path 1",
     "executors": "--keys 300 --rows 100 --repeats 1 --master none",
     "recovery": "--keys 300 --rows 100 --kills 1 --executors 2 --fault none",
+    "approaches": "--keys 300 --rows 100 --kills 1 --executors 2 --fault none --approaches checkpoint-0s --spark=false",
     "control": "--operators 40 --nodes 5 --instances 20 --epsilon 0.3 --repeats 1",
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }
@@ -54,6 +57,7 @@ BASELINES = {
     "handover": ("window recreation", "merge", "buffering"),
     "elastic": ("static",),
     "executors": ("no pool",),
+    "approaches": (),
     "control": ("solver",),
 }
 """Where they are not Spark's two state stores."""
@@ -75,7 +79,7 @@ def test_every_benchmark_has_a_tiny_run_and_a_readme() -> None:
 
 
 LIKE_OTHERS = ("call-records", "join", "process", "product", "strategies", "heavy-customers", "state-size", "sliding", "aggregate")
-WITH_CHANGES = ("elastic", "executors", "handover", "recovery", "rescale")
+WITH_CHANGES = ("approaches", "elastic", "executors", "handover", "recovery", "rescale")
 ALIKE = {*LIKE_OTHERS, *WITH_CHANGES}
 """Those whose way through the runner others take too."""
 

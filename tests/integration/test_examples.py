@@ -10,21 +10,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor  # type: ignore[attr-defined]
 
 import headrace as hr
 from headrace.testing import QueryTest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, hr.shed, hr.coverage, QueryTest)
+KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, hr.shed, hr.coverage, hr.enable, hr.writeStream, QueryTest)
 """Functions and classes whose docstrings have examples that need Spark."""
-LONG = ("elastic", "windows")
-"""`test_elastic.py` and other examples say the same in less time."""
+LONG = ("elastic", "windows", "stateful_processor")
+"""`test_elastic.py`, `test_user_state.py` and other examples say the same in less time."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -34,7 +36,19 @@ def globs(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
     rows = [("ada", moment, 60), ("bob", moment, 10), ("ada", moment, 30)]
     spark.createDataFrame(rows, "src string, ts timestamp, seconds long").write.parquet(str(tmp_path / "calls"))
     frame = spark.readStream.schema("src string, ts timestamp, seconds long").parquet(str(tmp_path / "calls"))
-    return {"spark": spark, "F": F, "hr": hr, "pa": pa, "pc": pc, "calls": hr.stream(frame), "QueryTest": QueryTest}
+    return {
+        "spark": spark,
+        "F": F,
+        "hr": hr,
+        "pa": pa,
+        "pc": pc,
+        "pd": pd,
+        "Row": Row,
+        "StatefulProcessor": StatefulProcessor,
+        "calls": hr.stream(frame),
+        "folder": str(tmp_path / "calls"),
+        "QueryTest": QueryTest,
+    }
 
 
 def test_the_tests_in_the_documentation_pass(spark: SparkSession, tmp_path: Path) -> None:

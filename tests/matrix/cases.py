@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from tests.integration.both import Feed, Values
-from tests.integration.own_totals import SCHEMA, START, Totals, TotalsPerKey, rows, totals
+from tests.integration.own_totals import SCHEMA, START, Totals, TotalsPerKey, rows, spark_group_totals, spark_totals, totals
 
 FILES, ROWS, FILE_S, DELAY = 3, 60, 20, "5 seconds"
 END = "end"
@@ -119,4 +119,7 @@ CASES: dict[str, Case] = {
     "crossJoin": Case(product, product_in_batch),
     "process, all keys at once": Case(totals(Totals()), totals_in_batch, keys=2),
     "process, key by key": Case(totals(TotalsPerKey()), totals_in_batch, keys=2),
+    "transformWithState": Case(spark_totals(pandas=False), totals_in_batch, keys=2),
+    "transformWithStateInPandas": Case(spark_totals(pandas=True), totals_in_batch, keys=2),
+    "applyInPandasWithState": Case(spark_group_totals, totals_in_batch, keys=2),
 }

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from headrace.ids import SLOTS, OperatorId, StoreId, Version, WriterId
 from headrace.operators.dedup import DropDuplicates
-from headrace.operators.join import WindowedJoin
+from headrace.operators.join import StreamJoin
 from headrace.operators.kernel import Applied, Moment, Operator, OutputMode, View
 from headrace.operators.lifetime import NEVER
 from headrace.operators.pairing import Pairing
@@ -55,9 +55,9 @@ def duplicates() -> DropDuplicates:
     return DropDuplicates(Layout((*KEYS, ("k1", pa.int64())), (), has_sub=True), payload)
 
 
-def join(within_ms: int, outer: bool) -> WindowedJoin:
+def join(within_ms: int, outer: bool) -> StreamJoin:
     layout = Layout(KEYS, (("p0", pa.int64()),), has_sub=True, policy=Policy.KEEP)
-    return WindowedJoin(Pairing((layout, layout), (("v0",), ("v0",)), False), within_ms * MS, (outer, outer))
+    return StreamJoin.within(Pairing((layout, layout), (("v0",), ("v0",)), False), within_ms * MS, (outer, outer))
 
 
 def arrow(operator: Operator, rows: list[Row]) -> pa.RecordBatch:
@@ -114,7 +114,7 @@ class Chain:
         return tuple(found)
 
     def hold_ms(self, at: int) -> int:
-        return sum(each.within_us // MS for each in self.operators[:at] if isinstance(each, WindowedJoin))
+        return sum((each.keep_us[0] or 0) // MS for each in self.operators[:at] if isinstance(each, StreamJoin))
 
     def batch(self, rows: list[Row], until_ms: int) -> Counter[Row]:
         """Run a batch, then let the watermark move on. Returns the results of the last operator."""

@@ -21,7 +21,7 @@ from headrace.ids import SLOTS
 from headrace.operators import expressions as E
 from headrace.operators import product
 from headrace.operators.description import ColumnNames, store_from
-from headrace.operators.join import WindowedJoin
+from headrace.operators.join import StreamJoin
 from headrace.operators.kernel import Applied, Moment, Operator, OutputMode, View
 from headrace.operators.last import LastJoin
 from headrace.operators.matching import Needles, candidates, expand
@@ -161,7 +161,7 @@ def test_a_join_finds_every_pair_once_and_rows_without_partners_once(
         wanted.update((a[2] * MS, a[3], None, None) for a in left if not any(a is x for x, _ in pairs))
     if outer[1]:
         wanted.update((None, None, b[2] * MS, b[3]) for b in right if not any(b is x for _, x in pairs))
-    operator = WindowedJoin(pairing(LESS if condition else None, one_input), within * MS, outer)
+    operator = StreamJoin.within(pairing(LESS if condition else None, one_input), within * MS, outer)
     assert seen(play(operator, history, hash_bits)) == wanted
 
 
@@ -216,7 +216,7 @@ def test_large_products_are_cut_by_time(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_stores_of_joins_are_rebuilt_from_their_descriptions() -> None:
-    for operator in (WindowedJoin(pairing(), 5, outer=(True, False)), WindowedProduct(pairing(), 5), LastJoin(pairing(), 3)):
+    for operator in (StreamJoin.within(pairing(), 5, outer=(True, False)), WindowedProduct(pairing(), 5), LastJoin(pairing(), 3)):
         about = json.loads(json.dumps(operator.describe(dict.fromkeys(operator.stores, ColumnNames(("k",), ("v",), "ts")))))
         assert {name: store_from(each) for name, each in about.items()} == operator.stores
 
@@ -239,7 +239,7 @@ def test_a_hot_key_beside_many_others_is_bisected() -> None:
     )
     order = np.lexsort((rows.column("sub").to_numpy(), rows.column("h").to_numpy()))
     rows = rows.take(pa.array(order))
-    found = candidates(Needles.of(rows, LAYOUT), rows, LAYOUT, within_us=1000)
+    found = candidates(Needles.of(rows, LAYOUT), rows, LAYOUT, 1000, 1000)
     assert found.certain.all()
     key, time = rows.column("k0").to_numpy(), rows.column("sub").to_numpy()
     wanted = int(((key[:, None] == key[None, :]) & (np.abs(time[:, None] - time[None, :]) <= 1000)).sum())

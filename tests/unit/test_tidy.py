@@ -28,6 +28,7 @@ LAYERS = (
     ("operators",),
     ("graph",),
     ("compile",),
+    ("frontend",),
     ("runtime",),
     ("api",),
     ("", "testing", "sim", "bench", "demo", "report", "chaos"),

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.errors import QueryError
+from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
 from headrace.graph.steps import FunctionStep
 from headrace.spark.gateway import checked
@@ -38,6 +38,9 @@ def branch_conditions(conditions: Mapping[str, Column | str], otherwise: str | N
 
 def union_rows(mine: Rows, theirs: Rows, both: Both, where: str) -> Rows:
     """The rows of both inputs, in the columns that ``both`` gives them."""
+    for each in (mine, theirs):
+        if each.whole is not None:
+            raise UnsupportedError(where=where, found=f"a union with the results of {each.whole}")
     frame = checked(where, lambda: both(mine.frame, theirs.frame))
     if mine.origin is None and theirs.origin is None:
         return Rows(frame)

@@ -16,6 +16,7 @@ from headrace.api.processes import State, process_node
 from headrace.api.windows import as_window
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import AggregateNode, Rows, StatefulNode
+from headrace.graph.user_states import spark_call
 from headrace.graph.windows import CountSpec, Windows
 from headrace.operators.processor import AnyProcessor
 from headrace.spark import expressions
@@ -106,6 +107,89 @@ class GroupedStream(missing.Helpful, Generic[Stream]):
                 hint="group by keys alone; the processor keeps time itself",
             )
         return self.results_of(process_node(self.rows, self.keys, processor, schema, state, initial, orderBy, where))
+
+    def transformWithState(
+        self,
+        statefulProcessor: Any,
+        outputStructType: str | StructType,
+        outputMode: str,
+        timeMode: str,
+        initialState: Any = None,
+        eventTimeColumnName: str = "",
+    ) -> Stream:
+        """Run a ``StatefulProcessor`` that was written for Spark's method of this name, as it is, on Headrace's state.
+
+        ``statefulProcessor`` gets and gives rows. The other arguments are Spark's: ``outputStructType``, ``outputMode``, ``timeMode``,
+        ``initialState`` (groups of a batch DataFrame) and ``eventTimeColumnName``.
+
+        >>> class Totals(StatefulProcessor):
+        ...     def init(self, handle):
+        ...         self.total = handle.getValueState("total", "seconds long")
+        ...     def handleInputRows(self, key, rows, timerValues):
+        ...         (seconds,) = self.total.get() or (0,)
+        ...         seconds += sum(row.seconds for row in rows)
+        ...         self.total.update((seconds,))
+        ...         yield Row(src=key[0], seconds=seconds)
+        >>> totals = calls.groupBy("src").transformWithState(Totals(), "src string, seconds long", "Update", "None")
+        >>> query = totals.writeStream.outputMode("update").format("memory").queryName("by_row").trigger(availableNow=True).start()
+        >>> query.awaitTermination()
+        >>> sorted(tuple(row) for row in spark.table("by_row").collect())
+        [('ada', 90), ('bob', 10)]
+        """
+        return self._user_state(
+            "transformWithState", eventTimeColumnName, statefulProcessor, outputStructType, outputMode, timeMode, initialState
+        )
+
+    def transformWithStateInPandas(
+        self,
+        statefulProcessor: Any,
+        outputStructType: str | StructType,
+        outputMode: str,
+        timeMode: str,
+        initialState: Any = None,
+        eventTimeColumnName: str = "",
+    ) -> Stream:
+        """Run a ``StatefulProcessor`` that was written for Spark's method of this name, as it is, on Headrace's state.
+
+        ``statefulProcessor`` gets and gives pandas frames. The other arguments are Spark's: ``outputStructType``, ``outputMode``,
+        ``timeMode``, ``initialState`` (groups of a batch DataFrame) and ``eventTimeColumnName``.
+
+        >>> class Counts(StatefulProcessor):
+        ...     def init(self, handle):
+        ...         self.count = handle.getValueState("count", "n long")
+        ...     def handleInputRows(self, key, rows, timerValues):
+        ...         n = (self.count.get() or (0,))[0] + sum(len(frame) for frame in rows)
+        ...         self.count.update((n,))
+        ...         yield pd.DataFrame({"src": key, "calls": n})
+        >>> calls.groupBy("src").transformWithStateInPandas(Counts(), "src string, calls long", "Update", "None").columns
+        ['src', 'calls']
+        """
+        return self._user_state(
+            "transformWithStateInPandas", eventTimeColumnName, statefulProcessor, outputStructType, outputMode, timeMode, initialState
+        )
+
+    def applyInPandasWithState(
+        self, func: Any, outputStructType: str | StructType, stateStructType: str | StructType, outputMode: str, timeoutConf: str
+    ) -> Stream:
+        """Run a function that was written for Spark's method of this name, as it is, on Headrace's state.
+
+        ``func`` is called with a key, its pandas frames and its ``GroupState``. The other arguments are Spark's: ``outputStructType``,
+        ``stateStructType``, ``outputMode`` and ``timeoutConf``.
+
+        >>> def count(key, frames, state):
+        ...     n = (state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames)
+        ...     state.update((n,))
+        ...     yield pd.DataFrame({"src": [key[0]], "calls": [n]})
+        >>> calls.groupBy("src").applyInPandasWithState(count, "src string, calls long", "n long", "update", "NoTimeout").columns
+        ['src', 'calls']
+        """
+        return self._user_state("applyInPandasWithState", "", func, outputStructType, stateStructType, outputMode, timeoutConf)
+
+    def _user_state(self, method: str, event_time: str, *args: Any) -> Stream:
+        where = user_line(method)
+        if self.window is not None:
+            raise UnsupportedError(where=where, found=f"{method} on a stream that is grouped by a window", hint="group by columns")
+        return self.results_of(spark_call(self.rows, lambda frame: getattr(frame.groupBy(*self.keys), method)(*args), event_time, where))
 
     def count(self) -> Stream:
         """The number of rows of each group, as column ``count``."""

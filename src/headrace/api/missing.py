@@ -19,11 +19,10 @@ STREAM = {
     "count": "use groupBy().count()",
 }
 GROUPED = {
-    **dict.fromkeys(("apply", "applyInPandas", "applyInArrow", "applyInPandasWithState"), "use process with a hr.Processor"),
-    **dict.fromkeys(("transformWithState", "transformWithStateInPandas"), "use process with a hr.KeyProcessor"),
+    **dict.fromkeys(("apply", "applyInPandas", "applyInArrow"), "use process with a hr.Processor"),
     "pivot": "Spark has no pivot of streams; give one aggregate per value, with F.when",
 }
-WRITER = {"foreach": "use foreachBatch", "table": "use toTable", "save": "use start", "mode": "use outputMode"}
+WRITER = {"table": "use toTable", "save": "use start", "mode": "use outputMode"}
 """Names that Spark has and Headrace has not, with advice."""
 
 

@@ -1,4 +1,4 @@
-"""Checks of sources: a streaming DataFrame, without stateful operators of Spark's."""
+"""Checks of sources: a streaming DataFrame of a classic session."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pyspark.sql import DataFrame
 from headrace.errors import SessionError, SourceError, UnsupportedError
 from headrace.spark.contract import check_contract
 from headrace.spark.gateway import is_connect
-from headrace.spark.stateful import several_rows, stateful_step
+from headrace.spark.stateful import several_rows
 from headrace.spark.streaming import source_names
 
 _SELECTING = ("select", "selectExpr", "withColumn", "withColumns")
 
 
 def check_source(frame: Any, where: str) -> None:
-    """Refuse a source that is no streaming DataFrame, or has a stateful operator of Spark's."""
+    """Refuse a source that is no streaming DataFrame of a classic session."""
     if is_connect(frame):
         raise SessionError(
             where=where,
@@ -31,25 +31,6 @@ def check_source(frame: Any, where: str) -> None:
     check_contract(frame.sparkSession)
     # Raises an error for a source of a class that Headrace does not know.
     source_names(frame)
-    refuse_state(frame, where)
-
-
-def refuse_state(frame: DataFrame, where: str) -> None:
-    """Refuse a streaming DataFrame with an operator of Spark's that keeps state or reads several rows.
-
-    Spark emits results of such an operator one batch after the watermark has passed them, so our operators would drop them as late.
-    Static DataFrames that are joined with the stream may have any operators.
-    """
-    found = stateful_step(frame)
-    if found is not None:
-        raise UnsupportedError(
-            "Spark's own state below hr.stream is not Headrace's: rows that it emits late would be dropped",
-            where=where,
-            wanted="a streaming DataFrame without stateful operators",
-            found=found,
-            hint="wrap the DataFrame before that step, hr.stream(df), and call the operator on the stream: "
-            "groupBy(...).agg(...), dropDuplicates, join(..., within=...), process",
-        )
 
 
 def check_step(before: DataFrame, after: DataFrame, method: str, where: str) -> None:

@@ -22,13 +22,12 @@ from headrace.api.origin import user_line
 from headrace.api.places import shed_rows
 from headrace.api.sources import check_source, check_step
 from headrace.api.writer import StreamWriter
-from headrace.compile.nodes import compile_node
-from headrace.config import Config
 from headrace.errors import MissingError, QueryError, UnsupportedError
+from headrace.frontend import lowered
+from headrace.frontend.lower import lower
 from headrace.graph.nodes import DedupNode, Rows, StatefulNode
 from headrace.graph.steps import MethodStep
 from headrace.logs import logger, suppressed
-from headrace.operators.kernel import OutputMode
 from headrace.spark.gateway import checked
 
 _log = logger(__name__)
@@ -360,16 +359,7 @@ class Branches(dict[str, Stream]):
 
 def results_of(node: StatefulNode) -> Stream:
     """The stream of a node's results. Compiles the node at once, so that a mistake is reported at the user's line."""
-    if not all(each.append_only for each in node.inputs):
-        raise UnsupportedError(
-            "its results change with every batch, so what is computed from them would have to be taken back",
-            where=node.where,
-            found="a stateful operator on the results of an aggregate without a window",
-            hint="group the first aggregate by F.window(...) with a watermark, so that each of its results is final",
-        )
-    plan = compile_node(node, Config())
-    empty = node.inputs[0].session.createDataFrame([], plan.results.schema)
-    return Stream(Rows(empty, node, append_only=OutputMode.APPEND in plan.timing.modes))
+    return Stream(lowered.results_of(node))
 
 
 def _check_other(other: Any, where: str) -> None:
@@ -385,15 +375,16 @@ def _filtered(rows: Rows, condition: Column, where: str) -> Stream:
 
 
 def stream(frame: DataFrame) -> Stream:
-    """Wrap ``frame``, a streaming DataFrame; the rest is the PySpark you know.
+    """Wrap ``frame``, a streaming DataFrame; the rest is the PySpark you know. Its stateful operators become Headrace's too.
 
     Sources that can be read again after a crash, such as files or Kafka, lose nothing. Others, such as a socket, lose rows with the
-    driver, and the start says so. The DataFrame may have any stateless steps, also joins with static DataFrames. Raises ``SourceError``
-    if it is no streaming DataFrame, ``UnsupportedError`` if it holds an operator of Spark's that keeps state, and ``SessionError`` for
+    driver, and the start says so. The DataFrame may have any steps, also joins with static DataFrames. Raises ``SourceError``
+    if it is no streaming DataFrame, ``UnsupportedError`` if Headrace lacks one of its operators, and ``SessionError`` for
     Spark Connect and unsupported versions of Spark.
 
     >>> hr.stream(spark.readStream.format("rate").load()).columns
     ['timestamp', 'value']
     """
-    check_source(frame, user_line("stream"))
-    return Stream(Rows(frame))
+    where = user_line("stream")
+    check_source(frame, where)
+    return Stream(lower(frame, where))

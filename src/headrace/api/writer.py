@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import DataFrame
 
 from headrace.api import missing, planning
 from headrace.api.origin import user_line
 from headrace.api.query import HeadraceQuery
+from headrace.api.spark_frame import SparkFrame, falls_back
 from headrace.config import PREFIX
 from headrace.control.elastic import Elastic
 from headrace.errors import QueryError, SinkError, UnsupportedError
@@ -19,10 +20,12 @@ from headrace.guarantees import Approach, Guarantee
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.sinks import SinkRequest, make_sink
-from headrace.runtime.start import Output, RunOptions, plan_query, start_query
+from headrace.runtime.sinks.rows import for_each_row, is_row_writer
+from headrace.runtime.start import Output, QueryPlan, RunOptions, plan_query, start_query
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import checked, first_line
 from headrace.spark.sinks import FILE_FORMATS, table_location
+from headrace.spark.writers import sparks_writer
 
 
 class StreamWriter(missing.Helpful):
@@ -37,7 +40,7 @@ class StreamWriter(missing.Helpful):
     _is = "a writer"
     _instead = missing.WRITER
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows | SparkFrame) -> None:
         self._rows = rows
         self._format = str(rows.session.conf.get("spark.sql.sources.default", "parquet"))
         self._options = Options()
@@ -183,40 +186,111 @@ class StreamWriter(missing.Helpful):
         self._foreach_batch = func
         return self
 
-    def start(self, path: str | None = None) -> HeadraceQuery:
-        """Start the query and return its handle. ``path`` is the folder of a file sink, as is ``option("path", ...)``.
+    def foreach(self, f: Any) -> StreamWriter:
+        """Call ``f`` with each row of the results, on the executors.
 
-        Every sink but memory, console and noop needs ``option("checkpointLocation", ...)``. Raises ``QueryError`` or ``SinkError`` if
+        ``f`` is a function of a row, or an object with ``process(row)`` and, if it likes, ``open(partition_id, epoch_id)`` and
+        ``close(error)``, as in Spark. After a crash, the rows of a batch may come again.
+        """
+        if not is_row_writer(f):
+            raise QueryError(where=user_line("foreach"), wanted="a function of a row, or an object with process(row)", found=repr(f))
+        self._foreach_batch = for_each_row(f)
+        return self
+
+    def start(
+        self,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> HeadraceQuery:
+        """Start the query and return its handle.
+
+        ``path`` is the folder of a file sink, as is ``option("path", ...)``. ``format``, ``outputMode``, ``partitionBy`` and ``queryName``
+        do what the methods of these names do, and ``options`` are further options by name.
+
+        File sinks and other formats need ``option("checkpointLocation", ...)``; memory, console, noop, foreach and foreachBatch get a
+        temporary one without it, as in Spark. Raises ``QueryError`` or ``SinkError`` if
         something is set wrongly, and ``CheckpointError`` if the checkpoint does not fit the query or is in use.
         """
         where = user_line("start")
+        self._set(format, outputMode, partitionBy, queryName, options)
         if path is not None:
             if self._options.get("path", path) != path:
                 found = f"{self._options['path']!r} and {path!r}"
                 raise QueryError(where=where, wanted="one path, in option('path') or in start", found=found)
             self._options["path"] = path
-        return _started([self._output(where)], self._options, RunOptions(self._name, self._trigger, self._elastic, where, self._deadline))
+        run = RunOptions(self._name, self._trigger, self._elastic, where, self._deadline)
+        if not isinstance(self._rows, SparkFrame):
+            return _started([self._output(where)], self._options, run)
+        try:
+            plan = plan_query([self._output(where)], self._options, run)
+        except UnsupportedError as refused:
+            if not falls_back(self._rows.session, self._options):
+                raise
+            self._rows.say_fallback(refused)
+            return cast(HeadraceQuery, self._on_spark().start())
+        return _run(plan)
+
+    def _set(self, format: str | None, mode: str | None, by: str | list[str] | None, name: str | None, options: dict[str, Any]) -> None:
+        self.options(**options)
+        if mode is not None:
+            self.outputMode(mode)
+        if by is not None:
+            self.partitionBy(by)
+        if format is not None:
+            self.format(format)
+        if name is not None:
+            self.queryName(name)
+
+    def _on_spark(self) -> Any:
+        """Spark's own writer with the same settings."""
+        assert isinstance(self._rows, SparkFrame)
+        writer: Any = sparks_writer(self._rows.frame).format(self._format).outputMode(str(self._mode))
+        ours = {name.lower() for name in self._options.ours()}
+        for name, value in self._options.items():
+            writer = writer if name.lower() in ours else writer.option(name, value)
+        if self._name is not None:
+            writer = writer.queryName(self._name)
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        if self._partition_by:
+            writer = writer.partitionBy(*self._partition_by)
+        return writer if self._foreach_batch is None else writer.foreachBatch(self._foreach_batch)
 
     def _output(self, where: str) -> Output:
+        rows = self._rows.lowered(str(self._mode), where) if isinstance(self._rows, SparkFrame) else self._rows
         request = SinkRequest(
-            self._rows.session,
+            rows.session,
             self._format,
             Options(self._options),
             self._partition_by,
             self._mode,
-            self._rows.schema,
+            rows.schema,
             self._name,
             where,
             self._foreach_batch,
         )
-        return Output(self._rows, self._mode, where, self._format, lambda: make_sink(request), self._weight)
+        return Output(rows, self._mode, where, self._format, lambda: make_sink(request), self._weight)
 
-    def toTable(self, tableName: str) -> HeadraceQuery:
+    def toTable(
+        self,
+        tableName: str,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> HeadraceQuery:
         """Start the query, append its results to the table ``tableName``, and return the query's handle.
 
-        The table is created if it does not exist. Its files are written exactly once. Raises ``SinkError`` for a table in another format.
+        The table is created if it does not exist. Its files are written exactly once. ``format``, ``outputMode``, ``partitionBy``,
+        ``queryName`` and ``options`` are those of ``start``. Raises ``SinkError`` for a table in another format.
         """
         where = user_line("toTable")
+        self._set(format, outputMode, partitionBy, queryName, options)
         session: Any = self._rows.session
         if self._format.lower() not in FILE_FORMATS:
             raise SinkError(where=where, wanted=f"a table of format {', '.join(FILE_FORMATS)}", found=repr(self._format))
@@ -275,7 +349,10 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
 
 
 def _started(outputs: list[Output], options: Options, run: RunOptions) -> HeadraceQuery:
-    plan = plan_query(outputs, options, run)
+    return _run(plan_query(outputs, options, run))
+
+
+def _run(plan: QueryPlan) -> HeadraceQuery:
     return planning.note(plan) if planning.is_on() else HeadraceQuery(start_query(plan))
 
 

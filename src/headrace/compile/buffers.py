@@ -7,17 +7,17 @@ from pyspark.sql import types as T
 
 from headrace.compile import event_time
 from headrace.compile.plan import StoreReader
-from headrace.compile.sides import SideColumns
+from headrace.compile.sides import SideColumns, required_time
 from headrace.compile.types import decode, transport_type
 from headrace.operators.description import ColumnNames
-from headrace.operators.join import WindowedJoin
+from headrace.operators.join import StreamJoin
 from headrace.operators.last import NUMBER, TIME, WAITING, LastJoin
 from headrace.operators.pairing import LEFT, NAMES, SIDE
 from headrace.operators.product import WindowedProduct
 from headrace.state.layout import SUB
 
 Sides = tuple[SideColumns, SideColumns]
-PairOperator = WindowedJoin | LastJoin | WindowedProduct
+PairOperator = StreamJoin | LastJoin | WindowedProduct
 
 
 def readers(operator: PairOperator, sides: Sides, kinds: list[T.DataType]) -> dict[str, StoreReader]:
@@ -30,11 +30,12 @@ def readers(operator: PairOperator, sides: Sides, kinds: list[T.DataType]) -> di
 
 
 def _ring(side: SideColumns) -> StoreReader:
+    time = required_time(side)
     keys = [T.StructField(f"k{i}", transport_type(f.dataType)) for i, f in enumerate(side.keys)]
     values = [T.StructField(f"p{i}", transport_type(f.dataType)) for i, f in enumerate(side.rest)]
     shown = [decode(F.col(f"k{i}"), f.dataType).alias(f.name) for i, f in enumerate(side.keys) if f not in side.rest]
-    if side.time.name not in side.on:
-        shown.append(event_time.from_micros(F.col(TIME), side.time.dataType).alias(side.time.name))
+    if time.name not in side.on:
+        shown.append(event_time.from_micros(F.col(TIME), time.dataType).alias(time.name))
     shown += [decode(F.col(f"p{i}"), f.dataType).alias(f.name) for i, f in enumerate(side.rest)]
     numbers = [T.StructField(NUMBER, T.LongType()), T.StructField(TIME, T.LongType())]
     names = ColumnNames(side.on, ("number", "time", *(f.name for f in side.rest)))
@@ -47,7 +48,7 @@ def _waiting(side: SideColumns, kinds: list[T.DataType], one_input: bool, names:
     sides = [] if one_input else [T.StructField(SIDE, T.ByteType())]
     values = [T.StructField(f"v{i}", kind) for i, kind in enumerate(kinds)]
     shown = [decode(F.col(f"k{i}"), f.dataType).alias(f.name) for i, f in enumerate(side.keys)]
-    shown.append(event_time.from_micros(F.col(SUB), side.time.dataType).alias("time"))
+    shown.append(event_time.from_micros(F.col(SUB), required_time(side).dataType).alias("time"))
     if not one_input:
         shown.append(F.when(F.col(SIDE) == LEFT, NAMES[0]).otherwise(NAMES[1]).alias(SIDE))
     shown += [F.col(f.name) for f in values]

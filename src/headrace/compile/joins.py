@@ -27,7 +27,7 @@ from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
 from headrace.graph.nodes import JoinNode
 from headrace.operators.expressions import Expr
-from headrace.operators.join import WindowedJoin
+from headrace.operators.join import StreamJoin
 from headrace.operators.kernel import OutputMode
 from headrace.operators.last import TIE, LastJoin
 from headrace.operators.lifetime import NEVER
@@ -49,9 +49,9 @@ def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
     condition, leaves_to_spark = _condition(node, columns)
     places, kinds = share_places(sides)
     pairing = Pairing((sides[LEFT].layout(), sides[RIGHT].layout()), places, one_input, condition, node.where)
-    operator: WindowedJoin | LastJoin
+    operator: StreamJoin | LastJoin
     if node.within_us is not None:
-        operator = WindowedJoin(pairing, node.within_us, outer)
+        operator = StreamJoin.within(pairing, node.within_us, outer)
         window, hold_ms, schema = bound_in_words(node.within_us, sides), -(-node.within_us // 1000), columns.schema
     else:
         size = node.last or 0

@@ -13,7 +13,7 @@ from headrace.compile import event_time
 from headrace.compile.plan import StoreReader
 from headrace.compile.types import arrow_type, decode, encode, normalize, transport_type
 from headrace.compile.vectorise import vectorise
-from headrace.errors import QueryError, UnsupportedError
+from headrace.errors import QueryError, UnsupportedError, require
 from headrace.operators.description import ColumnNames
 from headrace.operators.expressions import Expr
 from headrace.operators.last import TIE
@@ -33,7 +33,8 @@ class SideColumns:
 
     frame: DataFrame
     on: tuple[str, ...]
-    time: T.StructField
+    time: T.StructField | None
+    """The event time; None if rows have none that counts."""
     rest: tuple[T.StructField, ...]
     """All columns but the key and the event time. Also keys whose equal values can differ (0.0 and -0.0), to keep the user's value."""
 
@@ -53,6 +54,8 @@ class SideColumns:
     def fixed(self) -> list[Column]:
         """The columns of key and event time in the shuffle."""
         keys = [encode(normalize(column_named(f.name), f.dataType), f.dataType).alias(f"k{i}") for i, f in enumerate(self.keys)]
+        if self.time is None:
+            return [*keys, F.lit(0).cast("long").alias(SUB)]
         micros = event_time.micros(column_named(self.time.name), self.time.dataType)
         return [*keys, F.coalesce(micros, F.lit(NEVER)).cast("long").alias(SUB)]
 
@@ -60,7 +63,9 @@ class SideColumns:
         """The kernel's name for a column of the user's."""
         if name in (kept := [f.name for f in self.rest]):
             return f"p{kept.index(name)}"
-        return SUB if name == self.time.name else f"k{self.on.index(name)}"
+        if self.time is not None and name == self.time.name and not isinstance(self.time.dataType, T.StructType):
+            return SUB
+        return f"k{self.on.index(name)}"
 
     def reader(self) -> StoreReader:
         """How the side's buffer is shown to a user."""
@@ -68,10 +73,10 @@ class SideColumns:
         fields = [T.StructField(f"k{i}", kind) for i, kind in enumerate(kinds)]
         fields += [T.StructField(SUB, T.LongType()), *(T.StructField(f"p{i}", transport_type(f.dataType)) for i, f in enumerate(self.rest))]
         shown = [decode(F.col(f"k{i}"), f.dataType).alias(f.name) for i, f in enumerate(self.keys) if f not in self.rest]
-        if self.time.name not in self.on:
+        if self.time is not None and self.time.name not in self.on:
             shown.append(event_time.from_micros(F.col(SUB), self.time.dataType).alias(self.time.name))
         shown += [decode(F.col(f"p{i}"), f.dataType).alias(f.name) for i, f in enumerate(self.rest)]
-        names = ColumnNames(self.on, tuple(f.name for f in self.rest), self.time.name)
+        names = ColumnNames(self.on, tuple(f.name for f in self.rest), None if self.time is None else self.time.name)
         return StoreReader(T.StructType(fields), lambda frame: frame.select(*shown), names)
 
 
@@ -86,10 +91,13 @@ def own_templates(frames: tuple[DataFrame, ...]) -> tuple[DataFrame, ...]:
 
 def side_columns(frame: DataFrame, on: tuple[str, ...], where: str) -> SideColumns:
     """Divide the columns of a side into key, event time and the rest."""
-    time = the_event_time(frame, where)
-    key_fields = [field_of(frame, name) for name in on]
-    raw = {f.name for f in key_fields if _has_floats(f.dataType)}
-    rest = tuple(f for f in frame.schema.fields if f.name in raw or (f.name not in on and f.name != time.name))
+    return divided_columns(frame, on, the_event_time(frame, where))
+
+
+def divided_columns(frame: DataFrame, on: tuple[str, ...], time: T.StructField | None, whole: bool = False) -> SideColumns:
+    """The same for a known event time. With ``whole``, keys are also kept among the rest."""
+    raw = {name for name in on if whole or _has_floats(field_of(frame, name).dataType)}
+    rest = tuple(f for f in frame.schema.fields if f.name in raw or (f.name not in on and (time is None or f.name != time.name)))
     return SideColumns(frame, on, time, rest)
 
 
@@ -105,6 +113,13 @@ def the_event_time(frame: DataFrame, where: str) -> T.StructField:
         found = f"{timed[0].name}, a {timed[0].dataType.simpleString()}"
         raise UnsupportedError(where=where, wanted="an event time that is a timestamp", found=found)
     return timed[0]
+
+
+def required_time(side: SideColumns) -> T.StructField:
+    """The event time of a side that has one."""
+    require(side.time is not None, "the rows of this side have an event time")
+    assert side.time is not None
+    return side.time
 
 
 def field_of(frame: DataFrame, name: str) -> T.StructField:
@@ -210,6 +225,10 @@ class Joined:
         internal = self.sides[side].internal(name)
         if internal == SUB:
             return event_time.from_micros(F.col(TIMES[side]), f.dataType)
+        if internal.startswith("k"):
+            # The key is of the row that is there. It is shown for a side only if that side has a row, and so a time.
+            key = decode(F.col(internal), f.dataType)
+            return F.when(F.col(TIMES[side]).isNotNull(), key) if self.outer[1 - side] else key
         return decode(F.col(f"{'lr'[side]}{internal[1:]}"), f.dataType)
 
     def translated(self, condition: Column, where: str) -> Expr:
@@ -275,7 +294,8 @@ def _has_floats(kind: T.DataType) -> bool:
 
 def bound_in_words(within_us: int, sides: tuple[SideColumns, SideColumns]) -> str:
     """The bound on the time between both rows, in words."""
-    return f"{within_us} microseconds between {sides[0].time.name} and {sides[1].time.name}"
+    names = " and ".join(side.time.name for side in sides if side.time is not None)
+    return f"{within_us} microseconds between {names}"
 
 
 def text_of(condition: Column | None) -> str | None:

@@ -16,6 +16,8 @@ from headrace.graph.steps import Step
 from headrace.graph.windows import Windows
 from headrace.operators.processor import AnyProcessor
 from headrace.operators.shape import TimerClock
+from headrace.spark.user_state.declared import Declared
+from headrace.spark.user_state.nodes import UserStateCall
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +34,8 @@ class Rows:
     """True if rows are final once they are emitted. The results of a running aggregate are not."""
     name: str | None = None
     """The user's name for the operator that gives the rows."""
+    whole: str | None = None
+    """A step that needs all results at once, such as "sort(...)", so that only complete mode will do; None without one."""
 
     @property
     def schema(self) -> StructType:
@@ -100,11 +104,21 @@ class AggregateNode(OneInput):
     """The position of the window among the grouping columns."""
     aggregates: tuple[Column, ...]
     where: str
+    windows_as_keys: bool = False
+    """True if a window that was computed before the aggregate may be a key. Such a window may overlap others: its rows are multiplied."""
 
 
 @dataclass(frozen=True, eq=False)
 class DedupNode(OneInput):
     """``dropDuplicates(subset)``."""
+
+    subset: tuple[str, ...]
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
+class DedupWithinNode(OneInput):
+    """``dropDuplicatesWithinWatermark(subset)``."""
 
     subset: tuple[str, ...]
     where: str
@@ -125,6 +139,27 @@ class JoinNode:
     how: str
     condition: Column | None
     suffixes: tuple[str, str]
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
+class StreamJoinNode:
+    """A join of two streams as Spark has it: by any condition, with a bound in time on either side, or on none."""
+
+    inputs: tuple[Rows, Rows]
+    """The left and the right side. No two columns have names that differ by case alone."""
+    on: tuple[tuple[str, ...], tuple[str, ...]]
+    """The names of the key columns on the left and on the right side."""
+    hidden: frozenset[str]
+    """The names of key columns that are no columns of the result."""
+    times: tuple[str | None, str | None]
+    """For each side the column by whose event time its rows are forgotten; None if they never are."""
+    keep_us: tuple[int | None, int | None]
+    """For each side: a row is forgotten when the watermark has passed its time by this much; None: never."""
+    how: str
+    """``inner``, ``left``, ``right``, ``full`` or ``semi``."""
+    condition: Column | None
+    """A condition on the columns of both sides."""
     where: str
 
 
@@ -164,6 +199,16 @@ class ProcessNode(OneInput):
     """The initial state: keys and values."""
     order: tuple[str, ...]
     """Columns by which the rows of a key are sorted. Empty: by event time."""
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
+class UserStateNode(OneInput):
+    """``transformWithState``, ``transformWithStateInPandas`` or ``applyInPandasWithState``: code that users wrote for Spark."""
+
+    call: UserStateCall
+    declared: tuple[Declared, ...]
+    """The state variables that ``init`` of the processor asks for."""
     where: str
 
 

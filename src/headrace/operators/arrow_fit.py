@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import ProcessorError
-from headrace.operators.shape import ProcessorShape, columns_text, type_text
+from headrace.operators.shape import Named, columns_text, type_text
 
 
-def fitted(table: Any, schema: pa.Schema, shape: ProcessorShape, what: str) -> list[pa.Array]:
+def fitted(table: Any, schema: pa.Schema, shape: Named, what: str) -> list[pa.Array]:
     """The table's columns that the schema names, in the schema's types. `what` names the table in error messages."""
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
@@ -22,7 +22,7 @@ def fitted(table: Any, schema: pa.Schema, shape: ProcessorShape, what: str) -> l
     return [fit(table.column(f.name), f, shape, what) for f in schema]
 
 
-def fit(column: Any, field: pa.Field, shape: ProcessorShape, what: str) -> pa.Array:
+def fit(column: Any, field: pa.Field, shape: Named, what: str) -> pa.Array:
     """The column as one array of the field's type."""
     if not compatible(column.type, field.type):
         raise _misfit(shape, what, f"column {field.name!r} of type {type_text(field.type)}", type_text(column.type))
@@ -34,7 +34,7 @@ def fit(column: Any, field: pa.Field, shape: ProcessorShape, what: str) -> pa.Ar
         raise _misfit(shape, what, f"column {field.name!r} of type {type_text(field.type)}", str(refused)) from None
 
 
-def python_column(values: list[Any], field: pa.Field, shape: ProcessorShape, what: str) -> pa.Array:
+def python_column(values: list[Any], field: pa.Field, shape: Named, what: str) -> pa.Array:
     """A column of Python values."""
     try:
         return pa.array(values, field.type)
@@ -82,5 +82,5 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _misfit(shape: ProcessorShape, what: str, wanted: str, found: str) -> ProcessorError:
+def _misfit(shape: Named, what: str, wanted: str, found: str) -> ProcessorError:
     return ProcessorError(f"{shape.name}: {what}", where=shape.where, wanted=wanted, found=found)

@@ -82,10 +82,17 @@ class Moment:
     """The watermark of the version before. Rows are late if it has passed them."""
     now_ms: int = 0
     """When the batch began, by the clock. It is the same in every attempt."""
+    due_ms: int | None = None
+    """The watermark by which timers fire after the batch's rows. None: that of the version before."""
 
     @property
     def watermark_us(self) -> int:
         return self.watermark_ms * 1000
+
+    @property
+    def fires_ms(self) -> int:
+        """The watermark by which timers fire after the batch's rows."""
+        return self.watermark_ms if self.due_ms is None else self.due_ms
 
 
 @dataclass

@@ -88,4 +88,18 @@ class TimeToLive(Lifetime):
         return rows if bool(alive.all()) else rows.filter(pa.array(alive))
 
 
+@dataclass(frozen=True)
+class UntilFired(Lifetime):
+    """The sub-key is the moment of a timer in microseconds. The operator deletes it when it has fired; the watermark does not.
+
+    User code may set a timer for a moment that the watermark has passed. It fires in the next batch.
+    """
+
+    def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:
+        if ref.sub_min is None or ref.sub_max is None:
+            return False
+        return ref.sub_min <= until_ms * 1000 and ref.sub_max > after_ms * 1000
+
+
 FOREVER = Forever()
+UNTIL_FIRED = UntilFired()

@@ -51,7 +51,8 @@ class Candidates:
     certain: Mask
     """True if all rows of the range have the needle's key and a time within the bound."""
     key_names: list[str]
-    within_us: int
+    back_us: int | None
+    ahead_us: int | None
 
     def pairs(self, chunk: int = CHUNK_PAIRS) -> Iterator[Pairs]:
         """The pairs as indices of needles and of partners, at most `chunk` at a time."""
@@ -75,13 +76,20 @@ class Candidates:
     def _match(self, which: Indices, where: Indices) -> Mask:
         ours, theirs = pa.array(which), pa.array(where)
         columns = [[rows.column(n).take(at) for n in self.key_names] for rows, at in ((self.needles, ours), (self.table, theirs))]
-        near = np.abs(subs(self.needles)[which] - subs(self.table)[where]) <= self.within_us
-        same: Mask = near & keys.equal(columns[0], columns[1], len(which))
+        same: Mask = keys.equal(columns[0], columns[1], len(which))
+        later = subs(self.table)[where] - subs(self.needles)[which]
+        if self.back_us is not None:
+            same = same & (later >= -self.back_us)
+        if self.ahead_us is not None:
+            same = same & (later <= self.ahead_us)
         return same
 
 
-def candidates(needles: Needles, table: pa.RecordBatch, layout: Layout, within_us: int) -> Candidates:
-    """For each needle the rows of its key in `table`, which is sorted, whose time differs by at most `within_us`."""
+def candidates(needles: Needles, table: pa.RecordBatch, layout: Layout, back_us: int | None, ahead_us: int | None) -> Candidates:
+    """For each needle the rows of its key in `table`, which is sorted, that are in reach.
+
+    They are at most `back_us` older than the needle, and at most `ahead_us` newer. A negative bound asks for a distance; None is no bound.
+    """
     names = layout.key_names
     h = hashes(needles.rows)[needles.firsts]
     theirs = hashes(table)
@@ -96,9 +104,9 @@ def candidates(needles: Needles, table: pa.RecordBatch, layout: Layout, within_u
             certain[some] &= keys.equal([table.column(n).take(pa.array(edge)) for n in names], wanted, len(some))
     begin, end, certain = begin[needles.key_of], end[needles.key_of], certain[needles.key_of]
     time, times = subs(needles.rows), subs(table)
-    first = np.where(certain, bisect(times, begin, end, time - within_us), begin)
-    last = np.where(certain, bisect(times, first, end, time + within_us + 1), end)
-    return Candidates(needles.rows, table, first, last, certain, names, within_us)
+    first = begin if back_us is None else np.where(certain, bisect(times, begin, end, time - back_us), begin)
+    last = end if ahead_us is None else np.where(certain, bisect(times, first, end, time + ahead_us + 1), end)
+    return Candidates(needles.rows, table, first, last, certain, names, back_us, ahead_us)
 
 
 def bisect(values: Indices, begin: Indices, end: Indices, wanted: Indices) -> Indices:

@@ -79,9 +79,9 @@ class Pairing:
         fixed = [rows.column(name) for name in (HASH, *layout.key_names, SUB)]
         return pa.RecordBatch.from_arrays([*fixed, *(rows.column(place) for place in self.places[side])], schema=layout.schema)
 
-    def partnerless(self, rows: pa.RecordBatch, side: int) -> Mask:
-        """True for rows that can have no partner: those without an event time, or with a null key."""
-        alone = subs(rows) == NEVER
+    def partnerless(self, rows: pa.RecordBatch, side: int, by_time: bool = True) -> Mask:
+        """True for rows that can have no partner: those with a null key, and without an event time if pairs are found `by_time`."""
+        alone = (subs(rows) == NEVER) & by_time
         for name in self.layouts[side].key_names:
             column = rows.column(name)
             # Only the key itself counts: a null inside a struct equals another one.
@@ -144,9 +144,13 @@ class Pairing:
         return pa.RecordBatch.from_arrays([*keys, *times, *values], schema=self.output_schema)
 
 
-def in_time(rows: pa.RecordBatch, watermark_us: int) -> pa.RecordBatch:
-    """The rows that are not late."""
+def in_time(rows: pa.RecordBatch, watermark_us: int, timed: tuple[bool, bool] = (True, True)) -> pa.RecordBatch:
+    """The rows that are not late. Rows of a side that is not `timed` never are."""
+    if not any(timed):
+        return rows
     good = subs(rows) > watermark_us
+    if not all(timed):
+        good |= np.asarray(rows.column(SIDE).to_numpy()) == (LEFT if timed[RIGHT] else RIGHT)
     return rows if bool(good.all()) else rows.filter(pa.array(good))
 
 
@@ -172,11 +176,10 @@ def _used(tables: list[tuple[pa.RecordBatch, Indices]], wanted: list[str]) -> tu
 
 
 @dataclass(frozen=True)
-class PairsInTime(Operator):
-    """Base of operators that pair rows whose event times differ by at most `within_us`. A pair is emitted once both rows have come."""
+class Pairs(Operator):
+    """Base of operators that pair rows of two sides. A pair is emitted once both rows have come."""
 
     pairing: Pairing
-    within_us: int
 
     @property
     @abstractmethod
@@ -199,6 +202,13 @@ class PairsInTime(Operator):
     @property
     def output_schema(self) -> pa.Schema:
         return self.pairing.output_schema
+
+
+@dataclass(frozen=True)
+class PairsInTime(Pairs):
+    """Base of operators that pair rows whose event times differ by at most `within_us`."""
+
+    within_us: int
 
     def looks_back_us(self, mode: OutputMode) -> int | None:
         return self.within_us

@@ -90,7 +90,7 @@ class WindowedProduct(PairsInTime):
             return
         layout = self.pairing.layouts[side]
         if self.pairing.condition is None:
-            found = candidates(Needles.of(needles, layout), table, layout, self.within_us).pairs()
+            found = candidates(Needles.of(needles, layout), table, layout, self.within_us, self.within_us).pairs()
         else:
             found = self._cells(needles, table, side)
         for at, partner in found:

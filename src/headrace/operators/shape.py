@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -70,6 +71,16 @@ class ProcessorShape:
         return pa.schema([*self.keys, pa.field("at", pa.timestamp("us", tz="UTC"))])
 
 
+class Named(Protocol):
+    """User code with a name and a line, for error messages."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def where(self) -> str: ...
+
+
 def columns_text(schema: pa.Schema) -> str:
     """The names and types of columns, for error messages.
 
@@ -85,8 +96,11 @@ def type_text(kind: pa.DataType) -> str:
 
 
 @contextmanager
-def user_code(shape: ProcessorShape, method: str, about: Callable[[], str] = str) -> Iterator[None]:
-    """Turn an exception of the user's code into a `ProcessorError` that shows the lines of that code. `about` adds to the message."""
+def user_code(shape: Named, method: str, about: Callable[[], str] = str) -> Iterator[None]:
+    """Turn an exception of the user's code into a `ProcessorError` that shows the lines of that code. `about` adds to the message.
+
+    `method` is empty for a function.
+    """
     try:
         yield
     except HeadraceError:
@@ -95,6 +109,6 @@ def user_code(shape: ProcessorShape, method: str, about: Callable[[], str] = str
         raised = traceback.format_exception_only(error)[-1].strip()
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
         lines = "".join(traceback.format_list(frames)).rstrip().splitlines()[-_LINES_MAX:]
-        raise ProcessorError(
-            f"{shape.name}.{method} raised {raised}{about()}", where=shape.where, hint="\n".join(["in", *lines, raised] if lines else [])
-        ) from error
+        called = f"{shape.name}.{method}" if method else shape.name
+        hint = "\n".join(["in", *lines, raised] if lines else [])
+        raise ProcessorError(f"{called} raised {raised}{about()}", where=shape.where, hint=hint) from error

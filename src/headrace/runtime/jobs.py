@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from headrace.compile.dataflow import BATCH, Dataflow, Op
 from headrace.compile.homes import INSTANCE, at_home
+from headrace.compile.plan import gathered_type
 from headrace.compile.prepared import Frames, Preparations
 from headrace.compile.routing import route, route_by_column
 from headrace.compile.shedding import NO_DROPPING, Dropping
@@ -29,6 +30,7 @@ from headrace.ids import InputId, OperatorId, SourceId
 from headrace.runtime.combining import Combining
 from headrace.runtime.failures import mark_place
 from headrace.runtime.flush_here import close_here, closes_here
+from headrace.runtime.gathering import GatherTask
 from headrace.runtime.hedging import Hedge
 from headrace.runtime.parallel import ReroutedError
 from headrace.runtime.placement import Homes, Placement
@@ -269,10 +271,18 @@ class _StepRun:
         anchor = placement.anchor(self.session, op.id, self.homes.get(op.id)) if placement is not None else None
         if rows is None:
             return (anchor or self.session.range(0, tasks, 1, tasks)).mapInArrow(task, schema)
+        made_here = any(up.id in self.inside for up in self.flow.upstream(op))
+        in_task = not made_here and not self.shared.always_shuffles
+        if op.plan.settle is not None:
+            gather, kind = GatherTask(spec), gathered_type(op.plan)
+            if anchor is not None:
+                gathered = at_home(anchor, route_by_column(rows, routing, INSTANCE), gather.at_home, kind)
+            else:
+                gathered = route(rows, routing, in_task=in_task).mapInArrow(gather, kind)
+            return op.plan.settle(gathered).mapInArrow(task, schema)
         if anchor is not None:
             return at_home(anchor, route_by_column(rows, routing, INSTANCE), task.at_home, schema)
-        made_here = any(up.id in self.inside for up in self.flow.upstream(op))
-        return route(rows, routing, in_task=not made_here and not self.shared.always_shuffles).mapInArrow(task, schema)
+        return route(rows, routing, in_task=in_task).mapInArrow(task, schema)
 
 
 def _checked(op: Op, spec: TaskSpec, texts: list[str]) -> list[InstanceReport]:

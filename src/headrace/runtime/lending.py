@@ -105,9 +105,7 @@ class Sweep:
         return file not in self.needed and version_of(file) < self.version - 1
 
 
-def loans(
-    wanted: Iterable[tuple[Executor, Iterable[Share]]], holders: Iterable[tuple[Executor, SlotRanges]]
-) -> dict[Executor, list[Loan]]:
+def loans(wanted: Iterable[tuple[Executor, Iterable[Share]]], holders: Iterable[tuple[Executor, SlotRanges]]) -> dict[Executor, list[Loan]]:
     """By lender: what it lends to the executors that want state. ``holders`` have the state of these slots now."""
     found: dict[Executor, list[Loan]] = {}
     holders = list(holders)

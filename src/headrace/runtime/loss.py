@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -64,15 +64,20 @@ class BrokenOff:
 
 @contextmanager
 def broken_off_on_loss(
-    executors: Executors, besides: Collection[str] = (), patience_s: float | None = None, proven: Collection[str] = frozenset()
+    executors: Executors,
+    besides: Collection[str] = (),
+    patience_s: float | None = None,
+    proven: Collection[str] = frozenset(),
+    suspected: Callable[[], Collection[str]] = frozenset,
 ) -> Iterator[BrokenOff]:
     """Inside, the Spark jobs of this thread are cancelled, and so fail, when one of the executors is lost or hangs, ``besides`` these.
 
     ``patience_s`` is how long the jobs may take before executors that still work are suspected to hang; None if that is not known. Only
-    those of ``proven`` are suspected.
+    those of ``proven`` are suspected. ``suspected`` are those that others suspect.
+    If one is added, the jobs are cancelled too: tasks that wait for it would keep the cores of healthy executors busy.
     """
     context, tag, ended = executors.context, f"headrace-lending-{next(_tags)}", threading.Event()
-    before = frozenset(each.id for each in executors.live()) - frozenset(besides)
+    before = frozenset(each.id for each in executors.live()) - frozenset(besides) - frozenset(suspected())
     suspects, broken, began_s = Suspects(before, patience_s, frozenset(proven)), BrokenOff(), time.monotonic()
 
     def watch() -> None:
@@ -81,7 +86,7 @@ def broken_off_on_loss(
                 took_s = time.monotonic() - began_s
                 if not suspects.is_early(took_s):
                     broken.hung = suspects.look(took_s, executors.running_tasks())
-                if broken.hung or before - {each.id for each in executors.live()}:
+                if broken.hung or before & frozenset(suspected()) or before - {each.id for each in executors.live()}:
                     context.cancelJobsWithTag(tag)
                     return
         except (PySparkException, *GONE) as failed:

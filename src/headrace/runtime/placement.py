@@ -301,7 +301,7 @@ class Placement:
         size = sum(ref.bytes for _, shares in wanted for share in shares for ref in share.refs)
         usual_s, began_s = median(self.fetches_s) if self.fetches_s else 0.0, time.monotonic()
         patience_s = None if beside else max(PATIENCE_S_MIN, PATIENCE * usual_s) + size / BYTES_PER_S
-        watched, broken = (self.executors, self.left, patience_s, self.proven), BrokenOff()
+        watched, broken = (self.executors, self.left, patience_s, self.proven, lambda: self.avoided), BrokenOff()
         try:
             with self.guard.working("bringing state to executors"), broken_off_on_loss(*watched) as broken:
                 found = have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)

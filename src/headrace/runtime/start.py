@@ -32,6 +32,7 @@ from headrace.runtime.sinks import EXACTLY_ONCE, Sink
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
 from headrace.spark.replayable import nondeterministic_parts, sources_without_restart, static_inputs, unreplayable_sources
+from headrace.spark.ticks import with_ticks
 from headrace.state.layout import Layout
 from headrace.state.routing import Routing
 
@@ -86,6 +87,9 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
     set_level(config.logLevel)
     flow = compile_flow([(o.rows, o.mode, o.where) for o in outputs], config)
     for output, port in zip(outputs, flow.outlets, strict=True):
+        if output.rows.whole is not None and output.mode is not OutputMode.COMPLETE:
+            found = f"{output.rows.whole} in output mode {output.mode}"
+            raise UnsupportedError("only complete mode has all results at once", where=output.where, found=found)
         for branch in port:
             if (op := flow.producer(branch)) is not None:
                 op.plan.check_mode(output.mode, output.where)
@@ -195,7 +199,9 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     elastic = None if run.elastic is None else run.elastic.on(session.sparkContext.defaultParallelism)
     trigger_s = _interval_s(session, run)
     engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, _shedding(flow, plan.outputs, run, trigger_s))
-    writer = flow.streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", str(checkpoint.location))
+    ticks = any(op.plan.timing.ticks for op in flow.ops)
+    streaming = with_ticks(flow.streaming) if ticks else flow.streaming
+    writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", str(checkpoint.location))
     if run.name:
         writer = writer.queryName(run.name)
     if run.trigger:
@@ -291,7 +297,7 @@ def _default_location(session: Any, name: str | None, where: str, sinks: tuple[S
     base = session.conf.get("spark.sql.streaming.checkpointLocation", None)
     if base:
         return f"{base}/{name}" if name else tempfile.mkdtemp(dir=base)
-    if all(sink.request.format.lower() in ("memory", "console", "noop") and sink.request.foreach_batch is None for sink in sinks):
+    if all(sink.request.foreach_batch is not None or sink.request.format.lower() in ("memory", "console", "noop") for sink in sinks):
         return tempfile.mkdtemp(prefix="headrace-")
     raise QueryError(
         where=where, wanted="a place for the query's state and offsets", found="none", hint="give option('checkpointLocation', ...)"

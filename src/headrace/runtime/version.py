@@ -36,6 +36,7 @@ from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.task import Phase, TaskSpec
 from headrace.spark.event_times import EventTimes
+from headrace.spark.streaming import files_wait
 from headrace.state.journal import Record, check_same
 from headrace.state.manifest import Counters, Manifest, StoreState
 from headrace.state.recreation import carried_over
@@ -63,6 +64,17 @@ def shapes_of(flow: Dataflow, sinks: Sequence[Sink]) -> tuple[OperatorShape, ...
             )
         )
     return tuple(shapes)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The times of a version, in milliseconds."""
+
+    late_ms: int
+    """The watermark of the version before: rows are late if it has passed them."""
+    held_ms: int
+    """The watermark by which timers fire after the rows; later than that if the version before held it back."""
+    now_ms: int
 
 
 @dataclass(frozen=True)
@@ -127,14 +139,16 @@ class VersionMaker:
             self.runner.split_missing()
         self._settle(before, late_ms, states)
         dropping = self._dropping(version, record)
-        reports = self._run_rows(batch, version, late_ms, now_ms, states, phases, record is None, dropping)
+        held_ms = self._held_back(before, late_ms)
+        moments = Moments(late_ms, held_ms, now_ms)
+        reports = self._run_rows(batch, version, moments, states, phases, record is None, dropping)
         fail_point("job-done", version)
         with Phase(phases, "watermark"):
-            moved = self._advance(late_ms, begin_s) if record is None else _noted(record)
+            moved = self._advance(held_ms, begin_s) if record is None else _noted(record)
         states |= _stores(reports)
         if moved.reached_ms > late_ms:
             with self._where_rows_ran(reports):
-                flushed = self._flush(batch.sparkSession, version, (late_ms, moved.reached_ms), now_ms, states, phases)
+                flushed = self._flush(batch.sparkSession, version, moments, moved.reached_ms, states, phases)
             states |= _stores(flushed)
             reports = {name: merged(reports.get(name, []), flushed.get(name, [])) for name in {**reports, **flushed}}
         fail_point("flush-done", version)
@@ -222,8 +236,7 @@ class VersionMaker:
         self,
         batch: DataFrame,
         version: Version,
-        late_ms: int,
-        now_ms: int,
+        moments: Moments,
         states: States,
         phases: dict[str, float],
         may_split: bool,
@@ -231,27 +244,26 @@ class VersionMaker:
     ) -> Reports:
         """The first step: run the batch's rows through the graph."""
         jobs = plan_step(self.shapes)
-        specs = {op.id: self._spec(op, staged, version, late_ms, now_ms, states) for op, staged in self._stages(jobs)}
+        specs = {op.id: self._spec(op, staged, version, moments, states) for op, staged in self._stages(jobs)}
         return self.runner.run(jobs, specs, batch.sparkSession, batch, phases, may_split, dropping)
 
     def _flush(
         self,
         session: SparkSession,
         version: Version,
-        watermarks_ms: tuple[int, int],
-        now_ms: int,
+        moments: Moments,
+        reached_ms: int,
         states: States,
         phases: dict[str, float],
     ) -> Reports:
         """The second step: close what became due between two watermarks, and run the results through the rest of the graph."""
-        late_ms, reached_ms = watermarks_ms
-        due = {op.id for op in self.flow.ops if op.mode in op.plan.timing.flushes and self._is_due(op, late_ms, reached_ms, states)}
+        due = {op.id for op in self.flow.ops if op.mode in op.plan.timing.flushes and self._is_due(op, moments, reached_ms, states)}
         if not due:
             return {}
         jobs = plan_step(self.shapes, due)
         specs = {}
         for op, staged in self._stages(jobs):
-            spec = self._spec(op, staged, version, late_ms, now_ms, states)
+            spec = self._spec(op, staged, version, moments, states)
             # In a flush, rows are not spread, but go to the owners of their slots. The owner could not close what others keep.
             specs[op.id] = replace(spec, until_ms=_held(reached_ms, op), routing=replace(spec.routing, spread=()))
         with Phase(phases, "flush"):
@@ -269,18 +281,37 @@ class VersionMaker:
         staged = {stage.operator: isinstance(stage.destination, Staged) for job in jobs for stage in job.stages}
         return [(op, staged[op.id]) for op in self.flow.ops if op.id in staged]
 
-    def _advance(self, late_ms: int, begin_s: float) -> watermark.Watermark:
+    def _held_back(self, before: Manifest | None, late_ms: int) -> int:
+        """The watermark that the version before has seen. It is later than that version's own if that one held it back, see `_advance`."""
+        if before is None or self.tracker is None or not self._after_rows:
+            return late_ms
+        return self.tracker.of(late_ms, before.watermark_nodes_ms, before.watermark_idle)
+
+    def _advance(self, held_ms: int, begin_s: float) -> watermark.Watermark:
+        """The watermark after the batch's rows.
+
+        Spark lets a watermark take effect in the next batch: after its rows, or at once if it has none. If the next batch is known to have
+        rows, and an operator depends on this order, the new watermark is held back until then.
+        """
         assert self.tracker is not None
         timed = any(op.plan.timing.uses_watermark for op in self.flow.ops)
-        nodes = self.event_times.observed(self.spark.execution()) if timed else ()
-        return self.tracker.advance(late_ms, nodes, begin_s)
+        execution = self.spark.execution() if timed else None
+        nodes = self.event_times.observed(execution) if timed else ()
+        moved = self.tracker.advance(held_ms, nodes, begin_s)
+        return replace(moved, reached_ms=held_ms) if timed and self._after_rows and files_wait(execution) else moved
 
-    def _is_due(self, op: Op, late_ms: int, reached_ms: int, states: States) -> bool:
-        after_ms, until_ms = _held(late_ms, op), _held(reached_ms, op)
+    @property
+    def _after_rows(self) -> bool:
+        return any(op.plan.timing.after_rows for op in self.flow.ops)
+
+    def _is_due(self, op: Op, moments: Moments, reached_ms: int, states: States) -> bool:
+        # Such an operator has fired its timers after the rows, by the watermark that was held back.
+        after_ms = _held(moments.held_ms if op.plan.timing.after_rows else moments.late_ms, op)
+        until_ms = _held(reached_ms, op)
         lifetimes = {StoreId(op.id, name): store.lifetime for name, store in op.plan.operator.stores.items()}
         return any(lifetime.is_due(ref, after_ms, until_ms) for name, lifetime in lifetimes.items() for ref in states.get(name, ()))
 
-    def _spec(self, op: Op, staged: bool, version: Version, late_ms: int, now_ms: int, states: States) -> TaskSpec:
+    def _spec(self, op: Op, staged: bool, version: Version, moments: Moments, states: States) -> TaskSpec:
         plan, config = op.plan, self.config
         return TaskSpec(
             directory=str(self.checkpoint.directory),
@@ -288,7 +319,7 @@ class VersionMaker:
             operator_id=op.id,
             version=version,
             writer=self.checkpoint.fence.writer,
-            moment=Moment(op.mode, _held(late_ms, op), now_ms),
+            moment=Moment(op.mode, _held(moments.late_ms, op), moments.now_ms, _held(moments.held_ms, op)),
             refs={name: states.get(StoreId(op.id, name), ()) for name in plan.operator.stores},
             routing=self.routing.routing[op.id],
             ones=plan.input.ones,

@@ -61,7 +61,8 @@ class Tracker:
         )
         idle = tuple(at for at, waited in enumerate(self._absent_s) if self._idle_s and waited is not None and waited >= self._idle_s)
         idle = idle if len(idle) < len(now) else ()
-        reached_ms = before_ms
-        if now:
-            reached_ms = max(before_ms, self._choose(node or 0 for at, node in enumerate(self._nodes) if at not in idle))
-        return Watermark(reached_ms, self._nodes, idle)
+        return Watermark(self.of(before_ms, self._nodes, idle), self._nodes, idle)
+
+    def of(self, before_ms: int, nodes: Nodes, idle: tuple[int, ...]) -> int:
+        """The watermark of a query whose nodes are at these times."""
+        return max(before_ms, self._choose(node or 0 for at, node in enumerate(nodes) if at not in idle)) if nodes else before_ms

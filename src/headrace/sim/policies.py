@@ -1,6 +1,6 @@
 """The policies of `headrace.control` as functions of an observation. Each one keeps only the memory that its `decide` returns.
 
-    Simulator(plan, [stepper(bottleneck.decide, bottleneck.BottleneckConfig(threshold=0.6), bottleneck.BottleneckMemory())], ...)
+Simulator(plan, [stepper(bottleneck.decide, bottleneck.BottleneckConfig(threshold=0.6), bottleneck.BottleneckMemory())], ...)
 """
 
 from __future__ import annotations

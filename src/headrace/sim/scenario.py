@@ -1,8 +1,8 @@
 """A scenario reproduces a figure of a paper: a simulation, and a comparison of its results with the paper's claims.
 
-    SCENARIOS = (Scenario("seep-fig9", "SEEP Fig. 9", "best threshold between 50 and 70%", {"expressways": 64}, run),)
+SCENARIOS = (Scenario("seep-fig9", "SEEP Fig. 9", "best threshold between 50 and 70%", {"expressways": 64}, run),)
 
-    def run(options: Options, seed: int) -> Result: ...
+def run(options: Options, seed: int) -> Result: ...
 """
 
 from __future__ import annotations

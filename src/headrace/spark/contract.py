@@ -3,8 +3,8 @@
 Spark may rename or change any of it in a new version. Some changes would go unnoticed and make results wrong: a plan node of another name
 is no longer recognised. So the list is checked once per JVM, by ``hr.session`` or the first stream, and whatever is missing is an error.
 
-All supported versions must have what is in ``MEMBERS``, ``NAMES`` and ``PYTHON``. ``MEMBERS_OF`` and ``PYTHON_OF`` have what differs, by
-version; ``versions.Dialect`` says how it is called.
+All supported versions must have what is in ``MEMBERS``, ``NAMES``, ``PYTHON`` and ``buffers.MEMBERS``. ``MEMBERS_OF`` and
+``PYTHON_OF`` have what differs, by version; ``versions.Dialect`` says how it is called.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from weakref import WeakSet
 from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
-from headrace.spark import aggregation, expression_tree
+from headrace.spark import aggregation, buffers, contract_front, expression_tree
 from headrace.spark.daemons import MASTER, WORKER
 from headrace.spark.event_times import INNER_PLANS
 from headrace.spark.gateway import connection, java_session, jvm_of
 from headrace.spark.sinks import FILE_FORMATS, FILE_STATUS
 from headrace.spark.streaming import FILE_MANAGER, STOP_TEXT, takes_for_stop
+from headrace.spark.user_state import relied_on
 from headrace.spark.versions import REQUIREMENT, check_same_version
 
 _log = logging.getLogger(__name__)
@@ -313,10 +314,16 @@ def missing_of(session: SparkSession, version: str) -> list[str]:
     """Everything on the lists for a version of Spark that is not there."""
     return [
         *missing_members(session, MEMBERS),
+        *missing_members(session, buffers.MEMBERS),
+        *missing_members(session, contract_front.MEMBERS),
         *missing_members(session, MEMBERS_OF[version]),
-        *missing_classes(session, NAMES),
+        *missing_members(session, relied_on.MEMBERS),
+        *relied_on.missing_fields(session),
+        *missing_classes(session, (*NAMES, *contract_front.NAMES)),
         *missing_classes(session, expression_tree.classes(version)),
         *missing_names(PYTHON),
+        *missing_names(contract_front.PYTHON),
+        *missing_names(relied_on.PYTHON),
         *missing_names(PYTHON_OF[version]),
     ]
 

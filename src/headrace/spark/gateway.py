@@ -134,9 +134,21 @@ def fields(java: Any, *names: str) -> list[Any]:
     return [get_field(java, name) for name in names]
 
 
+def private_field(java: Any, name: str) -> Any:
+    """The value of a private field of a Java object."""
+    found = java.getClass().getDeclaredField(name)
+    found.setAccessible(True)
+    return found.get(java)
+
+
 def class_name(node: Any) -> str:
     """The simple name of an object's class."""
     return str(node.getClass().getSimpleName())
+
+
+def has_method(node: Any, name: str) -> bool:
+    """True if a JVM object has a public method of this name."""
+    return any(str(each.getName()) == name for each in node.getClass().getMethods())
 
 
 def full_class_name(node: Any) -> str:

@@ -14,7 +14,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.errors import UnsupportedError
 from headrace.logs import logger, suppressed
-from headrace.spark.gateway import JavaFailure, class_name, full_class_name, iterated, java_context, java_failure_of, jvm_of, singleton
+from headrace.spark.gateway import (
+    JavaFailure,
+    class_name,
+    full_class_name,
+    iterated,
+    java_context,
+    java_failure_of,
+    jvm_of,
+    private_field,
+    singleton,
+)
 from headrace.spark.plans import analyzed
 from headrace.spark.trees import walk
 
@@ -38,6 +48,10 @@ STOP_TEXT = "py4j.protocol.Py4JJavaError: An error occurred while calling stop: 
 Spark looks for an interrupted call into the JVM in the exception's text. Its regular expression overflows the stack on texts of some
 thousand characters, so the text must be short and the exception must have no cause.
 """
+
+
+UNREAD, LISTED, SEEN = "unreadFiles", "allFilesForTriggerAvailableNow", "seenFiles"
+"""Private fields of Spark's source of files: those that the last batch left, all of a query that ends with them, and those it knows."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +154,23 @@ def source_offsets(execution: Any) -> list[SourceOffsets]:
             offsets = (_json(each, source) for each in (start, end, latest))
             found.append(SourceOffsets(kind, kind.startswith(_KAFKA_PACKAGE), *offsets))
     return found
+
+
+def files_wait(execution: Any) -> bool:
+    """True if a source of files knew more files than the batch could take when Spark planned it. So the next batch has rows too."""
+    sources = iterated(execution.availableOffsets().keysIterator())
+    return any(_leaves_files(source) for source in sources if full_class_name(source).endswith(f".{FILE_SOURCE}"))
+
+
+def _leaves_files(source: Any) -> bool:
+    if private_field(source, UNREAD) is not None:
+        return True
+    listed = private_field(source, LISTED)
+    if listed is None or not listed.size():
+        return False
+    # Batches take the files in the order of this list.
+    last = listed.last()
+    return bool(private_field(source, SEEN).isNewFile(private_field(last, "path"), private_field(last, "timestamp")))
 
 
 def _json(offsets: Any, source: Any) -> str | None:

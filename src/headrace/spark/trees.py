@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.spark.gateway import items, jvm_of, seq
+from headrace.spark.gateway import class_name, items, jvm_of, seq
 
 CURRENT, SUBQUERY = "CURRENT_LIKE", "PLAN_EXPRESSION"
 """Patterns of expressions that read the clock or the session, and of expressions that contain a query of their own."""
@@ -38,6 +38,28 @@ def rewrite(session: SparkSession, node: Any, replacement: Callable[[Any], Any |
     if all(a is b for a, b in zip(children, rewritten, strict=True)):
         return node
     return node.withNewChildren(seq(session, rewritten))
+
+
+def without_shared_parts(session: SparkSession, expression: Any) -> Any:
+    """The expression with the parts that Spark computes once, as in BETWEEN, written out where they are used.
+
+    The types of references to such parts are fixed, so the parts cannot be rewritten in place.
+    """
+
+    def replacement(node: Any) -> Any | None:
+        if class_name(node) == "Between":
+            return without_shared_parts(session, node.children().apply(0))
+        if class_name(node) != "With":
+            return None
+        main, *parts = [without_shared_parts(session, each) for each in items(node.children())]
+        known = {str(part.id().toString()): part.child() for part in parts}
+
+        def written_out(each: Any) -> Any | None:
+            return known.get(str(each.id().toString())) if class_name(each) == "CommonExpressionRef" else None
+
+        return rewrite(session, main, written_out)
+
+    return rewrite(session, expression, replacement)
 
 
 def patterns(session: SparkSession, names: tuple[str, ...]) -> list[Any]:

@@ -1,6 +1,6 @@
 """Gaps: state that was lost and not computed again (Borealis' gap recovery), each as a small durable note.
 
-    checkpoint/headrace/gaps/000000000043-e3x1a2b3c4d-0.json     a gap that was found when version 43 was made
+checkpoint/headrace/gaps/000000000043-e3x1a2b3c4d-0.json     a gap that was found when version 43 was made
 """
 
 from __future__ import annotations

@@ -1,0 +1,168 @@
+"""From Spark's analysed plan to Headrace's graph.
+
+The plan is cut at its stateful nodes. Below the lowest ones it stays what it is: a streaming DataFrame. A stateful node becomes a node of
+the graph. The stateless nodes above it stay Spark's: they are applied, as one piece, to the results of each batch. A node that is not
+listed here is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame
+
+from headrace.errors import UnsupportedError
+from headrace.frontend import aggregates, duplicates, joins, user_states
+from headrace.frontend.lowered import Lowered
+from headrace.frontend.registry import lowered_by
+from headrace.graph.nodes import Rows, SharedNode, UnionNode
+from headrace.spark.logical import Logical, logical_plan
+from headrace.spark.stateful import STATEFUL
+
+BUILT_IN = (aggregates, duplicates, joins, user_states)
+"""The modules that lower nodes. Importing a module registers its functions."""
+
+WHOLE = {"Sort": "sort(...)", "GlobalLimit": "limit(...)", "LocalLimit": "limit(...)"}
+"""Steps that need all results at once, which only complete mode has."""
+_PIECES = {
+    "Project",
+    "Filter",
+    "Generate",
+    "Expand",
+    "SubqueryAlias",
+    "View",
+    "ResolvedHint",
+    "MapInPandas",
+    "MapInArrow",
+    "PythonMapInArrow",
+}
+_PIECES |= {"Repartition", "RepartitionByExpression", "RebalancePartitions", *WHOLE}
+"""Stateless nodes with one input that mean the same on the results of a batch."""
+_STATIC_JOINS = ({"Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti"}, {"Inner", "Cross", "RightOuter"})
+"""Kinds of joins with a static DataFrame: with the stream on the left, and on the right. Others would need all rows of the stream."""
+
+
+def has_state(frame: DataFrame) -> bool:
+    """True if a DataFrame is a stream with an operator that keeps state and that is more than a limit."""
+    return any(keeps_state(node) and node.kind not in WHOLE for node in logical_plan(frame).tree())
+
+
+def keeps_state(node: Logical) -> bool:
+    """True if a node, on a stream, reads several rows or keeps state between batches."""
+    if not node.is_streaming:
+        return False
+    return node.kind in STATEFUL or (node.kind == "Join" and all(child.is_streaming for child in node.children))
+
+
+def lower(frame: DataFrame, where: str) -> Rows:
+    """The rows of a streaming DataFrame. Raises UnsupportedError for what Headrace cannot do."""
+    plan = logical_plan(frame)
+    found = Lowerer(where).lower(plan)
+    return found.named(plan.column_names).rows
+
+
+@dataclass
+class Lowerer:
+    """Lowers the nodes of one plan."""
+
+    where: str
+    _known: list[tuple[Logical, Lowered]] = field(default_factory=list)
+    _tops: list[tuple[Logical, Logical]] = field(default_factory=list)
+
+    def lower(self, node: Logical) -> Lowered:
+        """The rows of a node."""
+        state = [each for each in node.tree() if keeps_state(each)]
+        if not state:
+            return Lowered(node, Rows(node.frame()), self.where)
+        if all(each.kind in WHOLE for each in state):
+            raise self._refused(state[0], WHOLE[state[0].kind], "")
+        leaf = self._leaf(node)
+        self._tops.append((leaf, node))
+        if leaf.kind == "Union":
+            lowered = self._union(leaf)
+        else:
+            lowered = self._stateful(leaf)
+        found = lowered.after(node)
+        whole = next((each for each in self._between(node, leaf) if each.kind in WHOLE), None)
+        if whole is not None and leaf.kind == "Union":
+            raise self._refused(whole, f"{WHOLE[whole.kind]} of a union", "")
+        return found if whole is None else replace(found, rows=replace(found.rows, whole=WHOLE[whole.kind]))
+
+    def above(self, node: Logical) -> Logical:
+        """The node at the top of the stateless piece that reads this node's results."""
+        return next((top for leaf, top in reversed(self._tops) if leaf is node), node)
+
+    def _leaf(self, node: Logical) -> Logical:
+        """The first node below that is no stateless step: a stateful one, or a union."""
+        while True:
+            below = self._below(node)
+            if below is None:
+                return node
+            node = below
+
+    def _below(self, node: Logical) -> Logical | None:
+        """The input of a stateless step; None for a stateful node and for a union."""
+        if node.has_stream_in_subquery():
+            raise self._refused(node, "a subquery over a stream", "join the two streams instead")
+        if node.kind == "Union" or (keeps_state(node) and node.kind not in WHOLE):
+            return None
+        streaming = [child for child in node.children if child.is_streaming]
+        if node.kind in _PIECES and len(node.children) == 1:
+            return streaming[0]
+        if node.kind == "Join" and len(streaming) == 1:
+            if node.join_type in _STATIC_JOINS[0 if node.children[0].is_streaming else 1]:
+                return streaming[0]
+            raise self._refused(node, f"a {node.join_type} join of a stream with a DataFrame that is no stream", "")
+        if node.kind == "EventTimeWatermark":
+            raise self._refused(node, "withWatermark on results of a stateful operator", "declare the watermark on the source")
+        raise self._refused(node, f"{node.kind} on results of a stateful operator", "")
+
+    def _between(self, top: Logical, leaf: Logical) -> list[Logical]:
+        nodes = []
+        node = top
+        while node is not leaf:
+            nodes.append(node)
+            below = self._below(node)
+            assert below is not None
+            node = below
+        return nodes
+
+    def _stateful(self, node: Logical) -> Lowered:
+        known = next((lowered for each, lowered in self._known if each.same_as(node)), None)
+        if known is not None:
+            return replace(known, plan=node)
+        function = lowered_by(node.kind)
+        if function is None:
+            raise self._refused(node, STATEFUL.get(node.kind, node.kind), "")
+        lowered = function(node, self)
+        self._known.append((node, lowered))
+        return lowered
+
+    def _union(self, node: Logical) -> Lowered:
+        """The union of several inputs, of which at least one has state."""
+        names = [f"c{at}" for at in range(len(node.columns))]
+        inputs = []
+        for child in node.children:
+            rows = self.lower(child).named(names).rows
+            if rows.whole is not None:
+                raise self._refused(node, f"a union with the results of {rows.whole}", "")
+            if rows.origin is None:
+                # A streaming DataFrame becomes a node, so that its steps are recorded.
+                rows = Rows(_empty(rows.frame), SharedNode(rows, self.where))
+            inputs.append(rows)
+        frame = _empty(node.frame()).toDF(*names)
+        rows = Rows(frame, UnionNode(tuple(inputs), self.where), append_only=all(each.append_only for each in inputs))
+        return Lowered(node, rows, self.where).named(node.column_names)
+
+    def _refused(self, node: Logical, found: str, hint: str) -> UnsupportedError:
+        return UnsupportedError(
+            "Headrace cannot run this yet",
+            where=self.where,
+            found=found,
+            hint=" or ".join(each for each in (hint, "run the query on Spark: option('headrace.fallback', 'spark')") if each),
+        )
+
+
+def _empty(frame: DataFrame) -> DataFrame:
+    """An empty DataFrame with the same columns. Event-time columns keep their watermark."""
+    return frame.sparkSession.createDataFrame([], frame.schema)

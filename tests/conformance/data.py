@@ -1,0 +1,100 @@
+"""The rows of the programs' streams: a few files for each, with late rows, duplicates and nulls.
+
+The last file moves event time far ahead.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+BEGIN = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
+FILES, ROWS = 4, 40
+TIME = pa.timestamp("us", tz="UTC")
+
+SCHEMAS = {
+    "events": "id long, user string, kind string, value double, amount long, tags array<string>, "
+    "place struct<city:string,zip:int>, ts timestamp",
+    "clicks": "click_ad long, click_user string, click_ts timestamp",
+    "views": "ad long, country string, cost double, view_ts timestamp",
+    "lines": "line string, line_ts timestamp",
+    "raw": "json string, at timestamp",
+}
+
+
+def _moment(rng: random.Random, file: int, width_s: int = 60) -> datetime:
+    """A time in the minute of the file; now and then much earlier, so that the row is late."""
+    late_s = rng.choice([0] * 12 + [45, 200])
+    return BEGIN + timedelta(seconds=file * width_s + rng.randrange(width_s) - late_s, microseconds=rng.choice([0, 0, 500_000]))
+
+
+def _event(rng: random.Random, file: int, number: int) -> dict[str, Any]:
+    return {
+        "id": number - rng.choice([0, 0, 0, 1]),
+        "user": rng.choice(["ada", "bob", "cy", "dee", None]),
+        "kind": rng.choice(["open", "close", "error"]),
+        "value": rng.choice([round(rng.uniform(-5, 50), 2), None]),
+        "amount": rng.randrange(100),
+        "tags": rng.sample(["red", "green", "blue"], rng.randrange(3)),
+        "place": {"city": rng.choice(["Oslo", "Rome"]), "zip": rng.randrange(3)},
+        "ts": _moment(rng, file),
+    }
+
+
+def _click(rng: random.Random, file: int, number: int) -> dict[str, Any]:
+    return {"click_ad": rng.randrange(25), "click_user": rng.choice(["ada", "bob", "cy"]), "click_ts": _moment(rng, file)}
+
+
+def _view(rng: random.Random, file: int, number: int) -> dict[str, Any]:
+    return {"ad": rng.randrange(25), "country": rng.choice(["no", "it"]), "cost": number / 4, "view_ts": _moment(rng, file)}
+
+
+def _line(rng: random.Random, file: int, number: int) -> dict[str, Any]:
+    words = rng.choices(["the", "stream", "of", "words", "The"], k=rng.randrange(6))
+    return {"line": " ".join(words), "line_ts": _moment(rng, file)}
+
+
+def _raw(rng: random.Random, file: int, number: int) -> dict[str, Any]:
+    json = f'{{"device": "d{rng.randrange(4)}", "signal": {rng.randrange(10)}}}' if rng.random() < 0.9 else "broken"
+    return {"json": json, "at": _moment(rng, file)}
+
+
+_ROW = {"events": _event, "clicks": _click, "views": _view, "lines": _line, "raw": _raw}
+_TYPES = {
+    "events": pa.schema(
+        [
+            ("id", pa.int64()),
+            ("user", pa.string()),
+            ("kind", pa.string()),
+            ("value", pa.float64()),
+            ("amount", pa.int64()),
+            ("tags", pa.list_(pa.string())),
+            ("place", pa.struct([("city", pa.string()), ("zip", pa.int32())])),
+            ("ts", TIME),
+        ]
+    ),
+    "clicks": pa.schema([("click_ad", pa.int64()), ("click_user", pa.string()), ("click_ts", TIME)]),
+    "views": pa.schema([("ad", pa.int64()), ("country", pa.string()), ("cost", pa.float64()), ("view_ts", TIME)]),
+    "lines": pa.schema([("line", pa.string()), ("line_ts", TIME)]),
+    "raw": pa.schema([("json", pa.string()), ("at", TIME)]),
+}
+
+
+def tables(name: str) -> list[pa.Table]:
+    """The files of a stream, in the order in which they come."""
+    rng = random.Random(f"conformance {name}")
+    files = [[_ROW[name](rng, file, file * ROWS + row) for row in range(ROWS)] for file in range(FILES)]
+    # One last row, hours later, closes windows.
+    last = _ROW[name](random.Random(1), 300, 10_000)
+    # Spark's optimiser may move a filter for nulls below the watermark, so the last row has none.
+    files.append([{**last, "user": "ada"} if "user" in last else last])
+    return [pa.Table.from_pylist(rows, schema=_TYPES[name]) for rows in files]
+
+
+def users(spark: SparkSession) -> DataFrame:
+    """A static DataFrame."""
+    return spark.createDataFrame([("ada", "math", 36), ("bob", "art", 52), ("eve", "spy", 28)], "user string, job string, age int")

@@ -23,6 +23,7 @@ from headrace.compile.homes import INSTANCE, at_home
 from headrace.compile.plan import gathered_type
 from headrace.compile.prepared import Frames, Preparations
 from headrace.compile.routing import route, route_by_column
+from headrace.compile.shedding import NO_DROPPING, Dropping
 from headrace.control import suspicion
 from headrace.errors import require
 from headrace.ids import InputId, OperatorId, SourceId
@@ -42,6 +43,7 @@ from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec
 from headrace.runtime.task_files import reports_left
 from headrace.spark.exchange import claim_one_partition
 from headrace.spark.gateway import SPARK_ERRORS
+from headrace.spark.observed import observed
 from headrace.spark.plans import empty_frame
 
 JOBS_AT_ONCE = 4
@@ -79,12 +81,13 @@ class JobRunner:
         batch: DataFrame | None,
         phases: dict[str, float],
         may_split: bool = False,
+        dropping: Dropping = NO_DROPPING,
     ) -> Reports:
         """Run a step's jobs on the rows of a batch, or without rows in a flush. `specs` has what the tasks of each operator need.
 
         If ``may_split``, raises ReroutedError after a loss that has changed the routing: then the version must begin again.
         """
-        step = self._attempted(partial(_StepRun, self, jobs, specs, session, batch, phases), may_split)
+        step = self._attempted(partial(_StepRun, self, jobs, specs, session, batch, phases, dropping), may_split)
         for op in self.flow.ops:
             if op.id in specs and op.id not in step.reports:
                 step.reports[op.id] = _checked(op, specs[op.id], reports_left(specs[op.id]))
@@ -157,6 +160,8 @@ class _StepRun:
     session: SparkSession
     batch: DataFrame | None
     phases: dict[str, float]
+    dropping: Dropping
+    """What the branches of the batch drop."""
     reports: Reports = field(default_factory=dict)
     homes: Mapping[OperatorId, Homes] = field(default_factory=dict)
     """Homes other than those of the placement, for a second attempt."""
@@ -205,9 +210,15 @@ class _StepRun:
         spec = self.specs[op.id]
         try:
             if sink is None:
-                return _checked(op, spec, [row[0] for row in rows.collect()])
+                texts = [row[0] for row in rows.collect()]
+                if self.dropping.names and self.batch is not None:
+                    self.dropping.learn(observed(rows))
+                return _checked(op, spec, texts)
             ((branch,),) = [port for port in self.flow.outlets if any(b.source == op.id for b in port)]
-            self.shared.sinks[sink].deliver(spec.version, branch.apply(op.plan.results.marked(rows)))
+            results = branch.apply(op.plan.results.marked(rows))
+            self.shared.sinks[sink].deliver(spec.version, results)
+            if self.dropping.names and self.batch is not None:
+                self.dropping.learn(observed(results))
         except Exception as failure:
             raise mark_place(failure, f"operator {op.id} ({op.where})") from failure.__cause__
         return _checked(op, spec, reports_left(spec))
@@ -222,11 +233,12 @@ class _StepRun:
             return None
 
         def build(frames: Frames) -> DataFrame:
-            ports = zip(op.plan.input.frames, (self.flow.rows(port, frames) for port in op.ports), strict=True)
+            ports = zip(op.plan.input.frames, (self.flow.rows(port, frames, dropping=self.dropping) for port in op.ports), strict=True)
             rows = op.plan.input.select(tuple(empty_frame(self.session, like.schema) if there is None else there for like, there in ports))
             return rows if combine else op.plan.input.projected(rows)
 
-        rows = self.shared.preparations.frame((op.id, combine, *frames), build, frames, self.session)
+        drops = self.dropping.key if any(branch.sheds for branch in op.branches) else ()
+        rows = self.shared.preparations.frame((op.id, combine, *frames), build, frames, self.session, drops)
         return op.plan.combined(rows) if combine else rows
 
     def _input_of_batch(self, op: Op, batch: DataFrame, combine: bool) -> DataFrame:

@@ -149,7 +149,7 @@ MEMBERS: Members = {
     },
     "org.apache.spark.sql.execution": {
         "LogicalRDD": "rdd",
-        "QueryExecution": "analyzed optimizedPlan executedPlan toRdd",
+        "QueryExecution": "analyzed optimizedPlan executedPlan toRdd observedMetrics",
         "CommandExecutionMode": "ALL",
     },
     "org.apache.spark.sql.execution.adaptive": {"AdaptiveSparkPlanExec": "executedPlan", "QueryStageExec": "plan"},

@@ -33,6 +33,7 @@ TINY = {
     "latency": "--keys 300 --rows 100 --warmup 1 --baselines spark-memory",
     "heavy-customers": "--customers 10 --rows 200 --step-s 3600 --baselines spark-rocksdb",
     "strategies": "--keys 20 --rows 200 --step-s 60 --nodes 4 --warmup 2",
+    "nexmark": "--queries q4 --rows 1000 --step-s 60 --in-flight 5",
     "process": "--keys 200 --rows 500 --baseline-rows 50 --preload-rows 200 --baselines transformWithStateInPandas"
     " --theirs transformWithStateInPandas",
     "rescale": "--sizes 300 --rows 100",
@@ -59,6 +60,8 @@ BASELINES = {
     "executors": ("no pool",),
     "approaches": (),
     "control": ("solver",),
+    # Each query beside Spark.
+    "nexmark": ("q4",),
 }
 """Where they are not Spark's two state stores."""
 
@@ -92,7 +95,13 @@ def test_a_tiny_run_is_equal_and_says_so(spark: SparkSession, tmp_path: Path, ca
     check_form(line, name)
     assert line["equal"] is True, json.dumps({name: lane for name, lane in line["lanes"].items() if not lane["equal"]}, indent=1)
     assert not list(tmp_path.iterdir()), "the run leaves nothing behind"
-    check_own = {"latency": check_latency, "state-size": check_state_size, "process": check_process, "control": check_control}.get(name)
+    check_own = {
+        "latency": check_latency,
+        "state-size": check_state_size,
+        "process": check_process,
+        "control": check_control,
+        "nexmark": check_nexmark,
+    }.get(name)
     if check_own:
         check_own(line)
 
@@ -164,6 +173,11 @@ def check_latency(line: dict[str, Any]) -> None:
 def check_process(line: dict[str, Any]) -> None:
     assert line["per_key"] > 0
     assert set(line["per_key_ratio"]) == set(line["ratio"]) == {"transformWithStateInPandas"}
+
+
+def check_nexmark(line: dict[str, Any]) -> None:
+    assert line["worst"] == line["ratio"]["q4"]
+    assert not any(lane["digest"].startswith("0 rows") for lane in line["lanes"].values())
 
 
 def check_state_size(line: dict[str, Any]) -> None:

@@ -92,10 +92,7 @@ class Runner:
         """Start the query, or continue from the checkpoint, with ``rows`` in a batch (by default the lane's number)."""
         self.spark.conf.set(PROVIDER, PROVIDERS.get(self.lane.engine, PROVIDER_DEFAULT))
         params = {**self.lane.params, "rows": rows or self.lane.rows}
-        source = self._queries.source(self.spark, params)
-        query = self._queries.query(hr.stream(source) if self.lane.engine == OURS else source, params)
-        writer = self._queries.write(query.writeStream, params, self.folder)
-        self._query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+        self._query = self._started(params)
         found: Any = self.spark.streams.get(str(self._query.id))
         if found is None:
             self._raise_if_dead()
@@ -103,6 +100,21 @@ class Runner:
         self._progress = ProgressTexts(found)
         if hasattr(self._queries, "started"):
             self._queries.started(self)
+
+    def _started(self, params: dict[str, Any]) -> Any:
+        """Start the query. A module with ``program`` has an unmodified PySpark program, which ``hr.enable`` gives to Headrace."""
+        checkpoint = str(self.folder / "checkpoint")
+        if not hasattr(self._queries, "program"):
+            source = self._queries.source(self.spark, params)
+            query = self._queries.query(hr.stream(source) if self.lane.engine == OURS else source, params)
+            return self._queries.write(query.writeStream, params, self.folder).option("checkpointLocation", checkpoint).start()
+        if self.lane.engine == OURS:
+            hr.enable(self.spark)
+        try:
+            frame = self._queries.program(self.spark, params)
+            return self._queries.write(frame.writeStream, params, self.folder).option("checkpointLocation", checkpoint).start()
+        finally:
+            hr.disable(self.spark)
 
     def poll(self) -> list[MeasuredBatch]:
         """The batches that ended since the last call."""
@@ -171,7 +183,7 @@ class Runner:
         notes = [{"notes": self.notes}] if self.notes else []
         if self.lane.engine != OURS or self._query is None:
             return notes
-        kept = [{"id": p["batchId"], **p["headrace"]} for p in self._query.recentProgress]
+        kept = [{"id": p["batchId"], **p["headrace"]} for p in self._query.recentProgress if "headrace" in p]
         short = [{**p, "instances": [{k: v for k, v in i.items() if k != "rowsPerSlot"} for i in p["instances"]]} for p in kept]
         return [*short, *notes]
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from headrace.api.measure import measure
     from headrace.api.processes import State
     from headrace.api.query import HeadraceQuery
+    from headrace.api.shedding import coverage, shed
     from headrace.api.stream import Stream, stream
     from headrace.api.windows import count_window
     from headrace.api.writer import start
@@ -76,11 +77,13 @@ __all__ = [
     "UnsupportedError",
     "VersionNotFoundError",
     "count_window",
+    "coverage",
     "disable",
     "enable",
     "explain",
     "measure",
     "session",
+    "shed",
     "start",
     "stream",
     "writeStream",
@@ -97,11 +100,13 @@ _HOMES = {
     "State": "headrace.api.processes",
     "Stream": "headrace.api.stream",
     "count_window": "headrace.api.windows",
+    "coverage": "headrace.api.shedding",
     "disable": "headrace.api.enabling",
     "enable": "headrace.api.enabling",
     "explain": "headrace.api.enabling",
     "measure": "headrace.api.measure",
     "session": "headrace.runtime.session",
+    "shed": "headrace.api.shedding",
     "start": "headrace.api.writer",
     "stream": "headrace.api.stream",
     "writeStream": "headrace.api.enabling",

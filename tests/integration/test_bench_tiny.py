@@ -25,6 +25,7 @@ pytestmark = pytest.mark.spark
 
 TINY = {
     "aggregate": "--keys 300 --rows 1000 --baselines spark-memory",
+    "functions": "--keys 100 --rows 300 --calls median(v) --baselines spark-memory",
     "sliding": "--keys 10 --rows 200 --step-s 3600 --baselines spark-rocksdb",
     "join": "--keys 100 --rows 400 --step-s 30",
     "call-records": "--rows 300 --numbers 30 --districts 5 --instances 2",

@@ -153,7 +153,7 @@ def test_a_dry_run_decides_and_changes_nothing(spark: SparkSession, tmp_path: Pa
         source.pour(150, until=lambda: Outcome.DRY_RUN in outcomes(query))
         wanted = next(entry for entry in query.decisions() if entry.outcome is Outcome.DRY_RUN)
         assert wanted.instances > 1
-        assert "instances needed" in wanted.why
+        assert "of its time with" in wanted.why
         query.processAllAvailable()
         assert query.routing()["process"].epoch == 0
         assert not [change for each in query.recentProgress for change in each["headrace"]["changes"]]
@@ -179,3 +179,35 @@ def test_what_is_no_setting_is_refused_at_the_user_s_line(spark: SparkSession, t
     writers = [stream.writeStream.format("noop").outputMode("update").elastic(hr.Elastic(max=n)) for n in (2, 3)]
     with pytest.raises(QueryError, match=r"one elastic\(...\) for all writers"):
         hr.start(*writers, checkpointLocation=str(tmp_path / "ckpt"))
+
+
+class Passing(hr.Processor):
+    """Passes every row on, and takes its time for each."""
+
+    def process(self, rows: pa.Table, state: Any) -> pa.Table:
+        time.sleep(rows.num_rows * ROW_S)
+        return rows.select(["k", "v"])
+
+
+@pytest.mark.extra
+@pytest.mark.slow
+def test_stages_that_run_one_after_another_grow_although_each_alone_would_not(spark: SparkSession, tmp_path: Path, source: Source) -> None:
+    """Three operators of which each needs about 45% of the time: together they need more than there is."""
+    stream = hr.stream(spark.readStream.schema("k long, v long").parquet(str(source.folder)))
+    for _ in range(3):
+        stream = stream.groupBy("k").process(Passing(), "k long, v long", state="n long")
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "ckpt")).option("headrace.instances", 1)
+    query = writer.elastic(hr.Elastic(policy="elastic-manager", min=1, max=4, period_s=2.0, cooldown_s=2.0)).start()
+    try:
+        source.pour(45, until=lambda: any(e.outcome is Outcome.PERFORMED for e in query.decisions()))
+        entries = query.decisions()
+    finally:
+        query.stop()
+    first = next(entry for entry in entries if entry.outcome is Outcome.PERFORMED)
+    assert (first.what, first.instances_before) == ("scale out", 1)
+    assert "scan, combine and delivery" in first.why
+    lines = [json.dumps(each) for each in query.recentProgress]
+    watched = replay(read_batches(lines), hr.Elastic(policy="elastic-manager", min=1, max=4, period_s=2.0, dry_run=True))
+    loads = [load for moment in watched.moments for load in moment.observation.operators]
+    assert loads
+    assert max(float(load.cpu.mean()) for load in loads) < 0.9, "no operator alone was above the threshold"

@@ -23,7 +23,7 @@ from headrace.testing import QueryTest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, hr.enable, hr.writeStream, QueryTest)
+KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, hr.shed, hr.coverage, hr.enable, hr.writeStream, QueryTest)
 """Functions and classes whose docstrings have examples that need Spark."""
 LONG = ("elastic", "windows", "stateful_processor")
 """`test_elastic.py`, `test_user_state.py` and other examples say the same in less time."""

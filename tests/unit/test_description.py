@@ -12,12 +12,13 @@ import pytest
 from headrace.errors import CheckpointError
 from headrace.operators import description as D
 from headrace.operators import lifetime as L
+from headrace.operators import more_partials as M
 from headrace.operators import partials as P
 from headrace.operators.aggregate import RunningAggregate
 from headrace.operators.counted import CountAggregate
 from headrace.operators.dedup import DropDuplicates
 from headrace.operators.kernel import Operator
-from headrace.operators.lifetime import FOREVER, Lifetime, TimeToLive, UntilWatermark, UntilWindowsClose
+from headrace.operators.lifetime import FOREVER, UNTIL_FIRED, Lifetime, TimeToLive, UntilWatermark, UntilWindowsClose
 from headrace.operators.session import SessionAggregate
 from headrace.operators.shape import TimerClock
 from headrace.operators.windowed import WindowedAggregate
@@ -92,7 +93,7 @@ def test_labels_name_the_call_that_a_column_belongs_to() -> None:
 
 
 def test_every_partial_can_be_described() -> None:
-    merging = {c for _, c in inspect.getmembers(P, inspect.isclass) if c.__module__ == P.__name__ and hasattr(c, "merge")}
+    merging = {c for m in (P, M) for _, c in inspect.getmembers(m, inspect.isclass) if c.__module__ == m.__name__ and hasattr(c, "merge")}
     assert set(D.PARTIALS.values()) == merging - {P.Partial}
 
 
@@ -111,6 +112,7 @@ LIFETIMES = [
     UntilWatermark(keep_us=10, due_us=5),
     UntilWatermark(),
     TimeToLive(7, TimerClock.EVENT),
+    UNTIL_FIRED,
 ]
 
 

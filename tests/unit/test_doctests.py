@@ -11,7 +11,14 @@ import pytest
 import headrace
 
 SOURCE = Path(headrace.__file__).parent
-WITH_SPARK = {"headrace.api.enabling", "headrace.api.grouped", "headrace.api.stream", "headrace.api.windows", "headrace.testing.query_test"}
+WITH_SPARK = {
+    "headrace.api.enabling",
+    "headrace.api.grouped",
+    "headrace.api.shedding",
+    "headrace.api.stream",
+    "headrace.api.windows",
+    "headrace.testing.query_test",
+}
 """Modules whose examples need Spark; tests/integration/test_examples.py runs them."""
 
 

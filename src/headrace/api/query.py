@@ -16,7 +16,7 @@ from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, MissingError, QueryError
 from headrace.ids import NO_VERSION, Version
-from headrace.runtime.autoscale import required_autoscaler
+from headrace.runtime.autoscale import decisions_of, required_autoscaler
 from headrace.runtime.elastic import Slots
 from headrace.runtime.engine import Engine
 from headrace.runtime.state_frame import state_frame, store_named
@@ -247,11 +247,12 @@ class HeadraceQuery(Helpful):
         return self._engine.departures.decommission(executor)
 
     def decisions(self) -> tuple[Entry, ...]:
-        """What the policy of ``elastic(...)`` has decided, and why, oldest first. Equal decisions in a row are one entry.
+        """What the policy of ``elastic(...)`` and load shedding have decided, and why, oldest first. Equal ones in a row are one entry.
 
-        Raises ``QueryError`` if the query was started without ``elastic``.
+        Raises ``QueryError`` if the query was started without ``elastic`` and has no ``hr.shed``.
         """
-        return required_autoscaler(self._engine.autoscaler).decisions.entries
+        shedder = self._engine.shedder
+        return decisions_of(self._engine.autoscaler, None if shedder is None else shedder.entries)
 
     def elastic_resume(self, operator: str | None = None) -> None:
         """Let the policy decide again about operators that were changed by hand; ``operator`` chooses one of them."""

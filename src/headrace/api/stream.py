@@ -19,6 +19,7 @@ from headrace.api import branching, joins, missing
 from headrace.api.grouped import GroupedStream, grouped
 from headrace.api.names import checked_name, resolved_columns
 from headrace.api.origin import user_line
+from headrace.api.places import shed_rows
 from headrace.api.sources import check_source, check_step
 from headrace.api.writer import StreamWriter
 from headrace.errors import MissingError, QueryError, UnsupportedError
@@ -242,6 +243,10 @@ class Stream(missing.Helpful):
         by_name = branching.branch_conditions(conditions, otherwise, where)
         base = branching.shared_rows(self.rows, where)
         return Branches((name, _filtered(base, condition, where)) for name, condition in by_name.items())
+
+    def shed(self, *, max_loss: float, by: str | list[str] | Column = "random", weight: str | None = None) -> Stream:
+        """Allow rows to be dropped when the query has more to do than it can; see ``hr.shed`` for ``max_loss``, ``by`` and ``weight``."""
+        return Stream(shed_rows(self.rows, max_loss, by, weight, user_line("shed")))
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
         """Declare the event-time column, and how late rows may be. Call it before anything else is built on the stream.

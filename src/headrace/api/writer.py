@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.sinks import SinkRequest, make_sink
 from headrace.runtime.sinks.rows import for_each_row, is_row_writer
 from headrace.runtime.start import Output, QueryPlan, RunOptions, plan_query, start_query
+from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import checked, first_line
 from headrace.spark.sinks import FILE_FORMATS, table_location
 from headrace.spark.writers import sparks_writer
@@ -46,6 +48,8 @@ class StreamWriter(missing.Helpful):
         self._name: str | None = None
         self._trigger: dict[str, Any] = {}
         self._elastic: Elastic | None = None
+        self._weight = 1.0
+        self._deadline: str | None = None
         self._partition_by: tuple[str, ...] = ()
         self._foreach_batch: Callable[[DataFrame, int], Any] | None = None
 
@@ -123,6 +127,28 @@ class StreamWriter(missing.Helpful):
         self._elastic = settings
         return self
 
+    def weight(self, weight: float) -> StreamWriter:
+        """Choose how much this sink's results matter when rows must be dropped (``hr.shed``): ``weight`` is above 0, usually 1.
+
+        Plans of drops maximise the sum over all sinks of weight times delivered share.
+        """
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+            raise QueryError(where=user_line("weight"), wanted="a weight above 0", found=repr(weight))
+        self._weight = float(weight)
+        return self
+
+    def deadline(self, deadline: str) -> StreamWriter:
+        """Choose how old rows may be when their results are delivered, such as ``deadline="2 seconds"``.
+
+        If the query cannot keep it, rows of streams are dropped that ``hr.shed`` allows to be dropped. Batches are planned to take less
+        than half of it, because rows also wait for the batch before. Of several writers of a query, the shortest deadline holds.
+        """
+        where = user_line("deadline")
+        if not isinstance(deadline, str) or duration_us(self._rows.session, deadline, where) <= 0:
+            raise QueryError(where=where, wanted='a time such as "2 seconds"', found=repr(deadline))
+        self._deadline = deadline
+        return self
+
     def guarantee(self, guarantee: str) -> StreamWriter:
         """Choose what the query promises after a loss: the option ``headrace.guarantee``.
 
@@ -196,7 +222,7 @@ class StreamWriter(missing.Helpful):
                 found = f"{self._options['path']!r} and {path!r}"
                 raise QueryError(where=where, wanted="one path, in option('path') or in start", found=found)
             self._options["path"] = path
-        run = RunOptions(self._name, self._trigger, self._elastic, where)
+        run = RunOptions(self._name, self._trigger, self._elastic, where, self._deadline)
         if not isinstance(self._rows, SparkFrame):
             return _started([self._output(where)], self._options, run)
         try:
@@ -247,7 +273,7 @@ class StreamWriter(missing.Helpful):
             where,
             self._foreach_batch,
         )
-        return Output(rows, self._mode, where, self._format, lambda: make_sink(request))
+        return Output(rows, self._mode, where, self._format, lambda: make_sink(request), self._weight)
 
     def toTable(
         self,
@@ -316,7 +342,9 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
     elastic = list(dict.fromkeys(w._elastic for w in writers if w._elastic is not None))
     if len(elastic) > 1:
         raise QueryError(where=where, wanted="one elastic(...) for all writers", found=", ".join(map(repr, elastic)))
-    run = RunOptions(queryName, used, elastic[0] if elastic else None, where)
+    deadlines = [w._deadline for w in writers if w._deadline is not None]
+    shortest = min(deadlines, key=lambda each: duration_us(writers[0]._rows.session, each, where), default=None)
+    run = RunOptions(queryName, used, elastic[0] if elastic else None, where, shortest)
     return _started([w._output(where) for w in writers], options, run)
 
 

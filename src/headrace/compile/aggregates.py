@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile import event_time
-from headrace.compile.functions import Context, Piece, take_apart
+from headrace.compile.functions import take_apart
 from headrace.compile.picks import Parts, together
+from headrace.compile.pieces import Context, Piece
 from headrace.compile.plan import Combiner, Description, Finish, Input, Refusal, Results, StatefulPlan, StoreReader, Timing, hash_of
 from headrace.compile.registry import compiles
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
@@ -23,6 +24,7 @@ from headrace.graph.windows import CountSpec, SessionSpec, WindowSpec
 from headrace.operators.counted import CountAggregate
 from headrace.operators.description import ColumnNames, value_names
 from headrace.operators.kernel import Operator, OutputMode
+from headrace.operators.settled import Gathers
 from headrace.operators.windowed import WINDOW
 from headrace.spark import expressions, gateway, plans
 from headrace.spark.aggregation import Aggregation, aggregation_of, event_time_of
@@ -93,8 +95,23 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
         readers=_readers(operator, finisher, kernel_schema, call_texts),
         description=_description(node, keys, kind, list(aggregation.names), list(call_texts.values())),
         timing=Timing(kind.timed, kind.modes, refusals={OutputMode.APPEND: _NEVER_FINAL, **kind.refusals}),
+        settle=_settle(parts, kind) if isinstance(operator, Gathers) else None,
         combiner=None if many is None or not kind.combines else Combiner(tuple(many), counts_rows=ones[0] if ones else None),
     )
+
+
+def _settle(parts: Parts, kind: Windowing) -> Finish | None:
+    """Merges in Spark what the kernel only puts side by side; None if there is nothing of this kind."""
+    if not any(piece.settle for piece in parts.pieces):
+        return None
+    settled: dict[str, Column] = {}
+    at = 0
+    for piece in parts.pieces:
+        names = [f"p{at + i}" for i in range(len(piece.types))]
+        at += len(names)
+        if piece.settle is not None:
+            settled.update(zip(names, piece.settle([F.col(name) for name in names]), strict=True))
+    return lambda rows: rows.select(*[settled[name].alias(name) if name in settled else F.col(name) for name in rows.columns])
 
 
 def _description(node: AggregateNode, keys: list[Key], kind: Windowing, aggregates: list[str], calls: list[str]) -> Description:

@@ -18,12 +18,15 @@ from pyspark.sql import functions as F
 from headrace.compile.boundary import Boundary, boundary
 from headrace.compile.plan import StatefulPlan
 from headrace.compile.sharing import Rest
+from headrace.compile.shedding import IDENTITY, NO_DROPPING, Dropping, identified
 from headrace.control.batch_report import sources_of
 from headrace.graph.nodes import StatefulNode
+from headrace.graph.shedding import By, ShedStep
 from headrace.graph.steps import Step
 from headrace.ids import InputId, OperatorId, SourceId
 from headrace.operators.kernel import OutputMode
 from headrace.spark.expressions import quoted
+from headrace.state.drops import Drops, ShedId
 
 TAG = "__headrace_source"
 BATCH = SourceId("the batch")
@@ -42,11 +45,34 @@ class Branch:
         """True if it begins at a source of the query, False if at an operator."""
         return isinstance(self.source, SourceId)
 
-    def apply(self, rows: DataFrame) -> DataFrame:
+    def apply(self, rows: DataFrame, dropping: Dropping = NO_DROPPING) -> DataFrame:
         """Apply the steps to rows of the source."""
-        for step in self.steps:
-            rows = step.apply(rows)
+        rows = self._applied(rows, dropping)
+        return rows.drop(IDENTITY) if IDENTITY in rows.columns else rows
+
+    def _applied(self, rows: DataFrame, dropping: Dropping) -> DataFrame:
+        for step in self._in_order():
+            if isinstance(step, Rest):
+                rows = rows.drop(IDENTITY)
+            rows = dropping.apply(step, rows) if isinstance(step, ShedStep) and id(step) in dropping.names else step.apply(rows)
         return rows
+
+    def until(self, shed: ShedStep) -> Branch:
+        """The branch up to a place where rows may be dropped, without what it drops."""
+        steps = self._in_order()
+        return Branch(self.source, steps[: next(at for at, step in enumerate(steps) if step is shed)])
+
+    def _in_order(self) -> tuple[Step, ...]:
+        """The steps, but rows that are dropped by their identity are dropped before the steps on rows of a shared source."""
+        match self.steps:
+            case (Rest() as rest, ShedStep(by=By.ROW, weight=None) as shed, *others):
+                return (shed, rest, *others)
+        return self.steps
+
+    @property
+    def sheds(self) -> tuple[ShedStep, ...]:
+        """The places in it where rows may be dropped."""
+        return tuple(step for step in self.steps if isinstance(step, ShedStep))
 
     def begin(self, flow: Dataflow) -> tuple[DataFrame | Op, tuple[Step, ...]]:
         """The streaming DataFrame that the user built, or the operator that it begins at; and the steps after it.
@@ -120,6 +146,33 @@ class Dataflow:
         return tuple(op for op in self.ops if op.reads_source)
 
     @cached_property
+    def sheds(self) -> dict[ShedId, ShedStep]:
+        """The places where rows may be dropped, in the order of the writers, and from a writer to the sources."""
+        steps: dict[int, ShedStep] = {}
+        waiting = [branch for port in reversed(self.outlets) for branch in reversed(port)]
+        while waiting:
+            branch = waiting.pop()
+            steps |= {id(step): step for step in branch.sheds if id(step) not in steps}
+            if (above := self.producer(branch)) is not None:
+                waiting += reversed([*above.branches])
+        return {ShedId("shed" if not at else f"shed-{at + 1}"): step for at, step in enumerate(steps.values())}
+
+    @cached_property
+    def identifies_rows(self) -> bool:
+        """True if rows of the sources carry a hash of their identity, because some may be dropped by it."""
+        return any(step.by is not By.KEY for step in self.sheds.values())
+
+    @property
+    def identities(self) -> dict[SourceId, str]:
+        """By source from which rows may be dropped by their identity: what identifies a row."""
+        sources = {source_of(self, place) for place, step in self.sheds.items() if step.by is By.ROW}
+        return {name: identified(frame)[1] for name, frame in self.sources.items() if name in sources}
+
+    def dropping(self, drops: Drops | None) -> Dropping:
+        """What branches drop in a version."""
+        return Dropping.of({id(step): name for name, step in self.sheds.items()}, drops, "the checkpoint")
+
+    @cached_property
     def only_reader(self) -> Op | None:
         """The one operator that reads all sources, so that its columns are selected in the streaming plan; None if several read them."""
         readers = self.readers
@@ -138,7 +191,7 @@ class Dataflow:
     @cached_property
     def boundary(self) -> Boundary | None:
         """Where the streaming plan ends and the batch's plan begins; None if all steps are in the streaming plan."""
-        if self.spread:
+        if self.spread or self.sheds:
             return None
         if self.only_reader is not None:
             return boundary(self.only_reader.plan.input.selected)
@@ -153,7 +206,8 @@ class Dataflow:
             # Its ports are the sources, in their order.
             return self.only_reader.plan.input.select(tuple(frame.repartition(self.spread) for frame in self.sources.values()))
         if len(self.sources) == 1:
-            return next(iter(self.sources.values())) if self.boundary is None else self.boundary.below
+            whole = next(iter(self.sources.values())) if self.boundary is None else self.boundary.below
+            return identified(whole)[0] if self.identifies_rows else whole
         tagged = [self._tagged(at, name) for at, name in enumerate(self.sources)]
         whole = tagged[0]
         for more in tagged[1:]:
@@ -165,13 +219,17 @@ class Dataflow:
         for other, frame in self.sources.items():
             own = F.struct(*[F.col(quoted(c)) for c in frame.columns]) if other == name else F.lit(None)
             structs.append(own.cast(frame.schema).alias(other))
-        return self.sources[name].select(F.lit(at).alias(TAG), *structs)
+        if not self.identifies_rows:
+            return self.sources[name].select(F.lit(at).alias(TAG), *structs)
+        return identified(self.sources[name])[0].select(F.lit(at).alias(TAG), *structs, F.col(IDENTITY))
 
     def frames_of(self, ports: Iterable[Port]) -> list[InputId]:
         """The keys of the frames that these ports read, in order: `BATCH` or ids of operators."""
         return list(dict.fromkeys(BATCH if branch.reads_source else branch.source for port in ports for branch in port))
 
-    def rows(self, port: Port, frames: Mapping[str, DataFrame], as_finished: bool = False) -> DataFrame | None:
+    def rows(
+        self, port: Port, frames: Mapping[str, DataFrame], as_finished: bool = False, dropping: Dropping = NO_DROPPING
+    ) -> DataFrame | None:
         """The rows of a port. `frames` holds the batch and the kernels' rows of operators; None if it has no frame of this port.
 
         `as_finished` leaves out the marks of windows and event times, which a sink does not need.
@@ -181,17 +239,27 @@ class Dataflow:
             if (BATCH if branch.reads_source else branch.source) not in frames:
                 continue
             if isinstance(branch.source, SourceId):
-                part = branch.apply(self._rows_of_source(frames[BATCH], branch.source))
+                part = branch.apply(self._rows_of_source(frames[BATCH], branch.source), dropping)
             else:
                 results, rows = self.by_id[branch.source].plan.results, frames[branch.source]
                 part = branch.apply(results.finish(rows) if as_finished and not branch.steps else results.marked(rows))
             whole = part if whole is None else whole.union(part)
         return whole
 
+    def count_missing(self, batch: DataFrame, dropping: Dropping) -> None:
+        """Count what was dropped at places whose counts could not be observed, since their rows went to a user's function."""
+        ports = [port for op in self.ops for port in op.ports] + list(self.outlets)
+        for branch in (branch for port in ports for branch in port if isinstance(branch.source, SourceId)):
+            for step in branch.sheds:
+                if dropping.names[id(step)] not in dropping.counted:
+                    rows = self._rows_of_source(batch, SourceId(branch.source))
+                    dropping.count(step, branch.until(step)._applied(rows, NO_DROPPING))
+
     def _rows_of_source(self, batch: DataFrame, name: SourceId) -> DataFrame:
         if len(self.sources) == 1:
             return batch if self.boundary is None else self.boundary.above(batch)
-        return batch.filter(F.col(TAG) == list(self.sources).index(name)).select(f"{name}.*")
+        columns = [f"{name}.*", *([IDENTITY] if self.identifies_rows else [])]
+        return batch.filter(F.col(TAG) == list(self.sources).index(name)).select(*columns)
 
     def consumers(self, name: InputId) -> int:
         """How many branches read a source or an operator."""
@@ -235,6 +303,30 @@ def free_id(kind: str, taken: Collection[str]) -> OperatorId:
     'aggregate-3'
     """
     return OperatorId(next(name for name in chain((kind,), (f"{kind}-{number}" for number in count(2))) if name not in taken))
+
+
+def places_of(flow: Dataflow) -> tuple[dict[OperatorId, tuple[ShedId, ...]], tuple[tuple[ShedId, ...], ...]]:
+    """The places of `hr.shed` that rows come through: by operator, directly or through other operators; and for each sink."""
+    names = {id(step): name for name, step in flow.sheds.items()}
+    found: dict[OperatorId, tuple[ShedId, ...]] = {}
+
+    def through(ports: Iterable[Port]) -> tuple[ShedId, ...]:
+        places: dict[ShedId, None] = {}
+        for branch in (branch for port in ports for branch in port):
+            own = tuple(names[id(step)] for step in branch.sheds)
+            places |= dict.fromkeys(own if isinstance(branch.source, SourceId) else found[branch.source])
+        return tuple(places)
+
+    for op in flow.ops:
+        found[op.id] = through(op.ports)
+    return found, tuple(through([port]) for port in flow.outlets)
+
+
+def source_of(flow: Dataflow, place: ShedId) -> InputId:
+    """The source whose rows a place drops."""
+    step = flow.sheds[place]
+    ports = [port for op in flow.ops for port in op.ports] + list(flow.outlets)
+    return next(branch.source for port in ports for branch in port if any(each is step for each in branch.sheds))
 
 
 def inputs_of(flow: Dataflow) -> dict[OperatorId, tuple[InputId, ...]]:

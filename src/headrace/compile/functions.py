@@ -1,130 +1,48 @@
 """Spark's aggregate functions, divided into the parts that Headrace needs.
 
-For each function there are: its inputs, the partial of a single row, the partial of many rows as Spark computes it before the shuffle, and
-how partials merge (`operators.partials`). Partials have the layout of Spark's buffers, so Spark's own ``evaluateExpression`` computes
-the result from them.
+Functions without a vector form keep Spark's own buffers (`compile.buffered`). For the others there are: its inputs, the partial of a single
+row, the partial of many rows as Spark computes it before the shuffle, and how partials merge (`operators.partials`). Partials have the
+layout of Spark's buffers, so Spark's own ``evaluateExpression`` computes the result from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile import hyperloglog
+from headrace.compile.buffered import buffered
+from headrace.compile.more_functions import MORE
+from headrace.compile.pieces import Call, Context, Picking, Piece, Row
 from headrace.compile.types import arrow_type, check_carried, check_order, check_value, decode, encode, normalize, transport_type
-from headrace.errors import QueryError, UnsupportedError
+from headrace.errors import UnsupportedError
 from headrace.operators import partials as P
 from headrace.operators.partials import Partial
 from headrace.spark.aggregation import AggregateCall
 
-SUPPORTED = (
-    "count", "sum", "avg", "mean", "min", "max", "var_pop", "var_samp", "variance", "stddev", "stddev_pop", "stddev_samp", "min_by",
-    "max_by", "first", "last", "any_value", "bool_and", "every", "bool_or", "some", "count_if",
-    "approx_count_distinct", "collect_set",
-)  # fmt: skip
-
-Row = Callable[[list[Column]], list[Column | None]]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One aggregate function of the query."""
-
-    partial: Partial
-    inputs: list[Column]
-    """The arguments, as expressions over the stream's columns."""
-    row: Callable[[list[Column]], list[Column | None]]
-    """The partial of one row, computed from the inputs. None stands for the constant 1, which is not shuffled."""
-    many: Callable[[list[Column]], list[Column]] | None
-    """The partial of many rows, as Spark aggregates over the inputs. None if Spark would have to sort to compute it."""
-    buffers: Callable[[list[Column]], dict[str, Column]] | None
-    """Maps the partial columns to Spark's buffer attributes by name, for the function's own evaluateExpression."""
-    finish: Callable[[list[Column]], Column] | None = None
-    """Computes the result from the partial columns, for functions without an evaluateExpression."""
-    types: list[T.DataType] = field(default_factory=list)
-    """Spark's types of the partial columns in the shuffle."""
-    pick: Picking | None = None
-    """For functions that pick the value of one row: which value, and by which order."""
-
-
-@dataclass(frozen=True)
-class Picking:
-    """A pick: the value of the row with the least or greatest order. Equal expressions have equal texts."""
-
-    value: Column
-    """The value of any row. Rows that a FILTER clause leaves out have a value too, but a null order."""
-    value_type: T.DataType
-    value_text: str
-    order: Column
-    order_type: T.DataType
-    order_text: str
-    greatest: bool
-
-
-@dataclass(frozen=True)
-class Context:
-    """What the compilation of a function depends on beside the call itself."""
-
-    session: SparkSession
-    event_time: Column | None
-    event_time_type: T.DataType
-    ansi: bool
-
 
 def take_apart(call: AggregateCall, context: Context) -> Piece:
-    """Divide an aggregate call of Spark's analysed plan into its parts. Unknown functions are refused."""
+    """Divide an aggregate call of Spark's analysed plan into its parts.
+
+    A function without a builder here, or a use of it that its builder refuses, keeps Spark's own buffers.
+    """
     if call.is_distinct:
-        raise UnsupportedError(where=call.sql, found="a distinct aggregate", hint="use approx_count_distinct", supported=SUPPORTED)
-    build = _BUILDERS.get(call.function)
-    if build is None and call.sql_name in ("max_by", "min_by"):
-        short, hint = f"{call.sql_name}(value, order)", "it keeps one value; for more, use groupBy(...).process(...)"
-        found = f"{call.sql_name}(value, order, number)"
-        raise UnsupportedError("the form with three arguments is not supported", where=call.sql, wanted=short, found=found, hint=hint)
-    if build is None or call.is_try:
-        raise UnsupportedError("this aggregate function is not supported", where=call.sql, found=call.sql_name, supported=SUPPORTED)
-    return build(_Call(call, context))
+        raise UnsupportedError(where=call.sql, found="a distinct aggregate", hint="use approx_count_distinct")
+    build = None if call.is_try else BUILDERS.get(call.function)
+    if build is None:
+        return buffered(Call(call, context))
+    try:
+        return build(Call(call, context))
+    except UnsupportedError:
+        return buffered(Call(call, context))
 
 
-@dataclass(frozen=True)
-class _Call:
-    function: AggregateCall
-    context: Context
-
-    @property
-    def where(self) -> str:
-        return self.function.sql
-
-    @property
-    def filter_text(self) -> str:
-        """The condition of the FILTER clause; equal for equal conditions."""
-        return "" if self.function.filter is None else self.function.filter.text
-
-    def child(self, at: int = 0) -> tuple[Column, T.DataType]:
-        """An argument and its type. It is null for rows that the FILTER clause leaves out."""
-        argument = self.function.arguments[at]
-        return self.kept(argument.column), argument.type
-
-    def kept(self, value: Column) -> Column:
-        condition = self.function.filter
-        return F.when(condition.column, value) if condition is not None else value
-
-    def child_text(self, at: int = 0) -> str:
-        return self.function.arguments[at].text
-
-    def buffer_type(self, name: str) -> T.DataType:
-        found = self.function.buffer_type(name)
-        if found is None:
-            raise UnsupportedError(where=self.where, found=f"a Spark version whose {name} buffer is unknown")
-        return found
-
-
-def _count(call: _Call) -> Piece:
+def _count(call: Call) -> Piece:
     partial = P.Count()
     arguments = call.function.arguments
     always = call.function.filter is None and not any(each.nullable for each in arguments)
@@ -144,7 +62,7 @@ def _count(call: _Call) -> Piece:
     )
 
 
-def _sum_like(call: _Call, kind: T.DataType) -> tuple[Partial, list[Column], Any, Any, list[T.DataType]]:
+def _sum_like(call: Call, kind: T.DataType) -> tuple[Partial, list[Column], Any, Any, list[T.DataType]]:
     """The parts that sum and avg have in common: partial, inputs, row, many, types."""
     value, own = call.child()
     if isinstance(kind, T.DecimalType):
@@ -159,7 +77,7 @@ def _sum_like(call: _Call, kind: T.DataType) -> tuple[Partial, list[Column], Any
     return partial, [value.cast(kind)], lambda i: [i[0]], lambda i: [F.sum(i[0])], [kind]
 
 
-def _sum(call: _Call) -> Piece:
+def _sum(call: Call) -> Piece:
     kind = call.buffer_type("sum")
     partial, inputs, row, many, types = _sum_like(call, kind)
     if isinstance(kind, T.DecimalType):
@@ -169,7 +87,7 @@ def _sum(call: _Call) -> Piece:
     return Piece(partial, inputs, row, many, lambda p: {"sum": p[0]}, types=types)
 
 
-def _average(call: _Call) -> Piece:
+def _average(call: Call) -> Piece:
     kind = call.buffer_type("sum")
     partial, inputs, row, many, types = _sum_like(call, kind)
     both = P.Both(partial, P.Count())
@@ -184,8 +102,8 @@ def _average(call: _Call) -> Piece:
     return Piece(both, inputs, row_of, lambda i: [*many(i), F.count(i[0])], buffers, types=[*types, T.LongType()])
 
 
-def _extreme(greatest: bool) -> Callable[[_Call], Piece]:
-    def build(call: _Call) -> Piece:
+def _extreme(greatest: bool) -> Callable[[Call], Piece]:
+    def build(call: Call) -> Piece:
         value, kind = call.child()
         check_order(kind, call.where)
         name, aggregate = ("max", F.max) if greatest else ("min", F.min)
@@ -203,7 +121,7 @@ def _extreme(greatest: bool) -> Callable[[_Call], Piece]:
     return build
 
 
-def _moments(call: _Call) -> Piece:
+def _moments(call: Call) -> Piece:
     value, _ = call.child()
     zero = F.lit(0.0)
     return Piece(
@@ -217,7 +135,7 @@ def _moments(call: _Call) -> Piece:
     )
 
 
-def _pick(call: _Call, order: Column, order_type: T.DataType, order_text: str, greatest: bool) -> Piece:
+def _pick(call: Call, order: Column, order_type: T.DataType, order_text: str, greatest: bool) -> Piece:
     """A function that gives its first argument in the row with the least or greatest order."""
     argument = call.function.arguments[0]
     value, kind = argument.column, argument.type
@@ -236,23 +154,19 @@ def _pick(call: _Call, order: Column, order_type: T.DataType, order_text: str, g
     )
 
 
-def _by(greatest: bool) -> Callable[[_Call], Piece]:
-    def build(call: _Call) -> Piece:
+def _by(greatest: bool) -> Callable[[Call], Piece]:
+    def build(call: Call) -> Piece:
         return _pick(call, *call.child(1), call.child_text(1), greatest)
 
     return build
 
 
-def _by_event_time(greatest: bool) -> Callable[[_Call], Piece]:
-    def build(call: _Call) -> Piece:
+def _by_event_time(greatest: bool) -> Callable[[Call], Piece]:
+    def build(call: Call) -> Piece:
         time = call.context.event_time
         if time is None:
-            raise QueryError(
-                "first and last go by event time",
-                where=call.where,
-                found="a stream without a watermark",
-                hint="call withWatermark(column, delay) before groupBy, or use min_by or max_by with an order of your own",
-            )
+            # In the order of arrival, as in Spark.
+            return buffered(call)
         order, text = call.kept(time), "event time"
         if call.function.ignores_nulls:
             order, text = F.when(call.child(0)[0].isNotNull(), order), f"event time where there is {call.child_text(0)}"
@@ -261,7 +175,9 @@ def _by_event_time(greatest: bool) -> Callable[[_Call], Piece]:
     return build
 
 
-def _collect_set(call: _Call) -> Piece:
+def _collect_set(call: Call) -> Piece:
+    if not call.function.ignores_nulls:
+        return buffered(call)
     value, kind = call.child()
     check_value(kind, call.where)
     value = encode(normalize(value, kind), kind)
@@ -275,7 +191,7 @@ def _collect_set(call: _Call) -> Piece:
     return Piece(P.Distinct(arrow_type(kind)), [value], row, None, None, finish=finish, types=[travels])
 
 
-def _approx_count_distinct(call: _Call) -> Piece:
+def _approx_count_distinct(call: Call) -> Piece:
     value, kind = call.child()
     check_value(kind, call.where)
     bits = hyperloglog.precision(call.function.relative_error)
@@ -286,7 +202,7 @@ def _approx_count_distinct(call: _Call) -> Piece:
     return Piece(P.Registers(), [register], row, None, None, finish=lambda p: estimate(p[0]), types=[travels])
 
 
-_BUILDERS: dict[str, Callable[[_Call], Piece]] = {
+BUILDERS: dict[str, Callable[[Call], Piece]] = {
     "count": _count,
     "sum": _sum,
     "avg": _average,
@@ -302,5 +218,7 @@ _BUILDERS: dict[str, Callable[[_Call], Piece]] = {
     "last": _by_event_time(True),
     "collect_set": _collect_set,
     "approx_count_distinct": _approx_count_distinct,
+    "regr_replacement": _moments,
+    **MORE,
 }
 """By the name of the function. A test makes sure that there is one for each name of `spark.aggregation`."""

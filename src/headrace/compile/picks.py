@@ -14,7 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headrace.compile.functions import Picking, Piece
+from headrace.compile.pieces import Picking, Piece
 from headrace.compile.types import arrow_type, encode, hashable, is_atomic, transport_type
 from headrace.operators.partials import PickRow
 

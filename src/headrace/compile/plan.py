@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from headrace.errors import QueryError
 from headrace.operators.description import ColumnNames, Json
 from headrace.operators.kernel import ROWS, Operator, OutputMode
+from headrace.operators.settled import KNOWN, MARKS, WHOLE
 from headrace.spark import expressions, plans
 from headrace.spark.exchange import claim_one_partition
-from headrace.state.layout import HASH
+from headrace.state.layout import HASH, SUB
 
 Finish = Callable[[DataFrame], DataFrame]
 """Turns rows in the kernel's columns into rows in the user's columns."""
@@ -160,6 +161,8 @@ class StatefulPlan:
     timing: Timing = field(default_factory=Timing)
     combiner: Combiner | None = None
     """None if rows cannot be combined before the shuffle."""
+    settle: Callable[[DataFrame], DataFrame] | None = None
+    """Merges the values of gathered rows (`operators.settled`) in Spark; other columns are kept. None if the kernel merges them itself."""
     initial: DataFrame | None = None
     """Rows of the main store that the state starts with."""
 
@@ -197,3 +200,14 @@ def hash_of(keys: list[str], bits: int) -> Column:
     if bits < 64:
         h = F.shiftleft(F.shiftright(h, 64 - bits), 64 - bits)
     return h.alias(HASH)
+
+
+def gathered_type(plan: StatefulPlan) -> StructType:
+    """Spark's type of the rows that a kernel has gathered (`operators.settled`)."""
+    kernel = plan.results.kernel_schema
+    names = [name for name in plan.operator.input_schema.names if name not in (HASH, SUB)]
+    subs = [StructField(SUB, LongType())] if SUB in plan.operator.input_schema.names else []
+    values = [kernel[name] for name in names if name.startswith("p")]
+    keys = [kernel[name] for name in names if not name.startswith("p")]
+    marks = [StructField(name, BooleanType() if name in (WHOLE, KNOWN) else LongType()) for name in MARKS]
+    return StructType([StructField(HASH, LongType()), *keys, *subs, *values, *marks])

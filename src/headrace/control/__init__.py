@@ -16,7 +16,8 @@ can call the same function. Today a query can choose four policies by name (`ela
 | `ring`            | Floe VI, VII       | moves and recovery between neighbours, without a coordinator         | no      | yes       |
 | `correlation`     | Borealis 3.1       | which operators go to which nodes, so that each node's load varies little | no | yes       |
 | `resilient`       | Borealis 3.2       | a static placement that bears many combinations of rates             | no      | yes       |
-| `shedding`        | Borealis 4         | which tuples to drop where, by plans made in advance                 | no      | yes       |
+| `critical_path`   | Headrace           | how many instances, if stages run one after another                  | yes     | no        |
+| `shedding`        | Borealis 4         | which tuples to drop where, by plans made in advance                 | yes     | yes       |
 | `availability`    | Borealis 5.2       | which checkpoint task is next (in queries), and who backs up whom   | yes     | yes       |
 | `replicas`        | replica groups 3.5 | where primaries and replicas are                                     | no      | yes       |
 | `tiers`           | Borealis 2         | which of local, neighbourhood and global remedies is used when       | no      | no        |
@@ -25,7 +26,7 @@ Tests run `rates` and `tiers` on the simulator. `docs/architecture.md` says what
 
 `observation` and `decisions` are what goes in and out. `assignment` moves slots from busy instances to idle ones;
 `headrace.state.levelling` assigns them anew. `checks` refuses impossible settings, and `wording` formats numbers in reasons.
-Placement and shedding see a query as a graph (`network`) and are compared with simple placements (`baselines`). No query uses these two.
+Placement and shedding see a query as a graph (`network`). Placements are compared with simple ones (`baselines`), which no query uses.
 
 For a running query, `elastic` has the user's settings and the policies by name. `batch_report` is what a micro-batch reports, and
 `observing` makes observations of it. `governor` says which decisions are performed, and logs them all. `headrace.sim.replay` does the same

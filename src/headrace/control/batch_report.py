@@ -11,7 +11,7 @@ written, so a replay decides from the same numbers as the query did. `tests/prop
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.ids import InputId, OperatorId, SourceId, Version
@@ -81,6 +81,10 @@ class BatchReport:
     """Rows that were waiting before the batch began and that it did not take; 0 if unknown."""
     trigger_s: float = 0.0
     """The trigger interval; 0 if batches follow one another."""
+    work_s: float = 0.0
+    """Wall-clock time of the batch's jobs and of its delivery; 0 if unknown."""
+    offered: Mapping[OperatorId, float] = field(default_factory=dict)
+    """By operator: the rows that would have come to it, by those that did, because others were dropped. Operators with all are left out."""
 
     @classmethod
     def from_json(cls, headrace: Mapping[str, Any]) -> BatchReport:
@@ -96,4 +100,19 @@ class BatchReport:
             inputs={OperatorId(name): tuple(map(_input, each)) for name, each in about["inputs"].items()},
             rows_left=headrace["backlog"].get("rowsLeft") or 0,
             trigger_s=about["triggerS"],
+            work_s=work_s_of(headrace.get("phasesMs", {})),
+            offered={OperatorId(name): share for name, share in about.get("offered", {}).items()},
         )
+
+
+WORK_PHASES = ("job", "flush", "deliver")
+"""The phases of a batch that depend on its rows."""
+
+
+def work_s_of(phases_ms: Mapping[str, float]) -> float:
+    """The wall-clock time of a batch's jobs and of its delivery, from its phases. Rounded as in the progress.
+
+    >>> work_s_of({"plan": 12.0, "job": 200.004, "deliver": 50.0})
+    0.25
+    """
+    return round(sum(round(phases_ms.get(name, 0.0), 2) for name in WORK_PHASES) / 1000, 5)

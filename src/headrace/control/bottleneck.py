@@ -4,6 +4,8 @@ A split divides an instance's slots into contiguous ranges of equal load (SEEP's
 and each other one gets a new instance. The detector only scales out, as in the paper.
 
 Differences from the paper:
+- In a running query stages run one after another. To the instances of the operator with the largest share of the critical path, the time
+  of all other stages is added (`critical_path.effective`), so that operators that are busy 45% of the time each are found too.
 - The paper does not say into how many parts an instance is split. Here it is ceil(utilisation / delta), at least 2.
 - Reports that come within half of r after the last one are not counted, so the rate of reports does not matter.
 - When the routing has changed, counting starts again for all instances of the operator, because their last reports show the old routing.
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace.control.checks import between
+from headrace.control.critical_path import effective
 from headrace.control.decisions import Decision, Nothing, ScaleOut, moves_between
 from headrace.control.observation import Flags, Observation, OperatorLoad, Owners
 from headrace.control.wording import counted, limit, percent
@@ -79,7 +82,7 @@ def decide(observation: Observation, config: BottleneckConfig, memory: Bottlenec
         return (Nothing(why=why),), memory
     decisions: list[Decision] = []
     counts: dict[OperatorId, tuple[int, ...]] = {}
-    for load in observation.operators:
+    for load in effective(observation):
         now = np.where(load.cpu > config.threshold, _counted(memory, load) + 1, 0)
         counts[load.operator] = tuple(now.tolist())
         decisions.append(_decide_one(load, config, now >= config.reports))

@@ -9,6 +9,8 @@ imbalance. Each operator is decided on its own, like a subcluster in the paper.
 The new number depends on the load n * U_av alone. So under a steady load the second decision finds nothing to change.
 
 Differences from the paper:
+- In a running query stages run one after another, so the average utilisation is that of the query: the sum over the critical path. The
+  operator with the largest share grows, and several may in one decision (`critical_path`).
 - The paper only says that size, load and TUT decide; ``ceil(n * U_av / TUT)`` is the usual form. Whatever the rounding, an operator
   never scales out below LUT nor scales in above UUT.
 - Individual decommissioning waits until the average of the remaining instances does not exceed TUT. Otherwise one instance at 0.91
@@ -29,8 +31,9 @@ from dataclasses import dataclass, field
 
 from headrace.control import load_balancer
 from headrace.control.checks import ascending, between
+from headrace.control.critical_path import described, sized, work_of
 from headrace.control.decisions import Decision, Nothing, Rescale, ScaleIn, ScaleOut, moves_between
-from headrace.control.observation import Observation, OperatorLoad
+from headrace.control.observation import Observation, OperatorLoad, Path
 from headrace.control.wording import counted, limit, percent, size_change
 from headrace.errors import QueryError
 from headrace.ids import SLOTS
@@ -78,7 +81,41 @@ def decide(observation: Observation, config: ElasticManagerConfig) -> tuple[Deci
     >>> decision.instances, decision.why
     (7, 'Utilisation 95.0% > 90%: scale out 4 → 7 (expected 54.3%)')
     """
-    return tuple(decide_one(load, config) for load in observation.operators)
+    if observation.path is None:
+        return tuple(decide_one(load, config) for load in observation.operators)
+    return _decide_together(observation, observation.path, config)
+
+
+def _decide_together(observation: Observation, path: Path, config: ElasticManagerConfig) -> tuple[Decision, ...]:
+    """Fig. 12 for a query whose stages run one after another: its utilisation is the sum over the critical path."""
+    average = round(path.utilisation, 9)
+    now = {load.operator: load.instances for load in observation.operators}
+    if config.lower <= average <= config.upper and all(config.instances_min <= n <= config.instances_max for n in now.values()):
+        return tuple(_balanced(load, config, average) for load in observation.operators)
+    bounds = config.instances_min, config.instances_max
+    steps = 1 if config.provisioning == "individual" else SLOTS
+    sizes = sized(path, work_of(observation), now, config.target, bounds, steps)
+    why = f"{_utilisation(average, config)} ({described(path)})"
+    decisions: list[Decision] = []
+    for load in observation.operators:
+        needed = sizes.instances[load.operator]
+        if needed == load.instances:
+            decisions.append(_kept_together(load, config, average, path, why))
+        else:
+            change = f"{why}: {size_change(load.instances, needed)} (expected {percent(sizes.expected)})"
+            decisions.append(_rescaled(load, needed, change))
+    return tuple(decisions)
+
+
+def _kept_together(load: OperatorLoad, config: ElasticManagerConfig, average: float, path: Path, why: str) -> Decision:
+    """An operator that keeps its instances although the query is outside of the thresholds: balanced, or the reason."""
+    decision = load_balancer.balance(load, config.balancer)
+    if not isinstance(decision, Nothing):
+        return decision
+    share, limits = path.operators[load.operator], ""
+    if average > config.upper and load.instances >= config.instances_max:
+        limits = f", and {counted(load.instances, 'instance')} {'is' if load.instances == 1 else 'are'} the most allowed"
+    return Nothing(operator=load.operator, why=f"{why}; {load.operator} has {percent(share)} of the path{limits}")
 
 
 def decide_one(load: OperatorLoad, config: ElasticManagerConfig) -> Decision:

@@ -6,7 +6,7 @@ input it comes. So rates and loads are linear in the rates of the sources, and a
     source a --> [cost 1, selectivity 0.5] --> [cost 4] --> output         arrivals per tuple of a: 1, 0.5
                                                                            load per tuple of a:     1, 2
 
-Running queries use only its nodes, for peers and for the order of checkpoints. The rest is used in the simulator.
+Running queries use it for load shedding, and its nodes for peers and for the order of checkpoints. The rest is used in the simulator.
 """
 
 from __future__ import annotations

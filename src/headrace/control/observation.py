@@ -6,7 +6,7 @@ numbered 0, 1, ... as in `headrace.state.routing`, and the owner of a slot is su
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -96,6 +96,28 @@ class OperatorLoad:
         object.__setattr__(self, name, _read_only(values))
 
 
+@dataclass(frozen=True)
+class Path:
+    """What the time of a query's batches goes into. Its stages run one after another, so the shares of the time available add up."""
+
+    around: float
+    """The share of scanning, combining and delivering: what no operator's instances do."""
+    operators: Mapping[OperatorId, float]
+    """By operator: the share of its busiest instance."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operators", MappingProxyType(dict(self.operators)))
+
+    @property
+    def utilisation(self) -> float:
+        """The utilisation of the query. Above 1 it falls behind."""
+        return self.around + sum(self.operators.values())
+
+    def with_loads(self, loads: Iterable[OperatorLoad]) -> Path:
+        """The path if the operators had these loads."""
+        return Path(self.around, {load.operator: float(load.cpu.max()) for load in loads})
+
+
 @dataclass(frozen=True, eq=False)
 class Observation:
     """All operators of a query during the last reporting period."""
@@ -106,6 +128,8 @@ class Observation:
     """Per operator: the operators and sources that it reads."""
     source_rows_per_s: Mapping[SourceId, float] = field(default_factory=dict)
     """Per source: rows that it offers per second, even if the query cannot keep up."""
+    path: Path | None = None
+    """The critical path of the batches. None if operators work at the same time, as in the simulator."""
 
     def __post_init__(self) -> None:
         names = [load.operator for load in self.operators]

@@ -13,6 +13,8 @@ None of the five papers has this policy. Differences from DS2 (Kalavri et al., O
 - DS2 aims at instances that are always busy. ``target`` leaves room, because queues grow without bound near 1.
 - An operator scales in only if ``slack`` more rows would still fit. Otherwise a load at the edge would swing between two sizes with the
   noise of measurement. Within the slack nothing changes, so a steady load comes to rest after one step.
+- In a running query stages run one after another. Then the target is that of the whole path, and instances are added where the share of
+  the path is largest (`critical_path`).
 - Busy time is CPU time. Like DS2, the policy does not see skew; a load balancer must handle that.
 """
 
@@ -26,9 +28,10 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.control.checks import ascending, between
+from headrace.control.critical_path import Sizes, described, sized
 from headrace.control.decisions import Decision, Nothing, Rescale, ScaleIn, ScaleOut
-from headrace.control.observation import Floats, Observation, OperatorLoad
-from headrace.control.wording import limit, size_change
+from headrace.control.observation import Floats, Observation, OperatorLoad, Path
+from headrace.control.wording import limit, percent, size_change
 from headrace.errors import QueryError, require
 from headrace.ids import SLOTS, InputId, OperatorId, SourceId
 
@@ -86,8 +89,10 @@ def decide(observation: Observation, config: RatesConfig) -> tuple[Decision, ...
     wanted = rows_wanted(observation, able)
     exact = np.divide(wanted, able.rows_per_s * config.target, out=np.zeros(len(loads)), where=able.rows_per_s > 0)
     now = np.array([len(load.cpu) for load in loads])
-    needed = whole_instances(now, exact, config)
     names = [load.operator for load in loads]
+    needed = whole_instances(now, exact, config)
+    if observation.path is not None and len(loads):
+        return _decide_together(observation, observation.path, wanted, able, config)
     columns = zip(names, now.tolist(), needed.tolist(), wanted.tolist(), able.rows_per_s.tolist(), exact.tolist(), strict=True)
     return tuple(_decided(config.target, *each) for each in columns)
 
@@ -153,6 +158,35 @@ def whole_instances(instances: Counts, exact: Floats, config: RatesConfig) -> Co
     least, roomy = (np.ceil(each.round(9)) for each in (exact, exact * (1 + config.slack)))
     needed = np.maximum(least, np.minimum(instances, roomy))
     return needed.clip(config.instances_min, config.instances_max).astype(np.int64)
+
+
+def _decide_together(observation: Observation, path: Path, wanted: Floats, able: Capabilities, config: RatesConfig) -> tuple[Decision, ...]:
+    """The instances of operators whose stages run one after another: the fewest with which the whole path has the target utilisation."""
+    loads = observation.operators
+    arrived = _totals([load.rows_in_per_s for load in loads])
+    busy = np.divide(wanted, able.rows_per_s, out=np.zeros(len(loads)), where=able.rows_per_s > 0)
+    # Scan and combine grow with the rows that the sources offer.
+    around = path.around * max([1.0, *np.divide(wanted, arrived, out=np.ones(len(loads)), where=arrived > 0).tolist()])
+    least = config.instances_min
+
+    def fewest(factor: float) -> Sizes:
+        work = {load.operator: factor * float(each) for load, each in zip(loads, busy, strict=True)}
+        alone = Path(around * factor, {name: each / least for name, each in work.items()})
+        return sized(alone, work, dict.fromkeys(work, least), config.target, (least, config.instances_max))
+
+    exact, roomy = fewest(1.0), fewest(1 + config.slack)
+    decisions: list[Decision] = []
+    for load, rows in zip(loads, wanted.tolist(), strict=True):
+        now, name = load.instances, load.operator
+        needed = max(exact.instances[name], min(now, roomy.instances[name]))
+        why = f"Input {rows:,.0f} rows/s; the query needs {percent(exact.expected)} of its time with {exact.instances[name]} of {name}"
+        why += f", at most {limit(config.target)} is wanted ({described(path)} now)"
+        if needed == now:
+            decisions.append(Nothing(operator=name, why=why))
+        else:
+            kind: type[Rescale] = ScaleOut if needed > now else ScaleIn
+            decisions.append(kind(operator=name, instances=needed, why=f"{why}; {size_change(now, needed)}"))
+    return tuple(decisions)
 
 
 def _decided(target: float, operator: OperatorId, now: int, needed: int, wanted: float, rate: float, exact: float) -> Decision:

@@ -8,8 +8,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import require
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, OneStore, OutputMode, Views
 from headrace.operators.partials import Partial
+from headrace.operators.settled import KNOWN, is_whole, marked
 from headrace.operators.store import Store
 from headrace.state import lookup
 from headrace.state.layout import HASH, Indices, Layout
@@ -44,17 +46,30 @@ class RunningAggregate(OneStore):
         if self.one_group and not rows.num_rows and any(lo == 0 for lo, _ in view.ranges):
             rows = self._no_rows()
         if rows.num_rows:
-            ordered, starts = sort_into_segments(rows.select(self.layout.schema.names), self.layout)
-            needles = ordered.select([HASH, *self.layout.key_names]).take(pa.array(starts))
-            found, old = lookup.newest(view.runs(), needles, self.layout)
-            changed = result.changed[MAIN] = self._merged(ordered, starts, needles, found, old)
-            result.keys = needles.num_rows
-            result.keys_new = needles.num_rows - len(found)
+            whole = rows if is_whole(rows) else self.gather(rows, views)
+            # Gathered rows have been through Spark, which keeps their order; it is checked all the same.
+            ordered, starts = sort_into_segments(whole, self.layout)
+            require(len(starts) == ordered.num_rows, "gathered rows are one per key")
+            changed = result.changed[MAIN] = ordered.select(self.layout.schema.names)
+            result.keys = changed.num_rows
+            result.keys_new = changed.num_rows - int(np.count_nonzero(ordered.column(KNOWN).to_numpy(zero_copy_only=False)))
         if moment.mode is OutputMode.UPDATE:
             result.emits_changed = True
         else:
             result.computed = map(self.output, view.scan(self.store, newer=changed))
         return result
+
+    def gather(self, rows: pa.RecordBatch, views: Views) -> pa.RecordBatch:
+        """The state of the rows' keys after the batch, as far as the kernel can merge it."""
+        ordered, starts = sort_into_segments(rows, self.layout)
+        needles = ordered.select([HASH, *self.layout.key_names]).take(pa.array(starts))
+        found, old = lookup.newest(views[MAIN].runs(), needles, self.layout)
+        merged = self._merged(ordered.select(self.layout.schema.names), starts, needles, found, old)
+        known = np.zeros(len(starts), dtype=np.bool_)
+        known[found] = True
+        lengths = np.diff(np.append(starts, ordered.num_rows))
+        sources = np.add.reduceat(ordered.column(ROWS).to_numpy(), starts) if ROWS in ordered.schema.names else lengths
+        return marked(merged, pa.array(known), sources, lengths)
 
     def output(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of state as results."""

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import CheckpointError
+from headrace.operators import more_partials as M
 from headrace.operators import partials as P
 from headrace.operators.lifetime import FOREVER, Forever, Lifetime, TimeToLive, UntilFired, UntilWatermark, UntilWindowsClose
 from headrace.operators.partials import Partial
@@ -40,6 +41,10 @@ PARTIALS: dict[str, type[Any]] = {
     "pick_row": P.PickRow,
     "distinct": P.Distinct,
     "registers": P.Registers,
+    "lists": M.Lists,
+    "bits": M.Bits,
+    "higher_moments": M.HigherMoments,
+    "co_moments": M.CoMoments,
     "both": P.Both,
 }
 """The names of partials in checkpoints. They stay the same when a class is renamed."""

@@ -7,7 +7,8 @@ ended, like a change by hand. While no batch comes, the query is observed once a
 
 A policy decides how many instances there are, and may decide which instance owns which slots. Its moves are performed as they are, unless
 they would give an instance many small ranges of slots: state is kept by ranges, and many of them would slow down every batch. In that
-case slots are assigned by the work seen in them, in few ranges, as for ``rescale``.
+case neighbouring slots with as much work move between the same instances. If that is not possible either, slots are assigned by the work
+that was measured in them, in few ranges, as for ``rescale``.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from headrace.control.batch_report import BatchReport
-from headrace.control.decisions import Decision, MoveSlots, Rescale, routed
+from headrace.control.decisions import Decision, MoveSlots, Rescale, moves_between, owners_after, routed
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Entry, Outcome, entry_of
-from headrace.control.observing import Batch, observe
+from headrace.control.observing import FITTED, Batch, observe
 from headrace.errors import HeadraceError, QueryError
-from headrace.ids import RoutingEpoch
+from headrace.ids import SLOTS, RoutingEpoch
 from headrace.logs import logger
 from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.elastic import LiveRouting
+from headrace.state.levelling import Weights, with_idle
 from headrace.state.routing import Routing
 
 _log = logger(__name__)
@@ -116,8 +120,8 @@ class Autoscaler:
         if came:
             since_s = self.batches[-1].end_s - self.settings.period_s
             old = sum(batch.end_s <= since_s for batch in self.batches)
-            # One older batch is kept: it says when the period began.
-            del self.batches[: max(0, old - 1)]
+            # One older batch says when the period began. More of them show what a batch costs however few rows it has.
+            del self.batches[: max(0, min(old - 1, len(self.batches) - FITTED))]
         return came
 
     def _follow(self, decision: Decision, at_s: float) -> None:
@@ -138,7 +142,8 @@ class Autoscaler:
         def change(before: Routing) -> Routing:
             if self.decisions.is_overridden(name):
                 return before
-            return decided(before, decision, seen.epoch, lambda count: self.live.levelled_routing(name, before, count))
+            work = self.live.work.slots.get(name)
+            return decided(before, decision, seen.epoch, lambda count: self.live.levelled_routing(name, before, count), work)
 
         try:
             changed = self.live.perform(name, f"{self.settings.policy}: {decision.why}", change)
@@ -152,8 +157,14 @@ class Autoscaler:
         return Outcome.UNCHANGED, "the slots are already assigned as evenly as their recent work allows"
 
 
-def decided(before: Routing, decision: Rescale | MoveSlots, epoch: RoutingEpoch, levelled: Callable[[int], Routing]) -> Routing:
-    """The routing after a decision that was made for the routing with this epoch. ``levelled`` assigns slots by their work.
+def decided(
+    before: Routing,
+    decision: Rescale | MoveSlots,
+    epoch: RoutingEpoch,
+    levelled: Callable[[int], Routing],
+    work: Weights | None = None,
+) -> Routing:
+    """The routing after a decision that was made for the routing with this epoch. ``levelled`` assigns slots by their ``work``.
 
     >>> from headrace.control.decisions import Move, ScaleOut
     >>> from headrace.ids import InstanceId, OperatorId
@@ -166,9 +177,41 @@ def decided(before: Routing, decision: Rescale | MoveSlots, epoch: RoutingEpoch,
     instances = decision.instances if isinstance(decision, Rescale) else before.instances
     if decision.moves and before.epoch == epoch and not before.spread:
         after = routed(before, decision)
-        if max(len(ranges) for ranges in after.ranges) <= RANGES_MAX:
+        if _few_ranges(after):
             return after
+        if isinstance(decision, MoveSlots) and not before.units.cuts:
+            after = routed(before, gathered(before, decision, work))
+            if _few_ranges(after):
+                return after
     return levelled(instances)
+
+
+def _few_ranges(routing: Routing) -> bool:
+    return max(len(ranges) for ranges in routing.ranges) <= RANGES_MAX
+
+
+def gathered(before: Routing, decision: MoveSlots, work: Weights | None) -> MoveSlots:
+    """Moves that shift as much work between the same instances as the decision does, but in neighbouring slots.
+
+    >>> from headrace.control.decisions import Move
+    >>> from headrace.ids import InstanceId, OperatorId
+    >>> scattered = tuple((slot, slot + 1) for slot in range(0, 200, 2))
+    >>> moves = MoveSlots(operator=OperatorId("sum"), moves=(Move(scattered, InstanceId(1)),), why="uneven")
+    >>> gathered(Routing.even(2), moves, None).moves
+    (Move(slots=((1948, 2048),), to=1),)
+    """
+    owners = before.table()
+    wanted, weights = owners_after(owners, decision.moves), with_idle(np.zeros(SLOTS) if work is None else work)
+    after = owners.copy()
+    for giver in np.unique(owners[wanted != owners]):
+        # The last slots of the giver go first, so that what is left stays together.
+        mine = np.flatnonzero(owners == giver)[::-1]
+        for taker in np.unique(wanted[(owners == giver) & (wanted != giver)]):
+            amount = weights[(owners == giver) & (wanted == taker)].sum() * (1 + 1e-9)
+            left = mine[after[mine] == giver]
+            taken = left[np.cumsum(weights[left]) - weights[left] / 2 <= amount]
+            after[taken] = taker
+    return replace(decision, moves=moves_between(owners, after))
 
 
 def required_autoscaler(autoscaler: Autoscaler | None) -> Autoscaler:
@@ -177,6 +220,14 @@ def required_autoscaler(autoscaler: Autoscaler | None) -> Autoscaler:
         hint = 'start it with .writeStream.elastic(hr.Elastic(policy="elastic-manager", min=1, max=8))'
         raise QueryError(wanted="a query that is elastic", found="one that only changes by hand", hint=hint)
     return autoscaler
+
+
+def decisions_of(autoscaler: Autoscaler | None, shed: tuple[Entry, ...] | None) -> tuple[Entry, ...]:
+    """What a query's policy has decided, and what load shedding has (None without), oldest first. Raises an error if it has neither."""
+    if autoscaler is None and shed is not None:
+        return shed
+    entries = required_autoscaler(autoscaler).decisions.entries
+    return tuple(sorted((*entries, *shed), key=lambda entry: entry.at_s)) if shed else entries
 
 
 def to_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -9,11 +9,13 @@ from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import Dataflow
 from headrace.compile.prepared import Frames, Preparations
+from headrace.compile.shedding import Dropping
 from headrace.ids import InputId, SourceId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failures import mark_place
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import check_staged, staged_frame
+from headrace.spark.observed import observed
 from headrace.state.manifest import Manifest, StagedFile
 
 
@@ -28,22 +30,30 @@ class Delivery:
     served: Collection[int] = ()
     """Numbers of the direct sinks. They got their results inside the jobs, before the commit."""
 
-    def deliver(self, batch: DataFrame, manifest: Manifest) -> None:
-        """Hand a committed version to all sinks that are not direct. The fencing token is checked before each."""
+    def deliver(self, batch: DataFrame, manifest: Manifest, dropping: Dropping | None = None) -> None:
+        """Hand a committed version to all sinks that are not direct. The fencing token is checked before each.
+
+        ``dropping`` counts what is dropped. Without it, the version drops what its manifest says, uncounted.
+        """
         directory = self.checkpoint.directory
+        counts, dropping = dropping is not None, dropping or self.flow.dropping(manifest.drops)
         for at, sink in enumerate(self.sinks):
             if at in self.served:
                 continue
             self.checkpoint.fence.check(f"delivering version {manifest.version}")
-            rows = self._rows(at, batch, manifest.staged)
+            rows = self._rows(at, batch, manifest.staged, dropping)
             try:
                 sink.deliver(manifest.version, rows)
+                if rows is not None and any(branch.sheds for branch in self.flow.outlets[at]):
+                    dropping.learn(observed(rows))
             except Exception as failure:
                 # A damaged file makes a Spark task fail. Look for one, to report that instead of Spark's failure.
                 check_staged(directory, manifest.staged)
                 raise mark_place(failure, sink.place) from failure.__cause__
+        if counts:
+            self.flow.count_missing(batch, dropping)
 
-    def _rows(self, outlet: int, batch: DataFrame, staged: tuple[StagedFile, ...]) -> DataFrame | None:
+    def _rows(self, outlet: int, batch: DataFrame, staged: tuple[StagedFile, ...], dropping: Dropping) -> DataFrame | None:
         """The rows of a version for one sink; None if there are none."""
         port = self.flow.outlets[outlet]
         every = {name: self._frame(name, batch, staged) for name in self.flow.frames_of([port])}
@@ -52,11 +62,12 @@ class Delivery:
             return None
 
         def build(frames: Frames) -> DataFrame:
-            rows = self.flow.rows(port, frames, as_finished=True)
+            rows = self.flow.rows(port, frames, as_finished=True, dropping=dropping)
             assert rows is not None
             return rows
 
-        return self.preparations.frame((outlet, *frames), build, frames, batch.sparkSession)
+        drops = dropping.key if any(branch.sheds for branch in port) else ()
+        return self.preparations.frame((outlet, *frames), build, frames, batch.sparkSession, drops)
 
     def _frame(self, name: InputId, batch: DataFrame, staged: tuple[StagedFile, ...]) -> DataFrame | None:
         if isinstance(name, SourceId):

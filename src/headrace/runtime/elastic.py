@@ -17,17 +17,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from headrace.control.handover import AUTO, Choice, Facts, Protocol, check_name, choose_protocol
 from headrace.control.hot import levelled_routing
 from headrace.errors import QueryError
-from headrace.ids import SLOTS, InstanceId, KeyHash, OperatorId, RoutingEpoch, Slot, snapped
+from headrace.ids import SLOTS, InstanceId, OperatorId, RoutingEpoch, Slot, snapped
 from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.decision_log import DecisionLog
 from headrace.runtime.reports import InstanceReport
-from headrace.state.levelling import Weights
+from headrace.runtime.slot_work import SlotWork
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
 from headrace.state.slots import SlotRange
@@ -35,12 +33,6 @@ from headrace.state.slots import SlotRange
 if TYPE_CHECKING:
     # Reading checkpoints and asking a running query must work without Spark.
     from headrace.runtime.placement import Homes, Placement
-
-MEMORY = 0.8
-"""The weight of earlier work falls by this factor with every batch, so about the last five batches count."""
-
-KEYS_MAX = 256
-"""The number of heavy keys that are tracked per operator."""
 
 INSTANCES_MAX = 4096
 
@@ -114,10 +106,8 @@ class LiveRouting:
     """The protocol for requests that name none."""
     bytes_per_s: float = 50e6
     """The speed of fetching state, measured at the last large fetch."""
-    work: dict[OperatorId, Weights] = field(default_factory=dict)
-    """By operator: recent rows of each slot."""
-    keys: dict[OperatorId, dict[KeyHash, float]] = field(default_factory=dict)
-    """By operator: recent rows by key hash, for the heaviest keys."""
+    work: SlotWork = field(default_factory=SlotWork)
+    """The recent work of slots and of heavy keys."""
     news: deque[RoutingChange] = field(default_factory=deque)
     """Changes that no progress has reported yet. Several threads add to it."""
     decisions: DecisionLog | None = None
@@ -151,15 +141,12 @@ class LiveRouting:
             self.routing.update(now)
 
     def observe(self, reports: Mapping[OperatorId, list[InstanceReport]]) -> None:
-        """Add the rows of a batch to the recent work of slots and keys."""
-        for op, each in reports.items():
-            seen = self.work.setdefault(op, np.zeros(SLOTS))
-            seen *= MEMORY
-            for report in each:
-                if report.rows_per_slot:
-                    slots, rows = np.array(report.rows_per_slot).T
-                    seen[slots] += rows
-            self.keys[op] = _heaviest(self.keys.get(op, {}), each)
+        """Add a batch to the recent work of slots and keys."""
+        self.work.observe(reports, self.routing)
+
+    def instances(self) -> dict[OperatorId, int]:
+        """By operator: its number of instances."""
+        return {op: routing.instances for op, routing in self.routing.items()}
 
     def homes(self) -> dict[OperatorId, tuple[str, ...]]:
         """By operator: the executor of each instance. Empty if instances have no homes."""
@@ -208,7 +195,8 @@ class LiveRouting:
         spreads = self.facts.get(op, Facts()).mergeable
         # Without homes all instances read the same files, so moving a slot costs nothing.
         moves_freely = self.placement is None
-        return levelled_routing(before, instances, self.work.get(op), spreads=spreads, keys=self.keys.get(op), moves_freely=moves_freely)
+        work, keys = self.work.slots.get(op), self.work.keys.get(op)
+        return levelled_routing(before, instances, work, spreads=spreads, keys=keys, moves_freely=moves_freely)
 
     def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
         """Give slots of an operator to one of its instances."""
@@ -365,15 +353,6 @@ class LiveRouting:
         assert self.placement is not None
         before = self.placement.move_in(name, homes)
         return sum(at >= len(before) or before[at] != home for at, home in enumerate(homes))
-
-
-def _heaviest(seen: Mapping[KeyHash, float], reports: list[InstanceReport]) -> dict[KeyHash, float]:
-    """The heaviest keys, with the rows of another batch added."""
-    found = {h: MEMORY * rows for h, rows in seen.items()}
-    for report in reports:
-        for h, rows in report.rows_per_hash:
-            found[h] = found.get(h, 0.0) + rows
-    return dict(sorted(found.items(), key=lambda item: -item[1])[:KEYS_MAX])
 
 
 def _ranges(slots: Slots, where: str = "") -> list[SlotRange]:

@@ -19,9 +19,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.control.governor import Entry
 from headrace.errors import QueryError
 from headrace.logs import logger, suppressed
-from headrace.runtime.autoscale import Autoscaler, required_autoscaler, to_json
+from headrace.runtime.autoscale import Autoscaler, decisions_of, required_autoscaler, to_json
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.control_server import LOOPBACK, ControlServer
 from headrace.runtime.elastic import LiveRouting
@@ -49,7 +50,9 @@ class Endpoint:
         progress: Callable[[], dict[str, Any] | None],
         autoscaler: Autoscaler | None = None,
         departures: Departures | None = None,
+        shed_entries: Callable[[], tuple[Entry, ...]] | None = None,
     ) -> None:
+        self.shed_entries = shed_entries
         self.elastic, self.progress, self.autoscaler, self.departures = elastic, progress, autoscaler, departures
         self.query, self.path = str(checkpoint.location), checkpoint.directory / FILE
         self.token = secrets.token_urlsafe(32)
@@ -93,7 +96,7 @@ class Endpoint:
             case {"do": "decommission", "executor": str() as executor} if self.departures is not None:
                 return {"leaving": self.departures.decommission(executor), "routing": self._routing(), "homes": self.elastic.homes()}
             case {"do": "decisions"}:
-                return {"decisions": to_json(required_autoscaler(self.autoscaler).decisions.entries)}
+                return {"decisions": to_json(decisions_of(self.autoscaler, None if self.shed_entries is None else self.shed_entries()))}
             case {"do": "status"}:
                 return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress()}
             case _:

@@ -58,6 +58,7 @@ from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.safety.sigma import Sigma, memories_of
 from headrace.runtime.safety.tuples import Tuples
+from headrace.runtime.shedding import Shedder, ShedSettings
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.version import VersionMaker, shapes_of
@@ -93,6 +94,8 @@ class Engine:
     """Makes state durable from time to time; None if every version is durable when it is committed."""
     replicas: Replicas | None
     """Keeps copies of state on other executors; None without."""
+    shedder: Shedder | None
+    """Chooses what batches drop; None if the user allows no drops."""
     closing: contextlib.ExitStack
     """Closes the parts in reverse order. Even if some of that fails, the checkpoint is released."""
 
@@ -106,6 +109,9 @@ class Engine:
         if self.autoscaler is not None:
             self.closing.callback(self.autoscaler.stop)
             self.autoscaler.start()
+        if self.shedder is not None:
+            self.closing.callback(self.shedder.stop)
+            self.shedder.start()
         if self.checkpointer is not None:
             self.closing.callback(self.checkpointer.stop)
             self.checkpointer.start()
@@ -124,6 +130,7 @@ def assemble(
     routing: dict[OperatorId, Routing],
     elastic: Elastic | None,
     trigger_s: float,
+    shed: ShedSettings | None = None,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
     session = flow.session
@@ -136,10 +143,9 @@ def assemble(
         # The owner of a spread slot reads what other instances wrote, which only their executors have.
         facts = {name: replace(each, reads_others=False) for name, each in facts.items()}
     live = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover, decisions=decisions)
-    autoscaler = None
-    if elastic is not None and decisions is not None:
-        autoscaler = Autoscaler(elastic, live, decisions, spark.is_idle)
-    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler)
+    autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
+    shedder = None if shed is None else Shedder(flow, shed, live.instances)
+    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder)
     preparations = Preparations()
     shapes = shapes_of(flow, sinks)
     closing = contextlib.ExitStack()
@@ -149,15 +155,13 @@ def assemble(
     closing.callback(beside.shutdown, wait=False)
     combining = Combining(config)
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
-    shuffles, active = elastic is not None, config.safety.approach is Approach.ACTIVE
-    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, shuffles, active)
-    versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner)
+    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, elastic is not None)
+    runner = replace(runner, active=config.safety.approach is Approach.ACTIVE)
+    versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
-    safety, outage = config.safety, Outage(checkpoint, config.storeWaitSeconds)
-    replicas = Replicas(placement, keeping, safety.replicas, safety.waits_for_peers) if safety.replicas and placement else None
+    replicas, safety, outage = _replicas(placement, keeping, config.safety), config.safety, Outage(checkpoint, config.storeWaitSeconds)
     gaps = None if safety.replays else Gaps(checkpoint, safety, _stores(flow))
-    tuples = _tuples(flow, checkpoint, safety, placement)
-    if tuples is not None:
+    if (tuples := _tuples(flow, checkpoint, safety, placement)) is not None:
         closing.callback(tuples.close)
     loop = BatchLoop(
         flow,
@@ -188,12 +192,13 @@ def assemble(
         gate,
         QueryLifetime(gate, spark, closing.close, checkpointer),
         progress,
-        Endpoint(checkpoint, live, progress.last, autoscaler, departures),
+        Endpoint(checkpoint, live, progress.last, autoscaler, departures, None if shedder is None else shedder.log),
         departures,
         None if placement is None or recovery is None else Caretaker(str(checkpoint.location), live, placement, recovery),
         autoscaler,
         checkpointer,
         replicas,
+        shedder,
         closing,
     )
 
@@ -225,6 +230,10 @@ def _keeping(flow: Dataflow, checkpoint: Checkpoint, config: Config) -> tuple[Ke
     keeping = Keeping(checkpoint, at_home, working, not at_home or not on_executors, config.durable, sigma, trims, forgets)
     keeping.begin()
     return keeping, closing
+
+
+def _replicas(placement: Placement | None, keeping: Keeping, safety: Safety) -> Replicas | None:
+    return Replicas(placement, keeping, safety.replicas, safety.waits_for_peers) if safety.replicas and placement else None
 
 
 def _tuples(flow: Dataflow, checkpoint: Checkpoint, safety: Safety, placement: Placement | None) -> Tuples | None:

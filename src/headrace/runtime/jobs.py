@@ -20,14 +20,17 @@ from pyspark.sql.types import StructType
 
 from headrace.compile.dataflow import BATCH, Dataflow, Op
 from headrace.compile.homes import INSTANCE, at_home
+from headrace.compile.plan import gathered_type
 from headrace.compile.prepared import Frames, Preparations
 from headrace.compile.routing import route, route_by_column
+from headrace.compile.shedding import NO_DROPPING, Dropping
 from headrace.control import suspicion
 from headrace.errors import require
 from headrace.ids import InputId, OperatorId, SourceId
 from headrace.runtime.combining import Combining
 from headrace.runtime.failures import mark_place
 from headrace.runtime.flush_here import close_here, closes_here
+from headrace.runtime.gathering import GatherTask
 from headrace.runtime.hedging import Hedge
 from headrace.runtime.parallel import ReroutedError
 from headrace.runtime.placement import Homes, Placement
@@ -40,6 +43,7 @@ from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec
 from headrace.runtime.task_files import reports_left
 from headrace.spark.exchange import claim_one_partition
 from headrace.spark.gateway import SPARK_ERRORS
+from headrace.spark.observed import observed
 from headrace.spark.plans import empty_frame
 
 JOBS_AT_ONCE = 4
@@ -77,12 +81,13 @@ class JobRunner:
         batch: DataFrame | None,
         phases: dict[str, float],
         may_split: bool = False,
+        dropping: Dropping = NO_DROPPING,
     ) -> Reports:
         """Run a step's jobs on the rows of a batch, or without rows in a flush. `specs` has what the tasks of each operator need.
 
         If ``may_split``, raises ReroutedError after a loss that has changed the routing: then the version must begin again.
         """
-        step = self._attempted(partial(_StepRun, self, jobs, specs, session, batch, phases), may_split)
+        step = self._attempted(partial(_StepRun, self, jobs, specs, session, batch, phases, dropping), may_split)
         for op in self.flow.ops:
             if op.id in specs and op.id not in step.reports:
                 step.reports[op.id] = _checked(op, specs[op.id], reports_left(specs[op.id]))
@@ -155,6 +160,8 @@ class _StepRun:
     session: SparkSession
     batch: DataFrame | None
     phases: dict[str, float]
+    dropping: Dropping
+    """What the branches of the batch drop."""
     reports: Reports = field(default_factory=dict)
     homes: Mapping[OperatorId, Homes] = field(default_factory=dict)
     """Homes other than those of the placement, for a second attempt."""
@@ -203,9 +210,15 @@ class _StepRun:
         spec = self.specs[op.id]
         try:
             if sink is None:
-                return _checked(op, spec, [row[0] for row in rows.collect()])
+                texts = [row[0] for row in rows.collect()]
+                if self.dropping.names and self.batch is not None:
+                    self.dropping.learn(observed(rows))
+                return _checked(op, spec, texts)
             ((branch,),) = [port for port in self.flow.outlets if any(b.source == op.id for b in port)]
-            self.shared.sinks[sink].deliver(spec.version, branch.apply(op.plan.results.marked(rows)))
+            results = branch.apply(op.plan.results.marked(rows))
+            self.shared.sinks[sink].deliver(spec.version, results)
+            if self.dropping.names and self.batch is not None:
+                self.dropping.learn(observed(results))
         except Exception as failure:
             raise mark_place(failure, f"operator {op.id} ({op.where})") from failure.__cause__
         return _checked(op, spec, reports_left(spec))
@@ -220,11 +233,12 @@ class _StepRun:
             return None
 
         def build(frames: Frames) -> DataFrame:
-            ports = zip(op.plan.input.frames, (self.flow.rows(port, frames) for port in op.ports), strict=True)
+            ports = zip(op.plan.input.frames, (self.flow.rows(port, frames, dropping=self.dropping) for port in op.ports), strict=True)
             rows = op.plan.input.select(tuple(empty_frame(self.session, like.schema) if there is None else there for like, there in ports))
             return rows if combine else op.plan.input.projected(rows)
 
-        rows = self.shared.preparations.frame((op.id, combine, *frames), build, frames, self.session)
+        drops = self.dropping.key if any(branch.sheds for branch in op.branches) else ()
+        rows = self.shared.preparations.frame((op.id, combine, *frames), build, frames, self.session, drops)
         return op.plan.combined(rows) if combine else rows
 
     def _input_of_batch(self, op: Op, batch: DataFrame, combine: bool) -> DataFrame:
@@ -257,10 +271,18 @@ class _StepRun:
         anchor = placement.anchor(self.session, op.id, self.homes.get(op.id)) if placement is not None else None
         if rows is None:
             return (anchor or self.session.range(0, tasks, 1, tasks)).mapInArrow(task, schema)
+        made_here = any(up.id in self.inside for up in self.flow.upstream(op))
+        in_task = not made_here and not self.shared.always_shuffles
+        if op.plan.settle is not None:
+            gather, kind = GatherTask(spec), gathered_type(op.plan)
+            if anchor is not None:
+                gathered = at_home(anchor, route_by_column(rows, routing, INSTANCE), gather.at_home, kind)
+            else:
+                gathered = route(rows, routing, in_task=in_task).mapInArrow(gather, kind)
+            return op.plan.settle(gathered).mapInArrow(task, schema)
         if anchor is not None:
             return at_home(anchor, route_by_column(rows, routing, INSTANCE), task.at_home, schema)
-        made_here = any(up.id in self.inside for up in self.flow.upstream(op))
-        return route(rows, routing, in_task=not made_here and not self.shared.always_shuffles).mapInArrow(task, schema)
+        return route(rows, routing, in_task=in_task).mapInArrow(task, schema)
 
 
 def _checked(op: Op, spec: TaskSpec, texts: list[str]) -> list[InstanceReport]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import Dataflow
+from headrace.compile.shedding import Dropping
 from headrace.config import Config
 from headrace.guarantees import Approach
 from headrace.ids import Version
@@ -34,6 +35,7 @@ from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.safety.outage import Outage
 from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
+from headrace.runtime.shed_report import Shed
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
 from headrace.runtime.task import Phase
@@ -74,6 +76,7 @@ class BatchLoop:
         fail_point("batch-begin", version)
         phases: dict[str, float] = {}
         reports: Reports = {}
+        shed: Shed | None = None
         self.keeping.settle(Version(version - 1))
         if self.checkpointer is not None:
             self.checkpointer.catch_up()
@@ -91,7 +94,7 @@ class BatchLoop:
                 self._deliver(batch, manifest, phases)
             else:
                 with self.keeping.making():
-                    manifest, reports = self._make(batch, version, phases)
+                    manifest, reports, shed = self._make(batch, version, phases)
         finally:
             if kept:
                 batch.unpersist()
@@ -100,19 +103,20 @@ class BatchLoop:
         self.replay.observe(manifest.version, reports)
         with Phase(phases, "collectGarbage"):
             self._collect_garbage(manifest, reports)
-        self._report(manifest, reports, replayed, phases, begin_s)
+        self._report(manifest, reports, replayed, phases, begin_s, shed)
         self.last_begin_s = begin_s
 
-    def _make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> tuple[Manifest, Reports]:
+    def _make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> tuple[Manifest, Reports, Shed | None]:
         """Make a version, commit it and deliver it, in the order of the query's guarantee."""
         made = self.replay.make(batch, version, phases)
         if self.config.safety.commits_first:
             manifest = self._commit(made, phases)
-            self._deliver(batch, manifest, phases)
+            self._deliver(batch, manifest, phases, made.dropping)
         else:
-            self._deliver(batch, made.manifest, phases)
+            self._deliver(batch, made.manifest, phases, made.dropping)
             manifest = self._commit(made, phases)
-        return manifest, made.reports
+        shedder = self.versions.shedder
+        return manifest, made.reports, None if shedder is None else shedder.shed(manifest, made.dropping)
 
     def _commit(self, made: Made, phases: dict[str, float]) -> Manifest:
         """Commit a version, and let other executors have copies of its state."""
@@ -123,12 +127,12 @@ class BatchLoop:
                 self.replicas.after_version(self.routing.routing, disturbed=disturbed)
         return manifest
 
-    def _deliver(self, batch: DataFrame, manifest: Manifest, phases: dict[str, float]) -> None:
+    def _deliver(self, batch: DataFrame, manifest: Manifest, phases: dict[str, float], dropping: Dropping | None = None) -> None:
         with Phase(phases, "deliver"):
             if not self.spark.is_active():
                 # Spark is stopping and would not commit the batch, so a restart would deliver it again.
                 raise Stopping
-            self.delivery.deliver(batch, manifest)
+            self.delivery.deliver(batch, manifest, dropping)
             fail_point("deliver-after", manifest.version)
 
     def _already_made(self, version: Version) -> Manifest | None:
@@ -162,7 +166,9 @@ class BatchLoop:
         self.checkpoint.collect_garbage(self.config.versionsToKeep)
         fail_point("collect-garbage", version)
 
-    def _report(self, manifest: Manifest, reports: Reports, replayed: bool, phases: dict[str, float], begin_s: float) -> None:
+    def _report(
+        self, manifest: Manifest, reports: Reports, replayed: bool, phases: dict[str, float], begin_s: float, shed: Shed | None
+    ) -> None:
         progress = BatchProgress(
             version=manifest.version,
             times_s=(begin_s, time.time(), self.last_begin_s),
@@ -171,6 +177,7 @@ class BatchLoop:
             phases_ms=phases,
             reports=reports,
             manifest=manifest,
+            shed=shed,
             readers=tuple(op.id for op in self.flow.readers),
             changes=self.routing.drain_changes(),
             homes=self.routing.homes(),

@@ -87,7 +87,7 @@ class ParallelRecovery:
             if not chosen:
                 # Nobody has all of its state. Then one heir gets what is missing from others, or the state is computed again.
                 return False
-            routing, before_count = split(routing, InstanceId(at), len(chosen), self.elastic.work.get(op)), routing.instances
+            routing, before_count = split(routing, InstanceId(at), len(chosen), self.elastic.work.slots.get(op)), routing.instances
             chosen = chosen[: routing.instances - before_count + 1]
             found[at] = by_id[chosen[0]]
             found += [by_id[each] for each in chosen[1:]]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from headrace.control.batch_report import BatchReport
+from headrace.control.batch_report import BatchReport, work_s_of
 from headrace.control.governor import Entry
 from headrace.ids import InputId, OperatorId, Version
 from headrace.runtime.elastic import RoutingChange
@@ -15,6 +15,7 @@ from headrace.runtime.recovery import Interruption
 from headrace.runtime.reports import InstanceReport
 from headrace.runtime.safety.checkpointer import Checkpointed
 from headrace.runtime.safety.replicas import Redundancy
+from headrace.runtime.shed_report import Shed
 from headrace.state.gaps import Gap
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
@@ -69,6 +70,8 @@ class BatchProgress:
     """How long this batch, and the one before after its report, waited for the checkpoint's folder."""
     redundancy: Redundancy | None = None
     """Copies of state on other executors; None if the query keeps none."""
+    shed: Shed | None = None
+    """What the batch dropped; None if the user allows no drops."""
     decisions: tuple[Entry, ...] = ()
     """Decisions of the query's policy since the batch before."""
     inputs: Mapping[OperatorId, tuple[InputId, ...]] = field(default_factory=dict)
@@ -78,8 +81,9 @@ class BatchProgress:
 
     @property
     def rows(self) -> int:
-        """Rows that the batch read from sources."""
-        return max((sum(r.rows for r in self.reports.get(op, [])) for op in self.readers), default=0)
+        """Rows that the batch read from sources, with those that were dropped."""
+        arrived = 0 if self.shed is None else self.shed.arrived
+        return max([arrived, *(sum(r.rows for r in self.reports.get(op, [])) for op in self.readers)])
 
     def report(self) -> BatchReport:
         """What policies need of the batch. Times are rounded as in the progress, so that a replay sees the same."""
@@ -94,6 +98,8 @@ class BatchProgress:
             inputs=dict(self.inputs),
             rows_left=self.backlog.rows_left or 0,
             trigger_s=self.trigger_s,
+            work_s=work_s_of(self.phases_ms),
+            offered={} if self.shed is None else {op: round(each, 4) for op, each in self.shed.offered.items()},
         )
 
     def operators(self) -> list[dict[str, Any]]:
@@ -145,6 +151,7 @@ class BatchProgress:
             "gaps": [gap.to_json() for gap in self.gaps],
             "replicas": None if self.redundancy is None else self.redundancy.to_json(),
             "checkpoint": None if self.checkpointed is None else self.checkpointed.to_json(),
+            "shedding": None if self.shed is None else self.shed.to_json(),
             "storeWaitMs": round(self.store_waited_s * 1000, 1),
             "decisions": [entry.to_json() for entry in self.decisions],
             "observation": self._observation(),
@@ -157,6 +164,7 @@ class BatchProgress:
             "beginS": report.begin_s,
             "endS": report.end_s,
             "triggerS": report.trigger_s,
+            "offered": dict(report.offered),
             "inputs": {name: list(each) for name, each in report.inputs.items()},
             "routing": {name: routing.to_json() for name, routing in report.routing.items()},
         }

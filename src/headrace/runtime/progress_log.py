@@ -11,6 +11,7 @@ from typing import Any
 from headrace.ids import InputId, OperatorId
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.progress import BatchProgress
+from headrace.runtime.shedding import Shedder
 from headrace.runtime.spark_query import SparkQuery
 
 RECENT = "spark.sql.streaming.numRecentProgressUpdates"
@@ -21,19 +22,29 @@ class ProgressLog:
     """Keeps the progress of the last batches. The batch loop adds to it; the query's handle and the control endpoint read it."""
 
     def __init__(
-        self, spark: SparkQuery, inputs: Mapping[OperatorId, tuple[InputId, ...]], trigger_s: float, autoscaler: Autoscaler | None
+        self,
+        spark: SparkQuery,
+        inputs: Mapping[OperatorId, tuple[InputId, ...]],
+        trigger_s: float,
+        autoscaler: Autoscaler | None,
+        shedder: Shedder | None = None,
     ) -> None:
         self._spark, self._inputs, self._trigger_s, self._autoscaler = spark, inputs, trigger_s, autoscaler
+        self._shedder = shedder
         self._batches: deque[BatchProgress] = deque(maxlen=int(spark.session.conf.get(RECENT, "100") or 100))
 
     def add(self, progress: BatchProgress) -> None:
-        """Keep the progress of a batch that has ended, and hand its report to the autoscaler."""
+        """Keep the progress of a batch that has ended, and hand it to what learns from it: the autoscaler, and the plans of drops."""
         scaler = self._autoscaler
         decisions = () if scaler is None else scaler.decisions.drain()
+        if self._shedder is not None:
+            decisions += self._shedder.drain()
         progress = replace(progress, decisions=decisions, inputs=self._inputs, trigger_s=self._trigger_s)
         self._batches.append(progress)
         if scaler is not None:
             scaler.offer(progress.report())
+        if self._shedder is not None and progress.shed is not None:
+            self._shedder.offer(progress, progress.shed)
 
     def last(self) -> dict[str, Any] | None:
         """The progress of the newest batch; None before the first one has ended."""

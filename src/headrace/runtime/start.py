@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from headrace.runtime.lifetime import end_orphans
 from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.safety.sigma import unbounded
 from headrace.runtime.session import check_session, starting
+from headrace.runtime.shedding import ShedSettings
 from headrace.runtime.sinks import EXACTLY_ONCE, Sink
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
@@ -47,6 +48,8 @@ class Output:
     where: str
     format: str
     make_sink: Callable[[], Sink]
+    weight: float = 1.0
+    """How much this sink's results matter when rows must be dropped."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class RunOptions:
     trigger: dict[str, Any]
     elastic: Elastic | None
     where: str
+    deadline: str | None = None
+    """How old rows may be when their results are delivered; None if rows are dropped only to keep up."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,9 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
                 raise QueryError(where=output.where, wanted="append or update: this output has no aggregate", found="output mode complete")
     if config.safety.approach is Approach.UPSTREAM:
         _check_bounded(flow, run.where)
+    if (settings := _shedding(flow, outputs, run, _interval_s(session, run))) is not None:
+        # Raises an error if the trigger leaves no time.
+        _ = settings.budget_s
     if config.safety.at_home and config.safety.replays:
         _check_replayable(flow, config.safety, run.where)
     for each in unreplayable_sources(flow.streaming):
@@ -189,7 +197,8 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     session, run = plan.session, plan.run
     routing = first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
     elastic = None if run.elastic is None else run.elastic.on(session.sparkContext.defaultParallelism)
-    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, _interval_s(session, run))
+    trigger_s = _interval_s(session, run)
+    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, _shedding(flow, plan.outputs, run, trigger_s))
     ticks = any(op.plan.timing.ticks for op in flow.ops)
     streaming = with_ticks(flow.streaming) if ticks else flow.streaming
     writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", str(checkpoint.location))
@@ -213,6 +222,26 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
             raise CheckpointError(where=str(checkpoint.location), wanted=wanted, found=str(failure), hint=hint) from None
         raise
     return engine
+
+
+def _shedding(flow: Dataflow, outputs: Sequence[Output], run: RunOptions, trigger_s: float) -> ShedSettings | None:
+    """The settings of load shedding; None if no rows may be dropped. Refuses settings that would have no effect."""
+    weights = tuple(output.weight for output in outputs)
+    if flow.sheds and {"availableNow", "once"} & set(run.trigger):
+        # What is there is processed, however long that takes.
+        return None
+    if flow.sheds:
+        deadline_s = None if run.deadline is None else duration_us(flow.session, run.deadline, run.where) / 1e6
+        return ShedSettings(weights, deadline_s, trigger_s, run.where)
+    found = [*([f"deadline({run.deadline!r})"] if run.deadline is not None else []), *(f"weight({w:g})" for w in weights if w != 1)]
+    if found:
+        raise QueryError(
+            where=run.where,
+            wanted="a stream from which rows may be dropped",
+            found=f"none, and {', '.join(found)}",
+            hint="call hr.shed(stream, max_loss=...) on a stream, or leave out weight and deadline, which have no effect without",
+        )
+    return None
 
 
 def first_routing(

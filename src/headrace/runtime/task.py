@@ -23,6 +23,7 @@ from headrace.errors import HeadraceError, MissingRunError
 from headrace.ids import SLOTS, InstanceId, OperatorId, Version, WriterId
 from headrace.logs import log_fields, logger, set_level
 from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
+from headrace.operators.settled import SHUFFLED, rows_shuffled
 from headrace.runtime.border import spark_batches, spark_schema
 from headrace.runtime.failpoints import fail_point, receive_points
 from headrace.runtime.reports import InstanceReport, error_text, to_text
@@ -184,9 +185,9 @@ class Attempt:
         spec, part = self.spec, self.part
         fail_point("task-begin", spec.version)
         operator = spec.operator.bounded(part)
-        self.rows = self._read(batches)
+        self.rows = self.read_rows(batches)
         with self._phase("clip"):
-            self.views = self._views(part, self.working)
+            self.views = self.open_views(part, self.working)
         with self._phase("kernel"):
             self.applied = operator.apply(self.rows, self.views, spec.moment)
         with self._phase("write"):
@@ -228,7 +229,7 @@ class Attempt:
             runs={name: tuple(join(_of_generation(view.refs, self.part))) for name, view in self.views.items()},
             staged=tuple(self.staged),
             rows=applied.rows,
-            rows_shuffled=rows.num_rows,
+            rows_shuffled=rows_shuffled(rows),
             rows_late=applied.rows_late,
             rows_out=self.rows_out,
             keys=applied.keys,
@@ -264,7 +265,7 @@ class Attempt:
                 return
             yield rows
 
-    def _read(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    def read_rows(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         """All rows of the batch for this instance, in the kernel's types."""
         with self._phase("read"):
             schema = self.spec.operator.input_schema
@@ -277,7 +278,7 @@ class Attempt:
             for name in self.spec.ones:
                 if name not in columns:
                     columns[name] = pa.array(np.ones(rows.num_rows, dtype=np.int64))
-            if self.spec.counts_rows is not None:
+            if self.spec.counts_rows is not None and SHUFFLED not in columns:
                 columns[ROWS] = columns[self.spec.counts_rows]
             return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
@@ -288,7 +289,8 @@ class Attempt:
         old = rest.startswith(f"{self.spec.operator_id}-i") and int(version[1:]) < self.spec.version - 1
         return old and file not in known and file not in self.spec.pinned
 
-    def _views(self, part: Part, working: Working | None) -> Views:
+    def open_views(self, part: Part, working: Working | None) -> Views:
+        """The instance's state before the batch, by store."""
         views = {}
         for name, store in self.spec.operator.stores.items():
             reader = RunReader(Path(self.spec.directory) / "runs", store.layout, working, writes_home=self.spec.writes_home)

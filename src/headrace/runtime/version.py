@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.dataflow import Dataflow, Op
+from headrace.compile.shedding import Dropping
 from headrace.config import Config
 from headrace.errors import CheckpointError
 from headrace.ids import OperatorId, StoreId, Version
@@ -30,6 +31,7 @@ from headrace.runtime.reports import merged
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.schedule import Job, OperatorShape, Staged, plan_step
 from headrace.runtime.session import configure_query_session
+from headrace.runtime.shedding import Shedder
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.task import Phase, TaskSpec
@@ -83,6 +85,8 @@ class Made:
     record: Record
     """Its record for the journal."""
     reports: Reports
+    dropping: Dropping
+    """What was dropped, and how many rows that were."""
     before: Record | None = None
     """The record that it has in the journal, if it was committed before and its state was lost."""
 
@@ -100,6 +104,8 @@ class VersionMaker:
     """The routing of operators. It changes only under the batch lock, so only between batches."""
     spark: SparkQuery
     runner: JobRunner
+    shedder: Shedder | None = None
+    """Chooses what batches drop; None if the user allows no drops."""
     event_times: EventTimes = field(default_factory=EventTimes)
     tracker: watermark.Tracker | None = None
     """Set by the first batch, because only the query's own session knows the watermark policy. Spark keeps that of the first start."""
@@ -132,9 +138,10 @@ class VersionMaker:
         if record is None:
             self.runner.split_missing()
         self._settle(before, late_ms, states)
+        dropping = self._dropping(version, record)
         held_ms = self._held_back(before, late_ms)
         moments = Moments(late_ms, held_ms, now_ms)
-        reports = self._run_rows(batch, version, moments, states, phases, may_split=record is None)
+        reports = self._run_rows(batch, version, moments, states, phases, record is None, dropping)
         fail_point("job-done", version)
         with Phase(phases, "watermark"):
             moved = self._advance(held_ms, begin_s) if record is None else _noted(record)
@@ -157,9 +164,10 @@ class VersionMaker:
             **self.checkpoint.origin(version, before),
             checkpoint_version=self.keeping.durable,
             counters=_counters(before, reports),
+            drops=dropping.drops,
         )
         rows = {op.id: sum(report.rows for report in reports.get(op.id, ())) for op in self.flow.readers}
-        return Made(manifest, self.keeping.record(manifest, before, now_ms, rows), reports, record)
+        return Made(manifest, self.keeping.record(manifest, before, now_ms, rows), reports, dropping, record)
 
     def commit(self, made: Made, phases: dict[str, float]) -> Manifest:
         """Commit a version. If it was committed before, check that it is the same, and take it as it was."""
@@ -218,13 +226,26 @@ class VersionMaker:
             for name in (StoreId(op.id, store) for store in op.plan.operator.stores):
                 states[name] = carried_over(states.get(name, ()), earlier, now, watermarks_us[op.id])
 
+    def _dropping(self, version: Version, record: Record | None) -> Dropping:
+        """What the version drops. If it was committed before, that is in its record. Attempts at one version all drop the same."""
+        if record is not None:
+            return self.flow.dropping(record.facts.drops)
+        return self.flow.dropping(None if self.shedder is None else self.shedder.choose(version))
+
     def _run_rows(
-        self, batch: DataFrame, version: Version, moments: Moments, states: States, phases: dict[str, float], may_split: bool
+        self,
+        batch: DataFrame,
+        version: Version,
+        moments: Moments,
+        states: States,
+        phases: dict[str, float],
+        may_split: bool,
+        dropping: Dropping,
     ) -> Reports:
         """The first step: run the batch's rows through the graph."""
         jobs = plan_step(self.shapes)
         specs = {op.id: self._spec(op, staged, version, moments, states) for op, staged in self._stages(jobs)}
-        return self.runner.run(jobs, specs, batch.sparkSession, batch, phases, may_split)
+        return self.runner.run(jobs, specs, batch.sparkSession, batch, phases, may_split, dropping)
 
     def _flush(
         self,

@@ -108,9 +108,8 @@ def replay(batches: Sequence[Batch], settings: Elastic) -> Replayed:
         recorded = observe(batches[:count], at_s, settings.period_s)
         if recorded is None:
             continue
-        seen = replace(
-            recorded, operators=tuple(as_if(load, *owners.get(load.operator, (load.owners, load.instances))) for load in recorded.operators)
-        )
+        loads = tuple(as_if(load, *owners.get(load.operator, (load.owners, load.instances))) for load in recorded.operators)
+        seen = replace(recorded, operators=loads, path=None if recorded.path is None else recorded.path.with_loads(loads))
         decisions, memory = policy.decide(seen, memory)
         now = {load.operator: load for load in seen.operators}
         for decision in decisions:

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from headrace.spark import gateway, trees
+from headrace.spark.buffers import REPLACEABLE, SparkBuffer, buffer_of, is_a
 from headrace.spark.expressions import WATERMARK_KEY, column, data_type, expression_maker, text, without_alias
 from headrace.spark.plans import analyzed
 from headrace.spark.words import words_over
@@ -20,12 +21,13 @@ from headrace.spark.words import words_over
 FUNCTIONS: Mapping[str, str] = {
     "Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max", "StddevSamp": "stddev_samp", "StddevPop": "stddev_pop",
     "VarianceSamp": "var_samp", "VariancePop": "var_pop", "MinBy": "min_by", "MaxBy": "max_by", "First": "first", "Last": "last",
-    "CollectSet": "collect_set", "HyperLogLogPlusPlus": "approx_count_distinct",
+    "CollectSet": "collect_set", "HyperLogLogPlusPlus": "approx_count_distinct", "CollectList": "collect_list", "Corr": "corr",
+    "CovPopulation": "covar_pop", "CovSample": "covar_samp", "Skewness": "skewness", "Kurtosis": "kurtosis", "BitAndAgg": "bit_and",
+    "BitOrAgg": "bit_or", "BitXorAgg": "bit_xor", "RegrR2": "regr_r2", "RegrSXY": "regr_sxy", "RegrSlope": "regr_slope",
+    "RegrIntercept": "regr_intercept", "RegrReplacement": "regr_replacement",
 }  # fmt: skip
 """By Catalyst class: the name of an aggregate function."""
-REPLACED = ("BoolAnd", "BoolOr", "AnyValue", "CountIf")
-"""Functions that Spark replaces by others, in their field `replacement`."""
-CLASSES = tuple(f"org.apache.spark.sql.catalyst.expressions.aggregate.{name}" for name in (*FUNCTIONS, *REPLACED))
+CLASSES = tuple(f"org.apache.spark.sql.catalyst.expressions.aggregate.{name}" for name in FUNCTIONS)
 """The full names of all classes that this module knows."""
 
 
@@ -53,7 +55,7 @@ class AggregateCall:
     is_try: bool
     """True if an overflow gives null, as in ``try_sum``."""
     ignores_nulls: bool
-    """True if ``first`` or ``last`` skips nulls."""
+    """True if ``first``, ``last``, ``collect_list`` or ``collect_set`` skips nulls; False for other functions."""
     relative_error: float
     """The accuracy that ``approx_count_distinct`` was asked for; 0 for other functions."""
     arguments: tuple[Argument, ...]
@@ -71,6 +73,15 @@ class AggregateCall:
         """The type of a column of Spark's buffer, or None if there is no column of this name."""
         found = [each for each in gateway.items(self._function.aggBufferAttributes()) if each.name() == name]
         return data_type(found[0]) if found else None
+
+    def buffer(self, session: SparkSession) -> SparkBuffer | None:
+        """Spark's own buffer for this call. None if Spark cannot run the function in steps."""
+        return buffer_of(session, self._function)
+
+    @property
+    def result_type(self) -> DataType:
+        """The type of the function's result."""
+        return data_type(self._function)
 
     def result(self, session: SparkSession, buffers: Mapping[str, Column]) -> Column:
         """The function's result, as Spark computes it from its buffer. ``buffers`` has the columns of the buffer by name."""
@@ -139,8 +150,10 @@ def event_time_of(frame: DataFrame) -> tuple[Column, DataType] | None:
 
 def _read(session: SparkSession, expression: Any) -> AggregateCall:
     function = expression.aggregateFunction()
-    while (name := gateway.class_name(function)) in REPLACED:
+    while is_a(session, function, REPLACEABLE):
+        # Spark's optimiser puts another function in its place, such as a count for count_if.
         function = function.replacement()
+    name = gateway.class_name(function)
     known = FUNCTIONS.get(name, "")
     condition = expression.filter()
     return AggregateCall(
@@ -149,7 +162,7 @@ def _read(session: SparkSession, expression: Any) -> AggregateCall:
         sql_name=str(function.prettyName()),
         is_distinct=bool(expression.isDistinct()),
         is_try=_is_try(known, function),
-        ignores_nulls=known in ("first", "last") and bool(function.ignoreNulls()),
+        ignores_nulls=_ignores_nulls(known, function),
         relative_error=float(function.relativeSD()) if known == "approx_count_distinct" else 0.0,
         arguments=tuple(_argument(session, each) for each in gateway.items(function.children())) if known else (),
         filter=None if condition.isEmpty() else _argument(session, condition.get()),
@@ -163,6 +176,13 @@ def _is_try(known: str, function: Any) -> bool:
         return False
     mode = function.evalContext().evalMode() if known == "sum" else function.evalMode()
     return str(mode.toString()) == "TRY"
+
+
+def _ignores_nulls(known: str, function: Any) -> bool:
+    if known in ("collect_list", "collect_set"):
+        # In older versions of Spark they always do.
+        return not gateway.has_method(function, "ignoreNulls") or bool(function.ignoreNulls())
+    return known in ("first", "last") and bool(function.ignoreNulls())
 
 
 def _argument(session: SparkSession, expression: Any) -> Argument:

@@ -3,8 +3,8 @@
 Spark may rename or change any of it in a new version. Some changes would go unnoticed and make results wrong: a plan node of another name
 is no longer recognised. So the list is checked once per JVM, by ``hr.session`` or the first stream, and whatever is missing is an error.
 
-All supported versions must have what is in ``MEMBERS``, ``NAMES`` and ``PYTHON``. ``MEMBERS_OF`` and ``PYTHON_OF`` have what differs, by
-version; ``versions.Dialect`` says how it is called.
+All supported versions must have what is in ``MEMBERS``, ``NAMES``, ``PYTHON`` and ``buffers.MEMBERS``. ``MEMBERS_OF`` and
+``PYTHON_OF`` have what differs, by version; ``versions.Dialect`` says how it is called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weakref import WeakSet
 from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
-from headrace.spark import aggregation, contract_front, expression_tree
+from headrace.spark import aggregation, buffers, contract_front, expression_tree
 from headrace.spark.daemons import MASTER, WORKER
 from headrace.spark.event_times import INNER_PLANS
 from headrace.spark.gateway import connection, java_session, jvm_of
@@ -149,7 +149,7 @@ MEMBERS: Members = {
     },
     "org.apache.spark.sql.execution": {
         "LogicalRDD": "rdd",
-        "QueryExecution": "analyzed optimizedPlan executedPlan toRdd",
+        "QueryExecution": "analyzed optimizedPlan executedPlan toRdd observedMetrics",
         "CommandExecutionMode": "ALL",
     },
     "org.apache.spark.sql.execution.adaptive": {"AdaptiveSparkPlanExec": "executedPlan", "QueryStageExec": "plan"},
@@ -314,6 +314,7 @@ def missing_of(session: SparkSession, version: str) -> list[str]:
     """Everything on the lists for a version of Spark that is not there."""
     return [
         *missing_members(session, MEMBERS),
+        *missing_members(session, buffers.MEMBERS),
         *missing_members(session, contract_front.MEMBERS),
         *missing_members(session, MEMBERS_OF[version]),
         *missing_members(session, relied_on.MEMBERS),

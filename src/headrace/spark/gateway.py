@@ -146,6 +146,11 @@ def class_name(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
+def has_method(node: Any, name: str) -> bool:
+    """True if a JVM object has a public method of this name."""
+    return any(str(each.getName()) == name for each in node.getClass().getMethods())
+
+
 def full_class_name(node: Any) -> str:
     """The name of an object's class, with its package."""
     return str(node.getClass().getName())

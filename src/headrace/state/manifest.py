@@ -25,6 +25,7 @@ from typing import Any
 from headrace.errors import CheckpointError, CorruptStateError, InvariantError, VersionNotFoundError
 from headrace.ids import NO_TOKEN, FencingToken, OperatorId, StoreId, Version, WriterId
 from headrace.state.disk import is_plain_name
+from headrace.state.drops import Drops
 from headrace.state.durable import DurableStore
 from headrace.state.recreation import broken_off
 from headrace.state.routing import Routing
@@ -125,6 +126,8 @@ class Manifest:
     """This version itself, if every version is made durable. With ``headrace.checkpointSeconds``, the durable version before this one, or
     -1 for the first."""
     counters: Counters = field(default_factory=Counters)
+    drops: Drops | None = None
+    """The rows that it dropped, because there were more than the query could process; None if it dropped none."""
     crc: int | None = field(default=None, compare=False)
     """Its own checksum; None until it is written."""
 
@@ -173,6 +176,11 @@ def to_json(manifest: Manifest) -> dict[str, Any]:
     body["source_entries"] = [vars(s) for s in manifest.source_entries]
     body["counters"] = manifest.counters.to_json()
     body["routing"] = {name: routing.to_json() for name, routing in manifest.routing.items()}
+    if manifest.drops is None:
+        # Older versions of Headrace do not know the field, and can read what was written without it.
+        del body["drops"]
+    else:
+        body["drops"] = manifest.drops.to_json()
     return body
 
 
@@ -223,6 +231,7 @@ def _parsed(body: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"a source's log outside of the checkpoint: {entries.source}")
     body["counters"] = Counters.from_json(body["counters"])
     body["routing"] = {OperatorId(name): Routing.from_json(r) for name, r in body["routing"].items()}
+    body["drops"] = Drops.from_json(body["drops"]) if "drops" in body else None
     for name in ("watermark_nodes_ms", "watermark_idle", "offsets"):
         body[name] = tuple(body[name])
     return body

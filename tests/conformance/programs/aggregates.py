@@ -165,3 +165,25 @@ def constant_key(spark: SparkSession, events: DataFrame) -> DataFrame:
 @program("grouping by a date and an hour", mode="update")
 def by_hour(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.groupBy(F.date_format("ts", "yyyy-MM-dd").alias("day"), F.hour("ts").alias("hour")).agg(F.avg("amount").alias("mean"))
+
+
+@program("corr, covar_samp, skewness, kurtosis", mode="complete")
+def moments(spark: SparkSession, events: DataFrame) -> DataFrame:
+    two = F.corr("value", "amount"), F.covar_samp("value", "amount")
+    return events.groupBy("kind").agg(*two, F.skewness("amount"), F.kurtosis("amount"))
+
+
+@program("percentile, percentile_approx, median, mode", mode="complete")
+def percentiles(spark: SparkSession, events: DataFrame) -> DataFrame:
+    approximate = F.expr("percentile_approx(amount, array(0.1, 0.9))")
+    return events.groupBy("kind").agg(F.expr("percentile(amount, 0.5)"), approximate, F.median("amount"), F.mode("amount", True))
+
+
+@program("collect_list, first, any_value", mode="update")
+def lists(spark: SparkSession, events: DataFrame) -> DataFrame:
+    return events.groupBy("kind").agg(F.sort_array(F.collect_list("amount")).alias("amounts"), F.first("kind"), F.any_value("kind"))
+
+
+@program("bit_and, bit_or, bool_and, and the greatest array", mode="update")
+def bits(spark: SparkSession, events: DataFrame) -> DataFrame:
+    return events.groupBy("place").agg(F.bit_or("amount"), F.bit_and("amount"), F.bool_and(F.col("amount") > 3), F.max("tags"))

@@ -71,11 +71,6 @@ def dynamic_gap(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.withWatermark("ts", "1 minute").groupBy(F.session_window("ts", gap), "user").count()
 
 
-@program("an aggregate function without a vector form", mode="update", claim=NOT_YET, why="skewness|corr")
-def skewness(spark: SparkSession, events: DataFrame) -> DataFrame:
-    return events.groupBy("kind").agg(F.skewness("value"))
-
-
 @program("limit in append mode, behind state", claim=NOT_YET, why="complete mode")
 def limit_in_append_mode(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.dropDuplicates(["id"]).limit(10)

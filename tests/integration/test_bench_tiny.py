@@ -46,7 +46,7 @@ TINY = {
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }
 
-ELSEWHERE = {"linear-road", "word-frequency", "top-k"}
+ELSEWHERE = {"linear-road", "word-frequency", "top-k", "overload"}
 """With tests of their own: they start their own Spark."""
 
 BASELINES = {
@@ -81,7 +81,9 @@ def test_every_benchmark_has_a_tiny_run_and_a_readme() -> None:
         assert (discover.source_root() / "benchmarks" / name.replace("-", "_") / "README.md").is_file()
 
 
-LIKE_OTHERS = ("call-records", "join", "process", "product", "strategies", "heavy-customers", "state-size", "sliding", "aggregate")
+LIKE_OTHERS = (
+    "aggregate", "call-records", "functions", "heavy-customers", "join", "nexmark", "process", "product", "sliding", "state-size", "strategies",
+)  # fmt: skip
 WITH_CHANGES = ("approaches", "elastic", "executors", "handover", "recovery", "rescale")
 ALIKE = {*LIKE_OTHERS, *WITH_CHANGES}
 """Those whose way through the runner others take too."""

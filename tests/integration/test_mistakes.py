@@ -206,10 +206,6 @@ STATE_OF_SPARK: dict[str, tuple[Callable[[Any], Any], str]] = {
     "sort": (lambda df: df.sort("v"), "sort"),
     "a window function": (lambda df: df.withColumn("n", F.row_number().over(Window.partitionBy("k").orderBy("v"))), "window function"),
     "applyInPandas": (lambda df: df.groupBy("k").applyInPandas(lambda rows: rows, df.schema), "applyInPandas"),
-    "applyInPandasWithState": (
-        lambda df: df.groupBy("k").applyInPandasWithState(lambda *_: [], "k string", "n long", "append", "NoTimeout"),
-        "applyInPandasWithState",
-    ),
 }
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceWriter, InputPartition, WriterCommitMessage
 
 import headrace as hr
-from headrace.errors import HeadraceError, MissingError, QueryError, SinkError, UnsupportedError
+from headrace.errors import HeadraceError, MissingError, QueryError, SinkError
 from headrace.runtime.sinks import simple
 from headrace.spark.versions import pyspark_version
 
@@ -39,9 +39,8 @@ def frame(spark: SparkSession) -> DataFrame:
         ("stream", "k", "for a column write F.col('k')"),
         ("stream", "collect", "use writeStream"),
         ("grouped", "pivot", "F.when"),
-        ("grouped", "applyInPandasWithState", "use process"),
         ("grouped", "averge", "did you mean avg"),
-        ("writer", "foreach", "use foreachBatch"),
+        ("writer", "foreachbatch", "did you mean foreachBatch"),
         ("writer", "outputmode", "did you mean outputMode"),
     ],
 )
@@ -94,14 +93,6 @@ def test_columns_of_shortcuts_are_called_as_spark_calls_them(frame: DataFrame, m
 def test_a_dict_that_means_nothing_is_refused(frame: DataFrame, wanted: Any) -> None:
     with pytest.raises(QueryError, match=r"test_surface[.]py"):
         hr.stream(frame).groupBy("k").agg(wanted)
-
-
-def test_a_number_of_values_is_said_to_be_what_is_not_supported(frame: DataFrame) -> None:
-    for name in ("max_by", "min_by"):
-        with pytest.raises(UnsupportedError) as raised:
-            hr.stream(frame).groupBy("k").agg(F.expr(f"{name}(v, ts, 10)"))
-        assert f"wanted {name}(value, order); found {name}(value, order, number)" in str(raised.value)
-        assert raised.value.supported == ()
 
 
 # Output modes

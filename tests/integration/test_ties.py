@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.errors import UnsupportedError
 from tests.integration.both import Feed, assert_equal, assert_same_rows, normal, ours, spark_batch, values
 
 pytestmark = pytest.mark.spark
@@ -190,12 +189,3 @@ def test_windows_pick_whole_rows(spark: SparkSession, feed: Feed, tmp_path: Path
     assert len(found.steps[-1]) == 20
     for k, _, *chosen in found.steps[-1]:
         assert normal((k, *chosen)) in rows
-
-
-@pytest.mark.parametrize(("order", "what"), [("l", "array<int>"), ("struct(l)", "array<int>")], ids=["array", "array in a struct"])
-def test_orders_that_cannot_be_compared_are_refused(spark: SparkSession, tmp_path: Path, order: str, what: str) -> None:
-    stream = hr.stream(Feed.of(tmp_path, NESTED, []).stream(spark, tmp_path / "in"))
-    with pytest.raises(UnsupportedError, match=what):
-        stream.groupBy("k").agg(F.expr(f"max_by(u, {order})")).writeStream.outputMode("update").format("noop").option(
-            "checkpointLocation", str(tmp_path / "ckpt")
-        ).start()

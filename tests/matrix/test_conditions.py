@@ -54,8 +54,12 @@ def test_a_condition_becomes_plain_data(spark: SparkSession) -> None:
 
 def test_aggregate_functions_are_recognised(spark: SparkSession) -> None:
     asked = "count(s), sum(d), avg(d), min(d), max(d), stddev_samp(d), stddev_pop(d), var_samp(d), var_pop(d), min_by(s, d), max_by(s, d), "
-    asked += "first(d), last(d, true), collect_set(s), approx_count_distinct(s, 0.1)"
-    found = aggregation_of(spark.sql(f"SELECT {asked} FROM VALUES (1d, 'a') AS t(d, s)"), len(FUNCTIONS))
+    asked += "first(d), last(d, true), collect_set(s), approx_count_distinct(s, 0.1), collect_list(s), corr(d, d), covar_pop(d, d), "
+    asked += (
+        "covar_samp(d, d), skewness(d), kurtosis(d), bit_and(i), bit_or(i), bit_xor(i), regr_r2(d, d), regr_sxy(d, d), regr_slope(d, d), "
+    )
+    asked += "regr_intercept(d, d), regr_sxx(d, d)"
+    found = aggregation_of(spark.sql(f"SELECT {asked} FROM VALUES (1d, 'a', 1) AS t(d, s, i)"), len(FUNCTIONS))
     assert found is not None
     calls = {each.function: each for each in found.calls.values()}
     assert list(calls) == list(FUNCTIONS.values())

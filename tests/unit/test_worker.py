@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+
+from headrace.runtime.session import THREADS
 
 PROGRAM = """
 import gc, sys, weakref
@@ -96,5 +99,7 @@ end.set()
 
 
 def test_a_daemon_with_threads_of_its_own_forks_no_workers() -> None:
-    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True)
+    # As `hr.session` sets it: numpy's library starts no threads.
+    environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import DedupNode, DedupWithinNode
 from headrace.operators.dedup import TIME, DropDuplicates
-from headrace.operators.dedup_within import DropDuplicatesWithin
+from headrace.operators.dedup_within import ORDER, DropDuplicatesWithin
 from headrace.operators.description import ColumnNames
 from headrace.operators.kernel import MAIN
 from headrace.operators.lifetime import WRITTEN
@@ -102,7 +102,7 @@ def compile_dedup_within(node: DedupWithinNode, config: Config) -> StatefulPlan:
             selected=source.select(*encoded, *carried, _micros(timed[0]).alias(TIME)),
             keyed=tuple(names),
             hashed=hash_of(names, config.hashBits),
-            values=tuple(F.col(c) for c in (*payload, TIME)),
+            values=(*(F.col(c) for c in (*payload, TIME)), F.monotonically_increasing_id().alias(ORDER)),
         ),
         operator=DropDuplicatesWithin(
             tuple((k, arrow_type(f.dataType)) for k, f in zip(names, keys, strict=True)),

@@ -12,6 +12,7 @@ stream has these columns). Otherwise it is the row's content, so that equal rows
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,8 +23,11 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import CheckpointMismatchError
 from headrace.graph.shedding import By, ShedStep
+from headrace.logs import logger, suppressed
 from headrace.spark.expressions import quoted
 from headrace.state.drops import SCALE, Counted, Drop, Drops, ShedId
+
+_log = logger(__name__)
 
 IDENTITY = "__headrace_identity"
 """The column with a hash of what identifies a row of a source."""
@@ -128,12 +132,9 @@ def hashed(step: ShedStep, rows: DataFrame, place: ShedId) -> Column:
 
 def identified(frame: DataFrame) -> tuple[DataFrame, str]:
     """A streaming DataFrame with the identity of each row in a column, and what identifies a row, in words."""
-    try:
+    with suppressed(_log, "rows have no position in a file", AnalysisException, level=logging.DEBUG):
         in_file = F.xxhash64("_metadata.file_path", "_metadata.row_index").alias(IDENTITY)
         return frame.select("*", in_file), "file and position in it"
-    except AnalysisException:
-        # No file source, or a format that does not know positions.
-        pass
     if set(OFFSETS) <= set(frame.columns):
         return frame.select("*", F.xxhash64(*OFFSETS).alias(IDENTITY)), "topic, partition and offset"
     return frame.select("*", F.xxhash64(*_content(frame.schema)).alias(IDENTITY)), "its content: equal rows stay or go together"

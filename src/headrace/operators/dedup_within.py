@@ -18,10 +18,14 @@ from headrace.state import lookup
 from headrace.state.layout import HASH, Layout
 from headrace.state.segments import sort_into_segments
 
+ORDER = "o"
+"""Input column: the place of the row in the batch."""
+
 
 @dataclass(frozen=True)
 class DropDuplicatesWithin(OneStore):
-    """A row is late once the watermark has passed its event time. Of the rows of a key in one batch, any may be the first."""
+    """A row is late once the watermark has passed its event time. Of the rows of a key in one batch, the first that the source gave counts,
+    as in Spark."""
 
     keys: tuple[tuple[str, pa.DataType], ...]
     payload: pa.Schema
@@ -34,7 +38,7 @@ class DropDuplicatesWithin(OneStore):
 
     @property
     def input_schema(self) -> pa.Schema:
-        return pa.schema([(HASH, pa.uint64()), *self.keys, *self.payload, (TIME, pa.int64())])
+        return pa.schema([(HASH, pa.uint64()), *self.keys, *self.payload, (TIME, pa.int64()), (ORDER, pa.int64())])
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -48,8 +52,8 @@ class DropDuplicatesWithin(OneStore):
         if not rows.num_rows:
             return result
         layout = self.store.layout
-        # The oldest row of a key comes first, so that the result does not depend on the order of arrival within a batch.
-        rows = rows.take(pa.array(np.argsort(rows.column(TIME).to_numpy(), kind="stable")))
+        # A shuffle may change the order of rows, and which row is the first decides until when the key is known.
+        rows = rows.take(pa.array(np.argsort(rows.column(ORDER).to_numpy(), kind="stable")))
         ordered, starts = sort_into_segments(rows, layout)
         firsts = ordered.take(pa.array(starts))
         result.keys = firsts.num_rows

@@ -83,7 +83,8 @@ def _asked_there(context: SparkContext) -> dict[str, str]:
     try:
         return dict(_quietly(context, lambda: context.parallelize(range(workers), workers).map(_question()).collect()))
     except REFUSALS as failed:
-        causes = [line for line in printed(failed).splitlines() if "Error" in line or "error" in line or "MISMATCH" in line]
+        said = [line.strip() for line in printed(failed).splitlines() if not line.strip().startswith("at ")]
+        causes = [line for line in said if "Error" in line or "error" in line or "MISMATCH" in line]
         return {str(context.pythonExec): _last_line(causes) if causes else first_line(failed)}
 
 

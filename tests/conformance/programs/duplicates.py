@@ -45,6 +45,16 @@ def within_watermark(spark: SparkSession, events: DataFrame) -> DataFrame:
     return timed.withWatermark("at", "100 seconds").dropDuplicatesWithinWatermark(["user"])
 
 
+@program("dropDuplicatesWithinWatermark: the first row of a key that comes, with all columns")
+def within_watermark_first(spark: SparkSession, events: DataFrame) -> DataFrame:
+    return events.withWatermark("ts", "30 seconds").dropDuplicatesWithinWatermark(["user", "kind"]).select("id", "user", "kind", "ts")
+
+
+@program("dropDuplicates: the first row of a key that comes, with all columns")
+def first_that_comes(spark: SparkSession, events: DataFrame) -> DataFrame:
+    return events.dropDuplicates(["user", "kind"]).select("id", "user", "kind", "amount", "ts")
+
+
 @program("dropDuplicatesWithinWatermark of all columns")
 def within_watermark_all(spark: SparkSession, events: DataFrame) -> DataFrame:
     return (

@@ -82,7 +82,8 @@ def test_every_benchmark_has_a_tiny_run_and_a_readme() -> None:
 
 
 LIKE_OTHERS = (
-    "aggregate", "call-records", "functions", "heavy-customers", "join", "nexmark", "process", "product", "sliding", "state-size", "strategies",
+    "aggregate", "call-records", "functions", "heavy-customers", "join", "nexmark", "process", "product", "sliding", "state-size",
+    "strategies",
 )  # fmt: skip
 WITH_CHANGES = ("approaches", "elastic", "executors", "handover", "recovery", "rescale")
 ALIKE = {*LIKE_OTHERS, *WITH_CHANGES}

@@ -66,7 +66,7 @@ def map_in_pandas(spark: SparkSession, events: DataFrame) -> DataFrame:
 
 @program("from_json, as after Kafka", inputs="raw", mode="update")
 def parsed_json(spark: SparkSession, raw: DataFrame) -> DataFrame:
-    parsed = raw.select(F.from_json("json", T.StructType().add("device", "string").add("signal", "int")).alias("data"), "at").select(
+    parsed = raw.select(F.from_json("json", T.StructType().add("device", "string").add("signal", "integer")).alias("data"), "at").select(
         "data.*"
     )
     return parsed.where("signal > 3").groupBy("device").agg(F.avg("signal").alias("mean"))
@@ -121,12 +121,6 @@ def many_steps_after(spark: SparkSession, events: DataFrame) -> DataFrame:
     counts = events.withWatermark("ts", "10 seconds").groupBy(F.window("ts", "1 minute"), "kind").count()
     shown = counts.selectExpr("window.start AS begin", "kind", "count * 2 AS twice").withColumns({"a": F.lit(1), "b": F.col("twice") + 1})
     return shown.drop("a").withColumnRenamed("b", "more").filter("more > 3")
-
-
-@program("results with two columns of one name", mode="update")
-def twin_columns(spark: SparkSession, events: DataFrame) -> DataFrame:
-    counts = events.groupBy("kind").agg(F.count("*").alias("n"), F.sum("amount").alias("N"))
-    return counts.select("kind", F.col("n").alias("x"), F.lit(0).alias("y"))
 
 
 @program("column names with dots and spaces", mode="update")

@@ -133,12 +133,6 @@ def parsed_time(spark: SparkSession, events: DataFrame) -> DataFrame:
     return timed.groupBy(F.window("at", "1 minute")).agg(F.count("*").alias("n"))
 
 
-@program("a window over a timestamp without time zone")
-def window_ntz(spark: SparkSession, events: DataFrame) -> DataFrame:
-    timed = events.withColumn("at", F.col("ts").cast("timestamp_ntz")).withWatermark("at", "20 seconds")
-    return timed.groupBy(F.window("at", "1 minute", "20 seconds"), "kind").agg(F.sum("amount"))
-
-
 @program("complete mode keeps late rows", mode="complete")
 def complete_with_watermark(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.withWatermark("ts", "1 second").groupBy(F.window("ts", "1 minute")).count()

@@ -120,7 +120,7 @@ def test_drops_are_read_as_they_were_written() -> None:
     assert drops.at(ShedId("shed-3")).keeps_all
 
 
-@pytest.mark.parametrize("factor", [2.0, 5.0])
+@pytest.mark.parametrize("factor", [2.0, pytest.param(5.0, marks=pytest.mark.extra)])
 def test_a_steady_overload_is_borne_within_the_deadline_and_near_the_optimum(factor: float) -> None:
     """Batch after batch: what came during the last one, dropped by the plan of the moment, and learned from."""
     random, deadline_s = np.random.default_rng(5), 2.0

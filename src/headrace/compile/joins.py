@@ -25,7 +25,7 @@ from headrace.compile.sides import (
 from headrace.compile.types import check_key
 from headrace.config import Config
 from headrace.errors import QueryError, UnsupportedError
-from headrace.graph.nodes import JoinNode
+from headrace.graph.nodes import JoinNode, StreamJoinNode
 from headrace.operators.expressions import Expr
 from headrace.operators.join import StreamJoin
 from headrace.operators.kernel import OutputMode
@@ -46,7 +46,7 @@ def compile_join(node: JoinNode, config: Config) -> StatefulPlan:
     _check_keys(sides, node.where)
     outer = OUTER[node.how]
     columns = pair_columns(sides, outer, node.suffixes, node.where)
-    condition, leaves_to_spark = _condition(node, columns)
+    condition, leaves_to_spark = pair_condition(node, columns)
     places, kinds = share_places(sides)
     pairing = Pairing((sides[LEFT].layout(), sides[RIGHT].layout()), places, one_input, condition, node.where)
     operator: StreamJoin | LastJoin
@@ -95,7 +95,10 @@ def _check_keys(sides: tuple[SideColumns, SideColumns], where: str) -> None:
             raise QueryError(where=where, wanted="keys of one type on both sides", found=found, hint="cast one of them before the join")
 
 
-def _condition(node: JoinNode, columns: Joined) -> tuple[Expr | None, bool]:
+REWRITE = "write the condition with comparisons, arithmetic and mathematical functions, or use how='inner'"
+
+
+def pair_condition(node: JoinNode | StreamJoinNode, columns: Joined, hint: str = REWRITE) -> tuple[Expr | None, bool]:
     """The condition for the kernel, if it can be translated; and True if Spark has to evaluate it on the results instead."""
     if node.condition is None:
         return None, False
@@ -109,7 +112,7 @@ def _condition(node: JoinNode, columns: Joined) -> tuple[Expr | None, bool]:
             "whether a row has a partner is decided by the condition, and this one cannot be evaluated on pairs of rows",
             where=node.where,
             found=f"{refused.found} in {refused.where}",
-            hint="write the condition with comparisons, arithmetic and mathematical functions, or use how='inner'",
+            hint=hint,
         ) from None
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile.buffers import readers
+from headrace.compile.joins import pair_condition
 from headrace.compile.plan import Description, Finish, Input, Results, StatefulPlan, Timing, hash_of
 from headrace.compile.registry import compiles
 from headrace.compile.sides import (
@@ -23,9 +24,7 @@ from headrace.compile.sides import (
 )
 from headrace.compile.types import check_key
 from headrace.config import Config
-from headrace.errors import UnsupportedError
 from headrace.graph.nodes import StreamJoinNode
-from headrace.operators.expressions import Expr
 from headrace.operators.join import StreamJoin
 from headrace.operators.kernel import OutputMode
 from headrace.operators.lifetime import NEVER
@@ -34,6 +33,11 @@ from headrace.spark.expressions import quoted
 from headrace.state.layout import SUB
 
 _OUTER = {"inner": (False, False), "semi": (False, False), "left": (True, False), "right": (False, True), "full": (True, True)}
+
+REWRITE = (
+    "compute what it needs in columns of either side before the join, or run the query on Spark: option('headrace.fallback', 'spark')"
+)
+"""What to do about a condition that cannot be evaluated on pairs of rows."""
 
 
 @compiles(StreamJoinNode)
@@ -45,7 +49,7 @@ def compile_stream_join(node: StreamJoinNode, config: Config) -> StatefulPlan:
         check_key(left.dataType, f"{node.where}, key {left.name!r}")
     columns = _columns(node, sides)
     places, kinds = share_places(sides)
-    condition, leaves_to_spark = _condition(node, columns)
+    condition, leaves_to_spark = pair_condition(node, columns, REWRITE)
     bounded = node.keep_us != (None, None)
     pairing = Pairing((sides[LEFT].layout(), sides[RIGHT].layout()), places, False, condition, node.where)
     operator = StreamJoin(
@@ -108,25 +112,6 @@ def _schema(whole: T.StructType, shown: list[str]) -> T.StructType:
 def _filtered(finish: Finish, node: StreamJoinNode) -> Finish:
     condition = node.condition
     return finish if condition is None else lambda frame: finish(frame).filter(condition)
-
-
-def _condition(node: StreamJoinNode, columns: Joined) -> tuple[Expr | None, bool]:
-    """The condition for the kernel, if it can be translated; and True if Spark has to evaluate it on the results instead."""
-    if node.condition is None:
-        return None, False
-    columns.check(node.condition, node.where)
-    try:
-        return columns.translated(node.condition, node.where), False
-    except UnsupportedError as refused:
-        if node.how == "inner":
-            return None, True
-        raise UnsupportedError(
-            "whether a row has a partner is decided by the condition, and this one cannot be evaluated on pairs of rows",
-            where=node.where,
-            found=f"{refused.found} in {refused.where}",
-            hint="compute what it needs in columns of either side before the join, or run the query on Spark: "
-            "option('headrace.fallback', 'spark')",
-        ) from None
 
 
 def _selected(

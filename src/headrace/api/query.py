@@ -11,6 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.api import uncaught
 from headrace.api.missing import Helpful
 from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
@@ -63,6 +64,7 @@ class HeadraceQuery(Helpful):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        uncaught.install()
 
     @property
     def _spark(self) -> StreamingQuery:
@@ -118,8 +120,8 @@ class HeadraceQuery(Helpful):
 
         With ``timeout``, wait at most so many seconds and return True if the query has ended; without, return None.
 
-        A first Ctrl-C lets the current batch finish, stops the query and raises KeyboardInterrupt. A second one aborts the batch; a restart
-        runs it again.
+        A first Ctrl-C lets the current batch finish, stops the query and raises KeyboardInterrupt, which ends the program without a
+        traceback. A second one aborts the batch; a restart runs it again.
         """
         ended = self._engine.lifetime.wait(timeout=timeout)
         self._raise_failure()

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
 from headrace.spark import worker_daemon
+from headrace.spark.console import reports_in_file
 from headrace.spark.contract import check_contract
 from headrace.spark.gateway import is_connect
 from headrace.spark.streaming import FILE_MANAGER
@@ -97,9 +98,11 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
     if (chosen.startswith("local") or _is_loopback(chosen)) and os.environ["PYSPARK_PYTHON"] == sys.executable:
         # Executors on this machine run this interpreter, so they have Headrace before any file was sent to them.
         own = {**own, WORKER_DAEMON: worker_daemon.MODULE}
-    for key, value in {**SETTINGS, **own, **{k.replace("__", "."): v for k, v in settings.items()}}.items():
+    chosen_settings = {**SETTINGS, **own, **{k.replace("__", "."): v for k, v in settings.items()}}
+    for key, value in chosen_settings.items():
         builder = builder.config(key, value)
-    created: SparkSession = builder.getOrCreate()
+    with reports_in_file(chosen_settings):
+        created: SparkSession = builder.getOrCreate()
     if not is_connect(created):
         check_contract(created)
     return created

@@ -266,7 +266,7 @@ PYTHON: Names = {
     "pyspark.sql.types": "_parse_datatype_json_string",
     "pyspark.find_spark_home": "_find_spark_home",
     "pyspark.core.context": "SparkContext",
-    "pyspark.worker": "handle_worker_exception",
+    "pyspark.worker": "handle_worker_exception main",
     "pyspark.daemon": "manager",
     "pyspark.serializers": "CloudPickleSerializer.dumps",
     "pyspark.errors.exceptions.captured": "CapturedException._desc CapturedException._origin",

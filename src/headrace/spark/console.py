@@ -1,0 +1,61 @@
+"""What Spark prints to the terminal: its pages about failed tasks and batches go to a log file, all else is printed as before.
+
+Spark reports the failure of a batch up to six times, each time with a page of Java, before the program gets its exception. Headrace says
+the same in a few lines. Spark's logging is left alone if the user has configured it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pyspark import SparkContext
+
+from headrace.spark.gateway import spark_home
+
+CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+SUBMIT = "SPARK_SUBMIT_OPTS"
+FILE = "headrace.spark.log"
+"""A system property of the JVM, which the configuration refers to."""
+_folders: list[Path] = []
+
+
+def log_file() -> Path | None:
+    """The file with Spark's reports of failures; None if Spark logs as the user has configured. It exists once there was a failure."""
+    return _folders[-1] / "spark.log" if _folders else None
+
+
+@contextmanager
+def reports_in_file(settings: Mapping[str, str]) -> Iterator[None]:
+    """A JVM that is started inside writes its reports of failures to a file."""
+    given = os.environ.get(SUBMIT, "")
+    if SparkContext._active_spark_context is not None or SparkContext._gateway is not None or _is_configured(given, settings):
+        yield
+        return
+    folder = Path(tempfile.mkdtemp(prefix="headrace-log-"))
+    _folders.append(folder)
+    atexit.register(_remove_empty, folder)
+    os.environ[SUBMIT] = f"{given} -Dlog4j2.configurationFile={CONFIGURATION.as_uri()} -D{FILE}={folder / 'spark.log'}".strip()
+    try:
+        yield
+    finally:
+        if given:
+            os.environ[SUBMIT] = given
+        else:
+            del os.environ[SUBMIT]
+
+
+def _is_configured(options: str, settings: Mapping[str, str]) -> bool:
+    """True if the user has configured Spark's logging, in any of the ways that Spark knows."""
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(spark_home()) / "conf")
+    texts = (options, os.environ.get("JAVA_TOOL_OPTIONS", ""), *settings.values())
+    return any("log4j" in text for text in texts) or any(folder.glob("log4j2.*"))
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

@@ -8,7 +8,9 @@ Prints a line `== NAME` on stderr before each part, and `running` on stdout in t
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +20,7 @@ import pandas as pd
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming import StatefulProcessor  # type: ignore[attr-defined]
 from pyspark.sql.streaming.state import GroupState
 
 import headrace as hr
@@ -37,8 +39,6 @@ def failing_frames(frames: Any) -> Any:
 
 
 class FailingProcessor(hr.KeyProcessor):
-    output = "k long, n long"
-
     def process(self, key: Any, rows: Any, state: Any) -> Any:
         raise LookupError("no key like it")
 
@@ -68,9 +68,11 @@ def as_they_are(frame: DataFrame, batch: int) -> None:
 def main(folder: Path) -> None:
     spark = hr.session("failures", master="local[2]", spark__ui__enabled="false", spark__sql__shuffle__partitions="2")
 
+    def source() -> DataFrame:
+        return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load().selectExpr("value", "value % 3 AS k")
+
     def rows() -> hr.Stream:
-        source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load()
-        return hr.stream(source.selectExpr("value", "value % 3 AS k"))
+        return hr.stream(source())
 
     def run(name: str, stream: hr.Stream, sink: Callable[[DataFrame, int], None] = as_they_are, mode: str = "update") -> Any:
         writer = stream.writeStream.outputMode(mode).foreachBatch(sink).queryName(name)
@@ -78,8 +80,8 @@ def main(folder: Path) -> None:
 
     failures: dict[str, Callable[[], Any]] = {
         "udf": lambda: run("udf", rows().withColumn("k", F.udf(failing_udf, "long")("value")).groupBy("k").count()),
-        "pandas": lambda: run("pandas", rows().mapInPandas(failing_frames, "value long, k long").groupBy("k").count()),
-        "processor": lambda: run("processor", rows().groupBy("k").process(FailingProcessor()), mode="append"),
+        "pandas": lambda: run("pandas", hr.stream(source().mapInPandas(failing_frames, "value long, k long")).groupBy("k").count()),
+        "processor": lambda: run("processor", rows().groupBy("k").process(FailingProcessor(), "k long", "n long"), mode="append"),
         "stateful": lambda: run(
             "stateful", rows().groupBy("k").transformWithState(FailingStateful(), "k long", "Append", "None"), mode="append"
         ),
@@ -109,9 +111,14 @@ def main(folder: Path) -> None:
         return value % 3
 
     query = run("interrupt", rows().withColumn("k", slow("value")).groupBy("k").count())
-    while not in_batch.exists():
-        time.sleep(0.01)
-    print("running", flush=True)
+
+    def tell() -> None:
+        # awaitTermination sets the handler when it begins to wait.
+        while not (in_batch.exists() and signal.getsignal(signal.SIGINT) is signal.default_int_handler):
+            time.sleep(0.01)
+        print("running", flush=True)
+
+    threading.Thread(target=tell).start()
     query.awaitTermination()
 
 

@@ -78,7 +78,7 @@ def test_the_user_s_exception_and_line_come_first(ended: Ended, part: str, said:
 def test_sparks_pages_are_in_the_file_that_is_named(ended: Ended) -> None:
     named = re.search(r"Spark's report is in (\S+);", "\n".join(ended.parts["udf"]))
     assert named is not None
-    text = Path(named[1]).read_text()
+    text = (Path(named[1]) / "spark.log").read_text()
     assert "failing_udf" in text
     assert "\tat org.apache.spark" in text
 

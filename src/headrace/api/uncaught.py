@@ -12,7 +12,7 @@ from types import TracebackType
 
 from headrace.errors import BatchFailedError, HeadraceError
 from headrace.runtime.lifetime import is_drained
-from headrace.spark.console import log_file
+from headrace.spark.console import report_folder
 
 VARIABLE = "HEADRACE_TRACEBACK"
 
@@ -39,8 +39,8 @@ def lines_of(error: BaseException) -> list[str] | None:
         return [] if is_drained(error) else None
     if not isinstance(error, HeadraceError):
         return None
-    lines, log = error.few_lines(), log_file()
+    lines, folder = error.few_lines(), report_folder()
     if isinstance(error, BatchFailedError):
-        where = f"Spark's report is in {log}; " if log is not None and log.exists() else ""
+        where = f"Spark's report is in {folder}; " if folder is not None else ""
         lines.append(f"({where}{VARIABLE}=1 prints the whole traceback)")
     return lines

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.lazy import made
 from headrace.errors import CheckpointError, CorruptStateError, HeadraceError, VersionNotFoundError
 from headrace.ids import StoreId, Version
 from headrace.runtime.checkpoint import Checkpoint
@@ -29,7 +30,7 @@ EXIT_BROKEN = 1
 PIPE_WIDTH = 200
 """The width of output to a file or a pipe: wide enough for every table."""
 
-app = typer.Typer(help="Show and check a checkpoint, without Spark; its query may be running.", no_args_is_help=True)
+app = made(help="Show and check a checkpoint, without Spark; its query may be running.", no_args_is_help=True)
 
 LOCATION = typer.Argument(help="The query's checkpointLocation.", metavar="CHECKPOINT")
 VERSION = typer.Option(None, "--version", "-v", min=0, help="The version; by default the newest.")

@@ -7,6 +7,7 @@ the same in a few lines. Spark's logging is left alone if the user has configure
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
 
 from headrace.spark.gateway import spark_home
 
@@ -21,12 +23,14 @@ CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 SUBMIT = "SPARK_SUBMIT_OPTS"
 FILE = "headrace.spark.log"
 """A system property of the JVM, which the configuration refers to."""
+PYTHON_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""PySpark prints each refusal of Spark's with the whole traceback, also if the program catches it."""
 _folders: list[Path] = []
 
 
-def log_file() -> Path | None:
-    """The file with Spark's reports of failures; None if Spark logs as the user has configured. It exists once there was a failure."""
-    return _folders[-1] / "spark.log" if _folders else None
+def report_folder() -> Path | None:
+    """The folder with Spark's reports of failures; None if there are none, or if Spark logs as the user has configured."""
+    return _folders[-1] if _folders and any(_folders[-1].iterdir()) else None
 
 
 @contextmanager
@@ -39,6 +43,11 @@ def reports_in_file(settings: Mapping[str, str]) -> Iterator[None]:
     folder = Path(tempfile.mkdtemp(prefix="headrace-log-"))
     _folders.append(folder)
     atexit.register(_remove_empty, folder)
+    for name in PYTHON_LOGGERS:
+        logger = PySparkLogger.getLogger(name)
+        for handler in list(logger.handlers):
+            logger.removeHandler(handler)
+        logger.addHandler(logging.FileHandler(folder / "pyspark.log", delay=True))
     os.environ[SUBMIT] = f"{given} -Dlog4j2.configurationFile={CONFIGURATION.as_uri()} -D{FILE}={folder / 'spark.log'}".strip()
     try:
         yield

@@ -269,6 +269,7 @@ PYTHON: Names = {
     "pyspark.worker": "handle_worker_exception main",
     "pyspark.daemon": "manager",
     "pyspark.serializers": "CloudPickleSerializer.dumps",
+    "pyspark.logger": "PySparkLogger.getLogger",
     "pyspark.errors.exceptions.captured": "CapturedException._desc CapturedException._origin",
     "py4j.java_gateway": "get_field",
     "py4j.clientserver": "JavaClient.get_thread_connection",

@@ -37,6 +37,7 @@ from headrace.errors import (
 if TYPE_CHECKING:
     from headrace.api.enabling import disable, enable, explain, writeStream
     from headrace.api.grouped import GroupedStream
+    from headrace.api.listening import listener
     from headrace.api.measure import measure
     from headrace.api.processes import State
     from headrace.api.query import HeadraceQuery
@@ -81,6 +82,7 @@ __all__ = [
     "disable",
     "enable",
     "explain",
+    "listener",
     "measure",
     "session",
     "shed",
@@ -104,6 +106,7 @@ _HOMES = {
     "disable": "headrace.api.enabling",
     "enable": "headrace.api.enabling",
     "explain": "headrace.api.enabling",
+    "listener": "headrace.api.listening",
     "measure": "headrace.api.measure",
     "session": "headrace.runtime.session",
     "shed": "headrace.api.shedding",

@@ -105,6 +105,13 @@ class Config:
     fallback: str = "error"
     """What happens to a DataFrame of Spark's that Headrace cannot run, but Spark can: error, or spark. With spark, the query runs on
     Spark's own operators, and a warning says so."""
+    metricsPort: int = -1
+    """The port on which the program serves metrics of its queries for Prometheus, at ``/metrics``. 0: any that is free; -1: none. Queries
+    with the same port share it."""
+    metricsHost: str = "127.0.0.1"
+    """The address on which metrics are served. Whoever can reach it can read them."""
+    traces: bool = False
+    """Trace batches with OpenTelemetry, by the tracer provider that the program has set. Needs ``pip install headrace[otel]``."""
     logLevel: str = ""
     """The level from which Headrace prints log messages to stderr, in the driver and in Spark's Python workers: debug, info, warning or
     error. If empty, it prints nothing. The level is that of the whole process: the last query that sets it wins."""
@@ -199,6 +206,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "checkpointSeconds": (0, 10**6),
     "storeWaitSeconds": (0, 10**6),
     "replicas": (0, 16),
+    "metricsPort": (-1, 65_535),
     "parallelRecovery": (1, 64),
 }
 """The allowed range of each numeric option."""

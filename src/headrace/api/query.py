@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.api import uncaught
+from headrace.api import notebook, uncaught
 from headrace.api.missing import Helpful
 from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
@@ -106,6 +107,11 @@ class HeadraceQuery(Helpful):
         """The progress of the last batches, oldest first. Spark keeps 100 of them (``spark.sql.streaming.numRecentProgressUpdates``)."""
         return [Progress(each) for each in self._engine.progress.recent()]
 
+    @property
+    def metrics_url(self) -> str | None:
+        """The URL at which this program serves the query's metrics for Prometheus; None without ``headrace.metricsPort``."""
+        return None if self._engine.metrics is None else self._engine.metrics.server.url
+
     def processAllAvailable(self) -> None:
         """Wait until all rows that the sources have now are processed. Raises what ``exception()`` returns if the query fails."""
         try:
@@ -134,6 +140,11 @@ class HeadraceQuery(Helpful):
     def exception(self) -> HeadraceError | None:
         """The error that ended the query, or None. ``details`` of a ``BatchFailedError`` has the whole stack trace."""
         return self._engine.gate.failure()
+
+    def _repr_html_(self) -> str:
+        failed = self.exception()
+        name = self.name or self._engine.checkpoint.location.name
+        return notebook.of_query(name, self.isActive, "" if failed is None else str(failed), self.lastProgress)
 
     def _raise_failure(self) -> None:
         if not self.isActive and (error := self.exception()) is not None:
@@ -180,6 +191,8 @@ class HeadraceQuery(Helpful):
         _LEASED.append(lease)
         while len(_LEASED) > LEASES:
             _LEASED.popleft().unlink(missing_ok=True)
+        # A DataFrame of Spark's; notebooks look for the method on the object.
+        setattr(frame, "_repr_html_", partial(notebook.of_rows, frame))  # noqa: B010
         return frame
 
     def checkpoint(self) -> int:
@@ -254,7 +267,7 @@ class HeadraceQuery(Helpful):
         Raises ``QueryError`` if the query was started without ``elastic`` and has no ``hr.shed``.
         """
         shedder = self._engine.shedder
-        return decisions_of(self._engine.autoscaler, None if shedder is None else shedder.entries)
+        return notebook.Decisions(decisions_of(self._engine.autoscaler, None if shedder is None else shedder.entries))
 
     def elastic_resume(self, operator: str | None = None) -> None:
         """Let the policy decide again about operators that were changed by hand; ``operator`` chooses one of them."""

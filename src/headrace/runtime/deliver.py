@@ -29,6 +29,8 @@ class Delivery:
     preparations: Preparations
     served: Collection[int] = ()
     """Numbers of the direct sinks. They got their results inside the jobs, before the commit."""
+    label: str = "query"
+    """What Spark's UI calls the query."""
 
     def deliver(self, batch: DataFrame, manifest: Manifest, dropping: Dropping | None = None) -> None:
         """Hand a committed version to all sinks that are not direct. The fencing token is checked before each.
@@ -42,6 +44,7 @@ class Delivery:
                 continue
             self.checkpoint.fence.check(f"delivering version {manifest.version}")
             rows = self._rows(at, batch, manifest.staged, dropping)
+            batch.sparkSession.sparkContext.setJobDescription(f"{self.label} · version {manifest.version} · {sink.place}")
             try:
                 sink.deliver(manifest.version, rows)
                 if rows is not None and any(branch.sheds for branch in self.flow.outlets[at]):

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -61,10 +61,15 @@ from headrace.runtime.safety.tuples import Tuples
 from headrace.runtime.shedding import Shedder, ShedSettings
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
+from headrace.runtime.tracing import Tracing
 from headrace.runtime.version import VersionMaker, shapes_of
 from headrace.spark.executors import Executors
 from headrace.spark.replayable import forgetful_sources, unreplayable_sources
 from headrace.state.routing import Routing
+
+if TYPE_CHECKING:
+    # Only queries that serve metrics need the package.
+    from headrace.runtime.metrics import Served
 
 SECONDS_MAX = 1e9
 """Stands for never, where a policy needs a number."""
@@ -96,12 +101,15 @@ class Engine:
     """Keeps copies of state on other executors; None without."""
     shedder: Shedder | None
     """Chooses what batches drop; None if the user allows no drops."""
+    metrics: Served | None
+    """Serves metrics for Prometheus; None without."""
     closing: contextlib.ExitStack
     """Closes the parts in reverse order. Even if some of that fails, the checkpoint is released."""
 
     def attach(self, query: StreamingQuery) -> None:
         """Take Spark's query, which has started, and start the parts that work beside the batches."""
         self.spark.attach(query)
+        self.progress.begin()
         self.lifetime.begin()
         if self.caretaker is not None:
             self.closing.callback(self.caretaker.stop)
@@ -131,6 +139,7 @@ def assemble(
     elastic: Elastic | None,
     trigger_s: float,
     shed: ShedSettings | None = None,
+    name: str | None = None,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
     session = flow.session
@@ -145,18 +154,22 @@ def assemble(
     live = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover, decisions=decisions)
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
     shedder = None if shed is None else Shedder(flow, shed, live.instances)
-    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder)
+    label = name or checkpoint.location.name
+    served = None if config.metricsPort < 0 else _served(label, config)
+    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, None if served is None else served.metrics)
     preparations = Preparations()
     shapes = shapes_of(flow, sinks)
     closing = contextlib.ExitStack()
     closing.callback(checkpoint.release)
+    if served is not None:
+        closing.callback(served.close)
     closing.enter_context(homes)
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
     closing.callback(beside.shutdown, wait=False)
     combining = Combining(config)
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
     runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, elastic is not None)
-    runner = replace(runner, active=config.safety.approach is Approach.ACTIVE)
+    runner = replace(runner, active=config.safety.approach is Approach.ACTIVE, label=label)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
     replicas, safety, outage = _replicas(placement, keeping, config.safety), config.safety, Outage(checkpoint, config.storeWaitSeconds)
@@ -174,11 +187,12 @@ def assemble(
         Replay(flow, checkpoint, keeping, versions, live, spark, gaps, tuples),
         checkpointer,
         replicas,
-        Delivery(flow, sinks, checkpoint, preparations, {shape.sink for shape in shapes if shape.sink is not None}),
+        Delivery(flow, sinks, checkpoint, preparations, {shape.sink for shape in shapes if shape.sink is not None}, label),
         Backlog(flow.streaming, checkpoint.location, spark.source_offsets),
         progress,
         recovery,
         outage,
+        Tracing(label, str(checkpoint.location)) if config.traces else None,
     )
     departures, gate = Departures(live, placement, replicas), BatchGate(loop.run, checkpoint, spark, live.lock, outage)
     return Engine(
@@ -199,8 +213,16 @@ def assemble(
         checkpointer,
         replicas,
         shedder,
+        served,
         closing,
     )
+
+
+def _served(label: str, config: Config) -> Served:
+    """Begin to serve the query's metrics."""
+    from headrace.runtime.metrics import Served
+
+    return Served.begin(label, config.metricsHost, config.metricsPort)
 
 
 def _stores(flow: Dataflow) -> tuple[StoreId, ...]:

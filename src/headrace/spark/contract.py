@@ -270,6 +270,7 @@ PYTHON: Names = {
     "pyspark.daemon": "manager",
     "pyspark.serializers": "CloudPickleSerializer.dumps",
     "pyspark.logger": "PySparkLogger.getLogger",
+    "pyspark.sql.streaming.listener": "StreamingQueryProgress.fromJson QueryProgressEvent",
     "pyspark.errors.exceptions.captured": "CapturedException._desc CapturedException._origin",
     "py4j.java_gateway": "get_field",
     "py4j.clientserver": "JavaClient.get_thread_connection",

@@ -78,7 +78,7 @@ def _print(error: HeadraceError) -> None:
     if os.environ.get("HEADRACE_TRACEBACK") == "1":
         console.print_exception()
     # A Text, not a string: rich would take brackets in a message for markup.
-    console.print(Text(f"error: {error}", style="red"), soft_wrap=True)
+    console.print(Text(f"error: {error}", style="red"), soft_wrap=not console.is_terminal)
 
 
 def main() -> None:

@@ -79,7 +79,7 @@ def spread(
     slots: str = typer.Argument(help="Slots and ranges of slots, as for move; none ends spreading."),
     operator: str | None = OPERATOR,
 ) -> None:
-    """Distribute the rows of hot slots over all instances; for time windows in append mode."""
+    """Distribute the rows of hot slots over all instances. Time windows in append mode can do that."""
     _do(checkpoint, {"do": "spread", "slots": [] if slots == "none" else parse_slots(slots), "operator": operator})
 
 
@@ -101,7 +101,7 @@ def decommission(
 
 @app.command("auto")
 def auto(checkpoint: str = LOCATION, operator: str | None = OPERATOR) -> None:
-    """Let the policy decide again about operators that were changed by hand."""
+    """Let the policy decide again after a change by hand."""
     ask(Checkpoint.existing(checkpoint), {"do": "auto", "operator": operator})
     typer.echo(f"the policy decides again about {operator or 'all operators'}")
 
@@ -123,7 +123,7 @@ def decisions(
     if shown:
         Console().print(decision_table(shown))
     if len(shown) < len(entries):
-        typer.echo(last_line(entries, sum(entry.times for entry in entries if entry.outcome is Outcome.STEADY)))
+        Console().print(last_line(entries))
     elif not shown:
         typer.echo("nothing was decided yet")
 

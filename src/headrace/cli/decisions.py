@@ -40,7 +40,8 @@ def outcome(entry: Entry) -> str:
     return str(entry.outcome) if entry.times == 1 else f"{entry.outcome}, {entry.times:,} times"
 
 
-def last_line(entries: Sequence[Entry], quiet: int) -> str:
+def last_line(entries: Sequence[Entry]) -> Text:
     """One line about decisions that changed nothing."""
-    last = max(entries, key=lambda entry: entry.last_s)
-    return f"{counted(quiet, 'time')} nothing was to be done (--all shows when); at last: {last.why}"
+    quiet = [entry for entry in entries if entry.outcome is Outcome.STEADY]
+    times, last = sum(entry.times for entry in quiet), max(quiet, key=lambda entry: entry.last_s)
+    return Text(f"{counted(times, 'time')} nothing was to be done (--all shows when); at last: {last.why}")

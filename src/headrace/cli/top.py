@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 
 import typer
 from rich.console import Console
@@ -31,6 +32,9 @@ def top(
     seen = Seen(str(found.location))
     console = Console()
     seen.look(ask(found, {"do": "status"}), time.time())
+    with suppress(QueryError):
+        # Only elastic queries and those that shed have a log.
+        seen.recall(ask(found, {"do": "decisions"})["decisions"])
     if as_json:
         typer.echo(json.dumps(seen.answer))
         return

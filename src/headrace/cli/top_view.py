@@ -56,8 +56,13 @@ class Seen:
         self.events.extend((at_s, change_text(each)) for each in ours["changes"])
         for each in ours["decisions"]:
             if each["outcome"] not in ("steady", "performed"):
-                self.events.append((each["atS"], f"{each['operator'] or 'all'}: {each['what']}, {each['outcome']}: {each['why']}"))
+                self.events.append((each["atS"], decision_text(each)))
         self.events.extend((at_s, loss_text(each)) for each in ours["interruptions"])
+
+    def recall(self, decisions: list[dict[str, Any]]) -> None:
+        """Take the decisions that were made before `top` began."""
+        earlier = [(each["atS"], decision_text(each)) for each in decisions if each["outcome"] != "steady" and each["atS"] < self.at_s]
+        self.events.extendleft(reversed(earlier))
 
     @property
     def ours(self) -> dict[str, Any] | None:
@@ -83,6 +88,11 @@ def change_text(change: dict[str, Any]) -> str:
     what = "slots moved" if before == after else size_change(before, after)
     moved = counted(change["slotsMoved"], "slot")
     return f"{change['operator']}: {what}, {moved} moved: {change['why'].split(';')[0]}"
+
+
+def decision_text(decision: dict[str, Any]) -> str:
+    """A decision of the policy, in one line."""
+    return f"{decision['operator'] or 'all'}: {decision['outcome']}: {decision['why']}"
 
 
 def loss_text(interruption: dict[str, Any]) -> str:

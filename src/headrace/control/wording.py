@@ -21,13 +21,13 @@ def limit(share: float) -> str:
     return f"{100 * share:g}%"
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """A number of things, singular or plural.
 
-    >>> counted(1, "slot"), counted(682, "slot")
-    ('1 slot', '682 slots')
+    >>> counted(1, "slot"), counted(682, "slot"), counted(2, "batch", "batches")
+    ('1 slot', '682 slots', '2 batches')
     """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
 
 
 def size_change(before: int, after: int) -> str:

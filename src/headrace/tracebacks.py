@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-SPARK_PATHS = ("pyspark.zip", "/pyspark/", "py4j")
-"""Parts of the paths of PySpark's own source files in tracebacks."""
+SPARK_PATHS = ("pyspark.zip", "/pyspark/", "-src.zip")
+"""Parts of the paths of the source files that Spark brings along."""
 FRAMES_MAX = 5
 _OURS = str(Path(__file__).parent)
 _LIBRARIES = ("site-packages", *SPARK_PATHS, sysconfig.get_paths()["stdlib"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import urllib.request
@@ -22,6 +23,8 @@ from pyspark.sql.streaming import StreamingQueryListener  # type: ignore[attr-de
 
 import headrace as hr
 from headrace.errors import QueryError
+from headrace.ids import OperatorId, RoutingEpoch
+from headrace.runtime.elastic import RoutingChange
 
 pytestmark = pytest.mark.spark
 
@@ -201,3 +204,37 @@ def test_notebooks_show_pages_in_which_names_are_text(seen: Seen) -> None:
     assert "<td>k</td>" in seen.stream._repr_html_()
     assert "<th>k</th>" in seen.state_page
     assert seen.state_page.count("<tr>") == 8
+
+
+def test_the_dashboard_for_grafana_shows_metrics_that_there_are(seen: Seen) -> None:
+    dashboard = json.loads((Path(__file__).parents[2] / "deploy" / "grafana-dashboard.json").read_text())
+    text = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+    shown = set(re.findall(r"headrace_\w+", text))
+    described = re.findall(r"# TYPE (\w+) (\w+)", seen.metrics)
+    known = {f"{name}_bucket" if kind == "histogram" else name for name, kind in described}
+    assert shown <= known, shown - known
+    forgotten = (
+        known
+        - shown
+        - {"headrace_version", "headrace_slots_moved_total", "headrace_state_fetched_bytes_total", "headrace_instance_rows_total"}
+    )
+    assert not forgotten
+    assert all(panel["description"].endswith(".") for panel in dashboard["panels"])
+
+
+def test_every_field_of_the_progress_is_documented(seen: Seen) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "progress.md").read_text()
+    _, whole, *parts = re.split(r"^##+ ", page, flags=re.MULTILINE)[1:]
+    last = seen.query.recentProgress[-1]["headrace"]
+
+    def documented(section: str) -> set[str]:
+        firsts = " ".join(line.split("|")[1] for line in section.splitlines() if line.startswith("| `"))
+        return {name.removesuffix("[]") for name in re.findall(r"`([^`]+)`", firsts)}
+
+    assert documented(whole) == set(last)
+    by_name = {part.split("\n")[0].strip("`[]"): documented(part) for part in parts}
+    assert by_name["latencyMs"] == set(last["latencyMs"])
+    assert by_name["backlog"] == set(last["backlog"])
+    assert by_name["instances"] == set(last["instances"][0])
+    change = RoutingChange(OperatorId("a"), RoutingEpoch(1), 1, 2, 3, "merge", "why", 0.0)
+    assert by_name["changes"] == set(change.to_json())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pyspark.sql.streaming import StreamingQueryListener  # type: ignore[attr-defined]
-
 from headrace.runtime.progress_log import merged_progress
-from headrace.spark.listeners import Enriched
+from headrace.spark.listeners import Enriched, StreamingQueryListener
 
 
 def listener(listener: StreamingQueryListener) -> StreamingQueryListener:

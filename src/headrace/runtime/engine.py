@@ -155,21 +155,15 @@ def assemble(
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
     shedder = None if shed is None else Shedder(flow, shed, live.instances)
     label = name or checkpoint.location.name
-    served = None if config.metricsPort < 0 else _served(label, config)
-    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, None if served is None else served.metrics)
-    preparations = Preparations()
-    shapes = shapes_of(flow, sinks)
-    closing = contextlib.ExitStack()
-    closing.callback(checkpoint.release)
-    if served is not None:
-        closing.callback(served.close)
-    closing.enter_context(homes)
+    served = _served(label, config)
+    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, served.metrics if served else None)
+    preparations, shapes = Preparations(), shapes_of(flow, sinks)
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
-    closing.callback(beside.shutdown, wait=False)
+    closing = _closing(checkpoint, served, homes, beside)
     combining = Combining(config)
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
-    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, elastic is not None)
-    runner = replace(runner, active=config.safety.approach is Approach.ACTIVE, label=label)
+    directory, active = checkpoint.directory, config.safety.approach is Approach.ACTIVE
+    runner = JobRunner(flow, sinks, directory, preparations, combining, placement, recovery, beside, elastic is not None, active, label)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
     replicas, safety, outage = _replicas(placement, keeping, config.safety), config.safety, Outage(checkpoint, config.storeWaitSeconds)
@@ -218,11 +212,26 @@ def assemble(
     )
 
 
-def _served(label: str, config: Config) -> Served:
-    """Begin to serve the query's metrics."""
+def _served(label: str, config: Config) -> Served | None:
+    """Begin to serve the query's metrics; None if they are not wanted."""
+    if config.metricsPort < 0:
+        return None
     from headrace.runtime.metrics import Served
 
     return Served.begin(label, config.metricsHost, config.metricsPort)
+
+
+def _closing(
+    checkpoint: Checkpoint, served: Served | None, homes: contextlib.AbstractContextManager[object], beside: ThreadPoolExecutor
+) -> contextlib.ExitStack:
+    """What to close at the end of the query, in reverse order."""
+    closing = contextlib.ExitStack()
+    closing.callback(checkpoint.release)
+    if served is not None:
+        closing.callback(served.close)
+    closing.enter_context(homes)
+    closing.callback(beside.shutdown, wait=False)
+    return closing
 
 
 def _stores(flow: Dataflow) -> tuple[StoreId, ...]:

@@ -33,13 +33,14 @@ from headrace.runtime.flush_here import close_here, closes_here
 from headrace.runtime.gathering import GatherTask
 from headrace.runtime.hedging import Hedge
 from headrace.runtime.parallel import ReroutedError
+from headrace.runtime.phases import Phase
 from headrace.runtime.placement import Homes, Placement
 from headrace.runtime.recovery import ATTEMPTS_MAX, Recovery, Watch
 from headrace.runtime.reports import InstanceReport, from_text
 from headrace.runtime.schedule import Job, Staged, ToSink
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import staged_frame
-from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec
+from headrace.runtime.task import REPORTS, InstanceTask, TaskSpec
 from headrace.runtime.task_files import reports_left
 from headrace.spark.exchange import claim_one_partition
 from headrace.spark.gateway import SPARK_ERRORS

@@ -27,6 +27,7 @@ from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.failures import Stopping
 from headrace.runtime.jobs import Reports
+from headrace.runtime.phases import Phase, Phases
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
@@ -38,7 +39,6 @@ from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.shed_report import Shed
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
-from headrace.runtime.task import Phase, Phases
 from headrace.runtime.tracing import Tracing
 from headrace.runtime.version import Made, VersionMaker
 from headrace.state.manifest import Manifest

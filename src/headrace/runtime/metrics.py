@@ -103,7 +103,7 @@ class QueryMetrics:
                 self._instance_rows.labels(*labels).inc(report.rows)
 
 
-@dataclass
+@dataclass(eq=False)
 class MetricsServer(Collector):
     """Serves the metrics of all queries that asked for one port."""
 

@@ -26,6 +26,7 @@ from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, Out
 from headrace.operators.settled import SHUFFLED, rows_shuffled
 from headrace.runtime.border import spark_batches, spark_schema
 from headrace.runtime.failpoints import fail_point, receive_points
+from headrace.runtime.phases import Phase
 from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.runtime.skew import rows_per_hash, rows_per_slot
 from headrace.runtime.staged import write_staged
@@ -362,34 +363,6 @@ class Attempt:
 
     def _phase(self, name: str) -> Phase:
         return Phase(self.phases_ms, name)
-
-
-@dataclass
-class Phase:
-    """Adds the time spent in a block to a table of phases."""
-
-    table: dict[str, float]
-    name: str
-    began: float = 0.0
-
-    def __enter__(self) -> None:
-        self.began = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        took_s = time.perf_counter() - self.began
-        self.table[self.name] = self.table.get(self.name, 0.0) + took_s * 1000
-        if isinstance(self.table, Phases):
-            end_s = time.time()
-            self.table.spans.append((self.name, end_s - took_s, end_s))
-
-
-class Phases(dict[str, float]):
-    """The phases of a batch: milliseconds by name, and when each was."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.spans: list[tuple[str, float, float]] = []
-        """Name, begin and end, in seconds since the epoch."""
 
 
 def _of_generation(refs: list[RunRef], part: Part) -> list[RunRef]:

@@ -8,16 +8,16 @@ Attributes name the query, the version and what the batch did. Changes of the ro
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import headrace
 from headrace.errors import QueryError
 from headrace.ids import Version
+from headrace.runtime.phases import Phases
 from headrace.runtime.progress import BatchProgress
-from headrace.runtime.task import Phases
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -36,7 +36,7 @@ class Tracing:
     def __init__(self, query: str, location: str) -> None:
         from opentelemetry import trace
 
-        self._tracer = trace.get_tracer("headrace", headrace.__version__)
+        self._tracer = trace.get_tracer("headrace", importlib.metadata.version("headrace"))
         self._about: dict[str, str | int] = {"headrace.query": query, "headrace.checkpoint": location}
         self._span: Span | None = None
 

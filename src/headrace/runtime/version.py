@@ -27,6 +27,7 @@ from headrace.runtime.failpoints import fail_point, points_for_tasks
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JobRunner, Reports
 from headrace.runtime.parallel import ReroutedError
+from headrace.runtime.phases import Phase
 from headrace.runtime.reports import merged
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.schedule import Job, OperatorShape, Staged, plan_step
@@ -34,7 +35,7 @@ from headrace.runtime.session import configure_query_session
 from headrace.runtime.shedding import Shedder
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
-from headrace.runtime.task import Phase, TaskSpec
+from headrace.runtime.task import TaskSpec
 from headrace.spark.event_times import EventTimes
 from headrace.spark.streaming import files_wait
 from headrace.state.journal import Record, check_same

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+__all__ = ["Enriched", "StreamingQueryListener"]
 NOT_MEASURED = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs", "numRowsDroppedByWatermark")
 """Fields that Spark's class of an operator's progress wants."""
 Enrich = Callable[[dict[str, Any]], Mapping[str, Any] | None]

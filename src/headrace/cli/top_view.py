@@ -110,7 +110,7 @@ def sparkline(values: list[float], width: int) -> str:
     """Values as bars of eight heights; the highest is full.
 
     >>> sparkline([0, 1, 2, 4, 8], 4)
-    '▂▃▄█'
+    '▂▃▅█'
     """
     shown = values[-width:]
     top = max(shown, default=0.0)

@@ -34,7 +34,8 @@ from headrace.runtime.session import configure_query_session
 from headrace.runtime.shedding import Shedder
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
-from headrace.runtime.task import Phase, TaskSpec
+from headrace.runtime.task import Phase
+from headrace.runtime.task_spec import TaskSpec
 from headrace.spark.event_times import EventTimes
 from headrace.spark.streaming import files_wait
 from headrace.state.journal import Record, check_same
@@ -200,7 +201,7 @@ class VersionMaker:
             self.previous = self.checkpoint.manifests.read_if_exists(Version(version - 1))
         if self.previous is None:
             raise CheckpointError(
-                where=str(self.checkpoint.location),
+                where=self.checkpoint.location,
                 wanted=f"the state of version {version - 1}, on which batch {version} builds",
                 found="no manifest of it",
                 hint="Spark's offsets and Headrace's state were separated: restore the folder 'headrace', or use a new checkpointLocation",
@@ -314,7 +315,8 @@ class VersionMaker:
     def _spec(self, op: Op, staged: bool, version: Version, moments: Moments, states: States) -> TaskSpec:
         plan, config = op.plan, self.config
         return TaskSpec(
-            directory=str(self.checkpoint.directory),
+            store=self.checkpoint.store,
+            query=self.checkpoint.location,
             operator=plan.operator,
             operator_id=op.id,
             version=version,
@@ -329,6 +331,7 @@ class VersionMaker:
             compact_rows=config.compactRows,
             compact_factor=config.compactFactor,
             working=self.keeping.working,
+            cache_bytes=config.cacheBytes,
             writes_home=self.keeping.at_home,
             driver_reads=self.keeping.driver_reads,
             boundaries=self.keeping.boundaries(),

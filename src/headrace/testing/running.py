@@ -22,6 +22,7 @@ from headrace.errors import BatchFailedError, QueryError
 from headrace.ids import Version
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS, break_off
+from headrace.runtime.start import settings_of
 from headrace.spark.streaming import planning_paused
 from headrace.state.manifest import Manifest
 from headrace.testing.reference import grouping_columns
@@ -246,7 +247,7 @@ class Running:
         return max((int(path.name) for path in commits.glob("[0-9]*")), default=-1) + 1
 
     def _latest(self) -> Manifest | None:
-        return Checkpoint(str(self.checkpoint)).newest_facts() if self.checkpoint.exists() else None
+        return Checkpoint(str(self.checkpoint), settings=settings_of(self.spark)).newest_facts() if self.checkpoint.exists() else None
 
     def _started(self, what: str) -> Setup:
         if self._setup is None:

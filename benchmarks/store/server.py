@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.store.proxy import proxied
 
 KEY, SECRET, REGION = "local", "local-secret", "us-east-1"
-_PROGRAM = """
-import logging, sys
-from moto.server import ThreadedMotoServer
-logging.getLogger("werkzeug").setLevel(logging.ERROR)
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-"""
 
 
 def is_there() -> bool:
@@ -26,9 +22,15 @@ def is_there() -> bool:
 
 
 @contextlib.contextmanager
-def s3_server(*buckets: str) -> Iterator[int]:
-    """Run a server with these buckets for as long as the block. Gives its port. It ends with the process that started it."""
-    process = subprocess.Popen([sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def s3_server(*buckets: str, delay_s: float = 0.0) -> Iterator[int]:
+    """Run a server with these buckets for as long as the block. Gives its port. It ends with the process that started it.
+
+    Every request takes ``delay_s`` longer than the server needs.
+    """
+    command = [sys.executable, "-m", "benchmarks.store.server", str(delay_s)]
+    folders = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -40,6 +42,19 @@ def s3_server(*buckets: str) -> Iterator[int]:
         process.stdin.close()
         process.stdout.close()
         process.wait()
+
+
+def main(delay_s: float) -> None:
+    """Serve until standard input ends. Prints the port."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    port = server.get_host_and_port()[1]
+    with proxied(port, delay_s=delay_s) if delay_s else contextlib.nullcontext() as proxy:
+        print(proxy.port if proxy else port, flush=True)
+        sys.stdin.read()
 
 
 def make_bucket(port: int, bucket: str) -> None:
@@ -65,3 +80,7 @@ def hadoop_settings(port: int) -> dict[str, str]:
         "path.style.access": "true",
     }
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in known.items()}
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

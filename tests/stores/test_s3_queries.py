@@ -59,9 +59,7 @@ def checkpoint_of(t: QueryTest, proxy: Proxy) -> Checkpoint:
 
 @pytest.mark.parametrize("seconds", [0, NEVER])
 @pytest.mark.parametrize(("query", "mode"), [(totals, "update"), (windows_of_windows, "append")])
-def test_restarts_rescales_and_faults(
-    t: QueryTest, proxy: Proxy, place: str, query: Callable[..., Any], mode: str, seconds: int
-) -> None:
+def test_restarts_rescales_and_faults(t: QueryTest, proxy: Proxy, place: str, query: Callable[..., Any], mode: str, seconds: int) -> None:
     """The fourth and fifth request of any kind are refused now and then, answers are lost, and lists lag."""
     random = Random(5)
 

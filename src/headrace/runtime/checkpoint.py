@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,9 @@ class Checkpoint:
         self.noted = NotedRouting(self.store, ROUTING)
         self._files: dict[Version, set[tuple[str, str]]] = {}
         self._swept = False
+        self.beside = ThreadPoolExecutor(2, "headrace-store")
+        """What is asked of a store behind a network while a batch runs."""
+        self._collecting: Future[None] | None = None
         self.current: Manifest | None = None
         """The newest version of a query whose state is made durable from time to time only. No manifest file names it yet."""
 
@@ -163,6 +167,7 @@ class Checkpoint:
 
     def release(self) -> None:
         """Free the checkpoint for another query. Any thread may call this, any number of times."""
+        self.beside.shutdown(wait=True)
         self.fence.release()
         if self.store.local is not None:
             OPEN.close_all(self.runs)
@@ -197,6 +202,12 @@ class Checkpoint:
             "token": self.fence.token or NO_TOKEN,
             "previous_crc": before.crc if before else None,
         }
+
+    def origin_soon(self, version: Version, before: Manifest | None) -> Callable[[], dict[str, Any]]:
+        """Like ``origin``, which is found out while the batch runs if it takes requests. Spark has written its logs by then."""
+        if self.places.logs.local is not None:
+            return lambda: self.origin(version, before)
+        return self.beside.submit(self.origin, version, before).result
 
     def commit(self, manifest: Manifest, *, sync: bool) -> Manifest:
         """Write a version's manifest, which makes the version exist. Raises an error if this query is no longer the writer."""
@@ -253,6 +264,15 @@ class Checkpoint:
                 found="; ".join(f"{k} {old}" for k, (old, _) in changes.items()),
                 hint="undo the change, or start with a new checkpointLocation and read the stream from its beginning",
             )
+
+    def collect_soon(self, collect: Callable[[], None]) -> None:
+        """Remove what is old: at once, or beside the next batches if that takes many requests. Then an error is raised the next time."""
+        if self.store.local is not None:
+            collect()
+        elif self._collecting is None or self._collecting.done():
+            last, self._collecting = self._collecting, self.beside.submit(collect)
+            if last is not None:
+                last.result()
 
     def collect_garbage(self, keep: int) -> None:
         """Remove versions that are neither among the newest nor leased, and the files that only they needed."""

@@ -136,6 +136,7 @@ class VersionMaker:
         now_ms, begin_s = record.now_ms if record else int(time.time() * 1000), watermark.clock_s()
         states = {name: state.runs for name, state in before.stores.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
+        origin = self.checkpoint.origin_soon(version, before)
         if record is None:
             self.runner.split_missing()
         self._settle(before, late_ms, states)
@@ -162,7 +163,7 @@ class VersionMaker:
             watermark_nodes_ms=moved.nodes_ms,
             watermark_idle=moved.idle,
             routing=dict(self.routing.routing),
-            **self.checkpoint.origin(version, before),
+            **origin(),
             checkpoint_version=self.keeping.durable,
             counters=_counters(before, reports),
             drops=dropping.drops,
@@ -197,7 +198,9 @@ class VersionMaker:
         """The version that this one builds on."""
         if version == 0:
             return None
-        if self.previous is None or self.previous.version != version - 1:
+        # A log that is far is not read again for what this start of the query has just read in it.
+        made_here = self.previous is not None and self.previous.version == version - 1
+        if not made_here:
             self.previous = self.checkpoint.manifests.read_if_exists(Version(version - 1))
         if self.previous is None:
             raise CheckpointError(
@@ -206,7 +209,8 @@ class VersionMaker:
                 found="no manifest of it",
                 hint="Spark's offsets and Headrace's state were separated: restore the folder 'headrace', or use a new checkpointLocation",
             )
-        self.checkpoint.spark_log.check(self.previous)
+        if not (made_here and self.checkpoint.spark_log.is_far):
+            self.checkpoint.spark_log.check(self.previous)
         return self.previous
 
     def _initial_states(self) -> States:

@@ -142,7 +142,7 @@ def run(store: DurableStore, tmp_path: Path) -> RunRef:
     rows = pa.RecordBatch.from_arrays([columns[name] for name in LAYOUT.schema.names], schema=LAYOUT.schema)
     home = RunReader(store.below("runs"), LAYOUT, Working(tmp_path / "home"))
     ref = write_run(home.writes_to, "v000000000001-op-i0-e0-a0-run.arrow", rows, LAYOUT, seq=3, lo=0, hi=4096, sync=False)
-    home.upload(ref)
+    home.upload(ref.file)
     return ref
 
 

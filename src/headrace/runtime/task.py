@@ -297,9 +297,11 @@ class Attempt:
             return
         own, calls = set(self.names.runs), list[Callable[[], None]]()
         for view in self.views.values() if not spec.writes_home else ():
-            calls += [partial(view.reader.upload, ref) for ref in {ref.file: ref for ref in view.refs if ref.file in own}.values()]
-        staged = [each.file for each in self.staged if each.folder == "staged"]
-        calls += [partial(put_file, spec.store, f"staged/{file}", working.path(file)) for file in staged]
+            calls += [partial(view.reader.upload, ref.file) for ref in {ref.file: ref for ref in view.refs if ref.file in own}.values()]
+        # A run that was merged away may still be what is staged.
+        named = {ref.file for view in self.views.values() for ref in view.refs}
+        staged = [f"{each.folder}/{each.file}" for each in self.staged if each.folder == "staged" or each.file not in named]
+        calls += [partial(put_file, spec.store, key, working.path(key.partition("/")[2])) for key in staged]
         with self._phase("upload"):
             at_once(spec.store, calls)
 

@@ -146,11 +146,11 @@ class RunReader:
         assert self.store.local is not None
         return self.store.local
 
-    def upload(self, ref: RunRef) -> None:
+    def upload(self, file: str) -> None:
         """Bring a run that was written here to the store, if it was not written there."""
         if self.store.local is None and self.working is not None:
-            put_file(self.store, ref.file, self.working.path(ref.file))
-            self.working.note_original(ref.file, ref.bytes)
+            put_file(self.store, file, self.working.path(file))
+            self.working.note_original(file)
 
     def open(self, ref: RunRef) -> Run:
         """The run with the rows that count; raise an error if they are damaged."""

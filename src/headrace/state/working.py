@@ -133,7 +133,7 @@ class Working:
         with disk_errors(self.folder / origin.name, COPYING):
             self.folder.mkdir(parents=True, exist_ok=True)
             _once(self.folder / origin.name, lambda path: _link_or_copy(origin, path))
-            self.note_original(origin.name, origin.stat().st_size)
+            self.note_original(origin.name)
 
     def has_whole(self, file: str) -> bool:
         """True if there is a copy of a file without missing blocks."""
@@ -142,9 +142,10 @@ class Working:
         except FileNotFoundError:
             return True
 
-    def note_original(self, file: str, length: int) -> None:
+    def note_original(self, file: str) -> None:
         """Note that the store now has the original of a run that was written here: the copy may be removed when space is short."""
-        _once(_marks(self.folder / file), lambda path: path.write_bytes(b"\1" * blocks_of(length)))
+        blocks = blocks_of(os.stat(self.folder / file).st_size)
+        _once(_marks(self.folder / file), lambda path: path.write_bytes(b"\1" * blocks))
 
     def sweep(self, is_stale: Callable[[str], bool]) -> int:
         """Remove the copies of runs for which ``is_stale`` is true; returns how many."""

@@ -60,7 +60,7 @@ def lower_window(node: Logical, lowering: Lowering) -> Lowered:
         return single.select(*[column.alias(names[each.id]) for column, each in zip(shown, child.columns, strict=True)])
 
     step = FunctionStep("rows of a partition", apart, lowering.where)
-    top = parts.settled(tuple(_ties(child))) if parts.only_ranks else node
+    top = parts.settled(tuple(_ties(child))) if set(parts.functions) == {"row_number"} else node
     taken_apart = Lowered(top.children[0], rows.after(step, apart(rows.frame)), lowering.where)
     return Lowered(node, taken_apart.after(top).rows, lowering.where)
 

@@ -54,7 +54,7 @@ class WindowParts:
     def settled(self, ties: tuple[Expression, ...]) -> Logical:
         """The same node, in which ``ties`` decide the order of rows that are equal by the user's order.
 
-        This is for ranks alone: Spark compares the user's expressions to find equal ranks, so only the numbers of rows become certain.
+        This is for ``row_number`` alone. With ``rank``, Spark's optimiser takes rows apart that are equal by the user's order.
         """
         session, node = self.node.session, self.node.node
         expressions = jvm_of(session).org.apache.spark.sql.catalyst.expressions

@@ -150,6 +150,8 @@ def assemble(
     shapes = shapes_of(flow, sinks)
     closing = contextlib.ExitStack()
     closing.callback(checkpoint.release)
+    for sink in sinks:
+        closing.callback(sink.close)
     closing.enter_context(homes)
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
     closing.callback(beside.shutdown, wait=False)

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from headrace.ids import Version
 from headrace.logs import logger, suppressed
-from headrace.spark.gateway import GONE, REFUSALS, java_frame, jvm_of, none, printed, scala_map, singleton
+from headrace.spark.gateway import GONE, REFUSALS, first_line, java_frame, jvm_of, none, printed, scala_map, singleton
 from headrace.spark.plans import analyzed, empty_frame
 
 _log = logger(__name__)
@@ -38,6 +38,11 @@ def is_fenced(failure: BaseException) -> bool:
     return any(name in text for name in _FENCED)
 
 
+def connector_package(session: SparkSession) -> str:
+    """What Maven calls the connector for this Spark."""
+    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{session.version}"
+
+
 def check_columns(session: SparkSession, schema: StructType, topic: str | None) -> None:
     """Raise Spark's exception unless rows of this schema can be written to Kafka."""
     output = analyzed(empty_frame(session, schema)).output()
@@ -50,6 +55,19 @@ def _connector(session: SparkSession) -> Any:
 
 def _option(session: SparkSession, value: str | None) -> Any:
     return none(session) if value is None else jvm_of(session).scala.Some(value)
+
+
+def newest_offsets(session: SparkSession, source: Any) -> str | None:
+    """The newest offsets of a running query's source now, as JSON. It asks the brokers, in some milliseconds; None without an answer.
+
+    Sources are not made for several threads: call it inside ``foreachBatch``.
+    """
+    try:
+        newest = source.kafkaOffsetReader().fetchLatestOffsets(none(session))
+        return str(singleton(_connector(session), "JsonUtils").partitionOffsets(newest))
+    except REFUSALS as refused:
+        _log.info("Kafka did not say how many rows wait: %s", first_line(refused))
+        return None
 
 
 class TransactionalWriter:

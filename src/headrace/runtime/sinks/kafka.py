@@ -26,7 +26,7 @@ from headrace.runtime.failpoints import fail_point
 from headrace.runtime.sinks.base import EXACTLY_ONCE, Sink, SinkRequest
 from headrace.runtime.sinks.simple import AnyFormatSink
 from headrace.spark.gateway import REFUSALS, first_line
-from headrace.spark.kafka import TransactionalWriter, check_columns, is_fenced
+from headrace.spark.kafka import TransactionalWriter, check_columns, connector_package, is_fenced
 from headrace.spark.sinks import has_format
 
 FORMAT = "kafka"
@@ -188,12 +188,11 @@ class KafkaTasksSink(AnyFormatSink):
 def _check(request: SinkRequest) -> None:
     """Raise an error if Spark's connector is missing, or if it could not write such rows."""
     if not has_format(request.session, FORMAT):
-        version = request.session.version
         raise SinkError(
             where=request.where,
             wanted="Spark's connector for Kafka in the session",
             found="none",
-            hint=f"start the session with spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:{version}",
+            hint=f"start the session with spark.jars.packages={connector_package(request.session)}",
         )
     if not request.options.get("kafka.bootstrap.servers"):
         raise SinkError(where=request.where, wanted="option 'kafka.bootstrap.servers'", found="none")

@@ -245,6 +245,15 @@ class Broker:
         """Delete a topic with its records."""
         self._ask("delete_topics", [topic])
 
+    def forget(self, group: str) -> None:
+        """Delete the committed offsets of a consumer group, as brokers do when it was quiet for long."""
+        self._ask("delete_consumer_groups", [group])
+
+    def groups(self) -> list[str]:
+        """The names of the consumer groups that the broker knows."""
+        admin = self._admin()
+        return sorted(group.group_id for group in admin.list_consumer_groups().result(60).valid)
+
     def _ask(self, method: str, what: list[Any]) -> None:
         # The answers come as long as the client lives.
         admin = self._admin()

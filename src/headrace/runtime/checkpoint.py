@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError, StorageError, require
+from headrace.errors import CheckpointMismatchError, StateSchemaError, StorageError, require
 from headrace.ids import NO_TOKEN, OperatorId, StoreId, Version
 from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
+from headrace.runtime.identity_file import IDENTITY_FORMAT, read_identity, write_identity
 from headrace.runtime.leases import leased_versions, take_lease
-from headrace.runtime.noted_routing import NotedRouting, body_crc
+from headrace.runtime.noted_routing import NotedRouting
 from headrace.runtime.places import IDENTITY, Places
 from headrace.runtime.private import private_folder
 from headrace.runtime.safety.chain import check_chain, check_journal, check_remembers, links, since_needed
@@ -31,11 +33,8 @@ from headrace.state.routing import Routing
 
 FOLDERS = ("runs", "staged")
 """What tasks write."""
-IDENTITY_FORMAT = 3
-"""The format of query.json. 3: it identifies operators by name and fingerprint, and has a checksum."""
 ROUTING = "routing.json"
 _log = logger(__name__)
-_PARTS = {"identities": dict, "sources": list, "retired": list}
 
 
 class Checkpoint:
@@ -106,6 +105,7 @@ class Checkpoint:
         """
         wanted = {
             "format": IDENTITY_FORMAT,
+            "id": uuid.uuid4().hex[:16],
             **about,
             "operators": {
                 str(store): {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
@@ -113,10 +113,16 @@ class Checkpoint:
             },
         }
         if self.is_there:
-            self._check_identity(self.identity(), wanted)
+            stored = self.identity()
+            wanted["id"] = stored.get("id") or wanted["id"]
+            self._check_identity(stored, wanted)
         else:
             self._create(wanted)
         self._wanted = wanted
+
+    def query_id(self) -> str:
+        """A name for the query that no other checkpoint has, unless it is a copy of this one. It stays through restarts."""
+        return str(self._wanted["id"])
 
     def _create(self, wanted: dict[str, Any]) -> None:
         with _own_folder(self.location):
@@ -131,7 +137,7 @@ class Checkpoint:
                 for folder in (self.manifests.directory, self.runs, self.staged, self.leases):
                     folder.mkdir(parents=True, exist_ok=True)
             self.places.note()
-            self._write_identity(wanted)
+            write_identity(self.store, wanted)
 
     def keep_identity(self) -> None:
         """Write to query.json what has changed since the last start: names, and operators that were added or removed.
@@ -142,14 +148,11 @@ class Checkpoint:
         self._kept = True
         if json.loads(json.dumps(self._wanted, default=str)) != self.identity():
             self.fence.check("changing query.json")
-            self._write_identity(self._wanted)
+            write_identity(self.store, self._wanted)
 
     def drops_state(self) -> bool:
         """True if the checkpoint has state of an operator that the query no longer has."""
         return self.has_versions() and not set(self._wanted["retired"]) <= set(self.identity()["retired"])
-
-    def _write_identity(self, identity: dict[str, Any]) -> None:
-        self.store.put(IDENTITY, json.dumps({"crc": _identity_crc(identity), **identity}, indent=2, default=str).encode())
 
     def lock(self) -> None:
         """Raise an error if the lock file says that a query runs on this checkpoint. That query is not disturbed."""
@@ -232,22 +235,7 @@ class Checkpoint:
 
     def identity(self) -> dict[str, Any]:
         """Read query.json. Raises an error if it is damaged or of another format."""
-        path = self.store.where(IDENTITY)
-        try:
-            data: dict[str, Any] = json.loads(self.store.get(IDENTITY))
-            crc, form = data.pop("crc", None), data["format"]
-            if not isinstance(data["operators"], dict):
-                raise TypeError("operators")
-            if form == IDENTITY_FORMAT and not all(isinstance(data[name], kind) for name, kind in _PARTS.items()):
-                raise TypeError("identities")
-        except (ValueError, KeyError, TypeError, AttributeError) as broken:
-            raise _corrupt_identity(path, "text that is none") from broken
-        if crc is None and form in range(IDENTITY_FORMAT):
-            hint = "start with a new checkpointLocation, or go on with the Headrace that wrote it"
-            raise CheckpointError(where=path, wanted=f"format {IDENTITY_FORMAT}", found=f"format {form}", hint=hint)
-        if crc != _identity_crc(data):
-            raise _corrupt_identity(path, "another checksum than it carries")
-        return data
+        return read_identity(self.store)
 
     def _check_identity(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
         """Raise an error if a store has another layout than in the checkpoint. `runtime/identity.py` has matched the stores."""
@@ -371,20 +359,6 @@ def describe_layout(layout: Layout) -> list[str]:
 def _differences(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     names = ("keys", "window", "calls", "layout")
     return {n: (theirs.get(n), mine.get(n)) for n in names if theirs.get(n) != mine.get(n)}
-
-
-def _identity_crc(identity: dict[str, Any]) -> int:
-    # The checksum is of the identity as it will be read back: values that JSON lacks become text.
-    return body_crc(json.loads(json.dumps(identity, default=str)))
-
-
-def _corrupt_identity(path: str, found: str) -> CorruptStateError:
-    return CorruptStateError(
-        path=path,
-        wanted="the description of the query that this checkpoint belongs to",
-        found=found,
-        hint="restore the file from a backup; nothing was guessed",
-    )
 
 
 @contextlib.contextmanager

@@ -150,7 +150,7 @@ def assemble(
     preparations = Preparations()
     shapes = shapes_of(flow, sinks)
     closing = contextlib.ExitStack()
-    closing.callback(checkpoint.release)
+    closing.callback(_close_all, checkpoint, sinks)
     closing.enter_context(homes)
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
     closing.callback(beside.shutdown, wait=False)
@@ -203,6 +203,12 @@ def assemble(
         shedder,
         closing,
     )
+
+
+def _close_all(checkpoint: Checkpoint, sinks: tuple[Sink, ...]) -> None:
+    for sink in sinks:
+        sink.close()
+    checkpoint.release()
 
 
 def _stores(flow: Dataflow) -> tuple[StoreId, ...]:

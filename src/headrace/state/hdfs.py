@@ -193,6 +193,7 @@ class HdfsStore:
 def hdfs_store(address: str, settings: Settings) -> HdfsStore:
     """The store at an address such as ``hdfs://host:8020/folder``, or ``hdfs://nameservice/folder``."""
     url = urlparse(address)
+    nodes: tuple[str, ...]
     if url.scheme == "webhdfs":
         root, nodes = f"hdfs://{url.netloc}", (f"http://{url.netloc}",)
     else:

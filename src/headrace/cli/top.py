@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import suppress
 
 import typer
 from rich.console import Console
@@ -14,11 +13,13 @@ from rich.live import Live
 from headrace.cli.keys import pressed, unbuffered
 from headrace.cli.top_view import Seen, view
 from headrace.errors import QueryError
+from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.endpoint import ask
 
 LOOK_S = 0.1
 """How often to look whether a key was pressed."""
+_log = logger(__name__)
 
 
 def top(
@@ -32,9 +33,11 @@ def top(
     seen = Seen(str(found.location))
     console = Console()
     seen.look(ask(found, {"do": "status"}), time.time())
-    with suppress(QueryError):
-        # Only elastic queries and those that shed have a log.
+    try:
         seen.recall(ask(found, {"do": "decisions"})["decisions"])
+    except QueryError as without:
+        # Only elastic queries and those that shed have a log.
+        _log.debug("no decisions are shown: %s", without)
     if as_json:
         typer.echo(json.dumps(seen.answer))
         return

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import traceback
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.errors import PySparkException
 
@@ -47,7 +46,7 @@ def mark_place(failure: Exception, place: str) -> Exception:
     return failure
 
 
-def of_batch(failure: Exception, version: Version, location: Path) -> HeadraceError:
+def of_batch(failure: Exception, version: Version, location: str) -> HeadraceError:
     """The error that the user sees when a batch has failed."""
     if isinstance(failure, HeadraceError):
         return failure
@@ -69,7 +68,7 @@ def of_batch(failure: Exception, version: Version, location: Path) -> HeadraceEr
     return error
 
 
-def of_query(failure: JavaFailure, location: Path) -> HeadraceError:
+def of_query(failure: JavaFailure, location: str) -> HeadraceError:
     """The error that the user sees when Spark has failed outside of a batch, for example while it listed a source or made a plan."""
     if (full := storage_error_in(failure.text, location)) is not None:
         return full

@@ -98,8 +98,7 @@ class QueryLifetime:
         """
         if self.gate.finished is None:
             return
-        commit = self.gate.checkpoint.location / "commits" / str(self.gate.finished)
-        while not commit.exists() and self.spark.is_active():
+        while not self.gate.checkpoint.spark_log.has_commit(self.gate.finished) and self.spark.is_active():
             time.sleep(COMMIT_LOOK_S)
 
     def wait(self, call: Callable[[], Any] | None = None, timeout: float | None = None) -> bool:
@@ -185,7 +184,7 @@ def end_orphans() -> None:
 
 def _say(line: str) -> None:
     """Tell the user who has pressed Ctrl-C what happens."""
-    with contextlib.suppress(OSError, ValueError):
+    with suppressed(_log, "nobody reads what is printed", OSError, ValueError, level=logging.DEBUG):
         print(line, file=sys.stderr, flush=True)
 
 

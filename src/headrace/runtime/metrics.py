@@ -14,7 +14,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from headrace.errors import QueryError
 from headrace.runtime.progress import BatchProgress
@@ -104,7 +103,7 @@ class QueryMetrics:
 
 
 @dataclass(eq=False)
-class MetricsServer(Collector):
+class MetricsServer:
     """Serves the metrics of all queries that asked for one port."""
 
     address: str

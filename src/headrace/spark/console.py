@@ -11,7 +11,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -66,5 +66,5 @@ def _is_configured(options: str, settings: Mapping[str, str]) -> bool:
 
 
 def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):
+    if not any(folder.iterdir()):
         folder.rmdir()

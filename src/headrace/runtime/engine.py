@@ -155,8 +155,7 @@ def assemble(
     live = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover, decisions=decisions)
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
     shedder = None if shed is None else Shedder(flow, shed, live.instances)
-    label = name or checkpoint.name
-    served = _served(label, config)
+    served = _served(label := name or checkpoint.name, config)
     progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, served.metrics if served else None)
     preparations, shapes = Preparations(), shapes_of(flow, sinks)
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")

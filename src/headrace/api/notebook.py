@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from html import escape
 from typing import Any
+from weakref import ref
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -72,6 +73,18 @@ def of_rows(frame: DataFrame) -> str:
     rows = frame.limit(ROWS_SHOWN + 1).collect()
     caption = f"the first {ROWS_SHOWN} rows" if len(rows) > ROWS_SHOWN else ""
     return table(frame.columns, rows[:ROWS_SHOWN], caption)
+
+
+def show_rows(frame: DataFrame) -> None:
+    """Let notebooks show the first rows of a DataFrame of Spark's. They look for the method on the object."""
+    # A DataFrame that refers to itself would live, with its plan in the JVM, until Python looks for cycles.
+    weak = ref(frame)
+
+    def page() -> str:
+        found = weak()
+        return "" if found is None else of_rows(found)
+
+    vars(frame)["_repr_html_"] = page
 
 
 class Decisions(tuple[Entry, ...]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from functools import partial
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -192,8 +191,7 @@ class HeadraceQuery(Helpful):
         while len(_LEASED) > LEASES:
             place, key = _LEASED.popleft()
             place.delete(key)
-        # A DataFrame of Spark's; notebooks look for the method on the object.
-        setattr(frame, "_repr_html_", partial(notebook.of_rows, frame))  # noqa: B010
+        notebook.show_rows(frame)
         return frame
 
     def checkpoint(self) -> int:

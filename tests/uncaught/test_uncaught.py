@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -78,7 +79,9 @@ def test_the_user_s_exception_and_line_come_first(ended: Ended, part: str, said:
 def test_sparks_pages_are_in_the_file_that_is_named(ended: Ended) -> None:
     named = re.search(r"Spark's report is in (\S+);", "\n".join(ended.parts["udf"]))
     assert named is not None
-    text = (Path(named[1]) / "spark.log").read_text()
+    file = Path(named[1]) / "spark.log"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    text = file.read_text()
     assert "failing_udf" in text
     assert "\tat org.apache.spark" in text
 

@@ -6,12 +6,13 @@ the same in a few lines. Spark's logging is left alone if the user has configure
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -30,7 +31,18 @@ _folders: list[Path] = []
 
 def report_folder() -> Path | None:
     """The folder with Spark's reports of failures; None if there are none, or if Spark logs as the user has configured."""
-    return _folders[-1] if _folders and any(_folders[-1].iterdir()) else None
+    return _folders[-1] if _folders and _folders[-1].exists() else None
+
+
+class _PrivateFile(logging.FileHandler):
+    """A log file of the user's own. It and its folder are made when there is something to write."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, delay=True)
+
+    def _open(self) -> TextIOWrapper:
+        Path(self.baseFilename).parent.mkdir(mode=0o700, exist_ok=True)
+        return open(self.baseFilename, self.mode, opener=lambda path, flags: os.open(path, flags, 0o600))  # type: ignore[return-value]
 
 
 @contextmanager
@@ -40,14 +52,14 @@ def reports_in_file(settings: Mapping[str, str]) -> Iterator[None]:
     if SparkContext._active_spark_context is not None or SparkContext._gateway is not None or _is_configured(given, settings):
         yield
         return
-    folder = Path(tempfile.mkdtemp(prefix="headrace-log-"))
+    # Most sessions have nothing to report, so the folder is made by whoever writes first.
+    folder = Path(tempfile.gettempdir()) / f"headrace-log-{secrets.token_hex(8)}"
     _folders.append(folder)
-    atexit.register(_remove_empty, folder)
     for name in PYTHON_LOGGERS:
         logger = PySparkLogger.getLogger(name)
         for handler in list(logger.handlers):
             logger.removeHandler(handler)
-        logger.addHandler(logging.FileHandler(folder / "pyspark.log", delay=True))
+        logger.addHandler(_PrivateFile(folder / "pyspark.log"))
     os.environ[SUBMIT] = f"{given} -Dlog4j2.configurationFile={CONFIGURATION.as_uri()} -D{FILE}={folder / 'spark.log'}".strip()
     try:
         yield
@@ -63,8 +75,3 @@ def _is_configured(options: str, settings: Mapping[str, str]) -> bool:
     folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(spark_home()) / "conf")
     texts = (options, os.environ.get("JAVA_TOOL_OPTIONS", ""), *settings.values())
     return any("log4j" in text for text in texts) or any(folder.glob("log4j2.*"))
-
-
-def _remove_empty(folder: Path) -> None:
-    if not any(folder.iterdir()):
-        folder.rmdir()

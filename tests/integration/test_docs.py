@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PATHS = re.compile(r"""(?P<before>["' ])(?P<path>(sales|ckpt2?|calls|heavy|in)/[^"' ]*)""")
 ELSEWHERE = ("headrace cluster", "headrace --install-completion", "headrace version")
 """Commands that other tests run, or that change the user's shell."""
 
@@ -37,9 +37,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession)
         query.stop()
 
 
-def commands(text: str) -> list[list[str]]:
+def placed(text: str, folder: Path) -> str:
+    """A block whose relative paths lie in the folder: Spark's JVM has a working directory of its own."""
+    return PATHS.sub(rf"\g<before>{folder}/\g<path>", text)
+
+
+def commands(text: str, folder: Path) -> list[list[str]]:
     """The words of our commands in a block."""
-    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    lines = [placed(line.split("#")[0].strip(), folder) for line in text.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("headrace ") and not line.startswith(ELSEWHERE)]
 
 
@@ -51,9 +56,9 @@ def test_the_first_hour_is_as_the_page_says(folder: Path, capsys: pytest.Capture
             assert printed.strip() == text.strip()
             continue
         if language == "python":
-            exec(compile(text, "start.md", "exec"), names)
+            exec(compile(placed(text, folder), "start.md", "exec"), names)
         else:
-            for words in commands(text):
+            for words in commands(text, folder):
                 assert run(app, words) == 0, (words, capsys.readouterr())
                 ran += 1
         printed = capsys.readouterr().out
@@ -71,30 +76,36 @@ def test_the_first_program_of_the_readme_runs(folder: Path, spark: SparkSession,
     )
     names: dict[str, Any] = {}
     try:
-        exec(blocks("README.md")[0][1], names)
+        exec(placed(blocks("README.md")[0][1], folder), names)
         names["query"].processAllAvailable()
     finally:
         if "query" in names:
             names["query"].stop()
-    heavy = spark.read.parquet("heavy/")
+    heavy = spark.read.parquet(str(folder / "heavy"))
     assert {row.src for row in heavy.collect()} == {"ada"}
     assert "== Headrace plan ==" in capsys.readouterr().out
 
 
-def test_what_the_page_on_watching_shows_works(folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_page_on_watching_shows_works(
+    folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listeners: list[Any] = []
+    manager = type(spark.streams)
+    monkeypatch.setattr(manager, "addListener", lambda self, listener: listeners.append(listener))
     Path("in").mkdir()
     Path("in/0.json").write_text('{"k": 1}\n')
-    totals = hr.stream(spark.readStream.schema("k long").json("in/")).groupBy("k").count()
+    totals = hr.stream(spark.readStream.schema("k long").json(str(folder / "in"))).groupBy("k").count()
     names: dict[str, Any] = {"totals": totals, "spark": spark}
     for language, text in blocks("docs/monitoring.md"):
         assert language == "python"
         # A fixed port may be taken on the machine that tests.
-        exec(text.replace("9108", "0"), names)
+        exec(placed(text, folder).replace("9108", "0"), names)
         if "metrics_url" in text:
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics\n", capsys.readouterr().out)
-        with contextlib.suppress(KeyError):
-            names["query"].processAllAvailable()
-            names["query"].stop()
+        if (query := names.pop("query", None)) is not None:
+            query.processAllAvailable()
+            query.stop()
+    assert [type(each).__name__ for each in listeners] == ["Enriched"]
 
 
 @pytest.mark.extra

@@ -59,9 +59,10 @@ class Checkpoint:
         self.noted = NotedRouting(self.store, ROUTING)
         self._files: dict[Version, set[tuple[str, str]]] = {}
         self._swept = False
-        self.beside = ThreadPoolExecutor(2, "headrace-store")
+        self.beside = ThreadPoolExecutor(4, "headrace-store")
         """What is asked of a store behind a network while a batch runs."""
         self._collecting: Future[None] | None = None
+        self._ahead: tuple[Version, Future[Record | None]] | None = None
         self.current: Manifest | None = None
         """The newest version of a query whose state is made durable from time to time only. No manifest file names it yet."""
 
@@ -255,6 +256,17 @@ class Checkpoint:
                 found="; ".join(f"{k} {old}" for k, (old, _) in changes.items()),
                 hint="undo the change, or start with a new checkpointLocation and read the stream from its beginning",
             )
+
+    def ask_ahead(self, version: Version) -> None:
+        """Called when a batch begins: look for the version's record while its manifest is looked for, if that takes requests."""
+        self._ahead = None if self.store.local is not None else (version, self.beside.submit(self.journal.read, version))
+
+    def record_of(self, version: Version) -> Record | None:
+        """The record of the batch's version in the journal; None if there is none."""
+        if self._ahead is None or self._ahead[0] != version:
+            return self.journal.read(version)
+        found, self._ahead = self._ahead[1].result(), None
+        return found
 
     def collect_soon(self, collect: Callable[[], None]) -> None:
         """Remove what is old: at once, or beside the next batch if that takes requests. Then that batch raises the errors, at its end."""

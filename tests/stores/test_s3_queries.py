@@ -56,7 +56,7 @@ def windows_of_windows(rows: Any) -> Any:
 
 
 def checkpoint_of(t: QueryTest, proxy: Proxy) -> Checkpoint:
-    return Checkpoint(str(t.checkpoint), settings=settings_of(proxy.port))
+    return Checkpoint(str(t.checkpoint), settings=lambda: settings_of(proxy.port))
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_another_place_is_refused(t: QueryTest, proxy: Proxy, place: str) -> Non
     rows.add(*some_rows(1, 0))
     t.run()
     t.stop()
-    assert Places.of(str(t.checkpoint), "", settings_of(proxy.port)).state == place
+    assert Places.of(str(t.checkpoint), "", lambda: settings_of(proxy.port)).state == place
     with pytest.raises(CheckpointMismatchError, match=f"found that it is at {place}"):
-        Places.of(str(t.checkpoint), place + "/other", settings_of(proxy.port))
+        Places.of(str(t.checkpoint), place + "/other", lambda: settings_of(proxy.port))
 
 
 @pytest.mark.extra

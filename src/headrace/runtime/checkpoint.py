@@ -43,8 +43,8 @@ _log = logger(__name__)
 class Checkpoint:
     """The ``headrace`` folder of a checkpoint location."""
 
-    def __init__(self, location: str, *, state: str = "", settings: Settings | None = None) -> None:
-        """``state`` is ``headrace.stateLocation``, if it was given; ``settings`` say how to reach stores behind a network."""
+    def __init__(self, location: str, *, state: str = "", settings: Callable[[], Settings] = Settings) -> None:
+        """``state`` is ``headrace.stateLocation``, if it was given; ``settings`` gives how to reach stores behind a network."""
         self.places = Places.of(location, state, settings)
         self.location = self.places.location
         self.store = self.places.store

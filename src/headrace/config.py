@@ -105,6 +105,15 @@ class Config:
     fallback: str = "error"
     """What happens to a DataFrame of Spark's that Headrace cannot run, but Spark can: error, or spark. With spark, the query runs on
     Spark's own operators, and a warning says so."""
+    history: bool = True
+    """Append progress and decisions to the checkpoint, in files of bounded size. The monitor, ``headrace report`` and
+    ``headrace simulate replay`` read them."""
+    ui: bool = False
+    """Serve the monitor, a page about the queries of this program, while it runs. ``hr.session`` switches it on."""
+    uiHost: str = "127.0.0.1"
+    """The address on which the monitor listens. Whoever can reach it and knows the token in its URL can read state and change queries."""
+    uiPort: int = 0
+    """The port of the monitor. 0: any that is free."""
     logLevel: str = ""
     """The level from which Headrace prints log messages to stderr, in the driver and in Spark's Python workers: debug, info, warning or
     error. If empty, it prints nothing. The level is that of the whole process: the last query that sets it wins."""
@@ -200,6 +209,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "storeWaitSeconds": (0, 10**6),
     "replicas": (0, 16),
     "parallelRecovery": (1, 64),
+    "uiPort": (0, 65_535),
 }
 """The allowed range of each numeric option."""
 

@@ -43,6 +43,8 @@ SETTINGS: dict[str, str] = {
     # Over TCP, small answers of a Python worker wait up to 40 ms (Nagle's algorithm together with delayed acknowledgements).
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # The monitor, a page about the queries of this program; see `headrace.ui`.
+    "headrace.ui": "true",
     # Shuffle files of a lost executor do not come back. So retry soon, and then compute them again.
     "spark.shuffle.io.retryWait": "1s",
     **{f"spark.executorEnv.{variable}": "1" for variable in THREADS},

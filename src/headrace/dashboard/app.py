@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,10 +15,10 @@ from headrace.dashboard import answers
 from headrace.dashboard.pages import routes
 from headrace.dashboard.queries import Queries
 from headrace.dashboard.security import Guarded
+from headrace.dashboard.server import STATIC
 from headrace.errors import HeadraceError, QueryError
 from headrace.logs import logger
 
-STATIC = Path(__file__).parent / "static"
 _log = logger(__name__)
 
 
@@ -29,8 +29,8 @@ def application(known: Queries, token: str, host: str, port: int) -> Guarded:
         return FileResponse(STATIC / "index.html", media_type="text/html")
 
     static = Mount("/static", StaticFiles(directory=STATIC))
-    handlers = {HeadraceError: _ours, HTTPException: _http, Exception: _other}
-    inner = Starlette(routes=[Route("/", page), static, *routes(known)], exception_handlers=handlers)  # type: ignore[arg-type]
+    handlers: dict[Any, Any] = {HeadraceError: _ours, HTTPException: _http, Exception: _other}
+    inner = Starlette(routes=[Route("/", page), static, *routes(known)], exception_handlers=handlers)
     return Guarded(inner, token, host, port)
 
 

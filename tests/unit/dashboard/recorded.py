@@ -8,9 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headrace.dashboard.queries import Queries
 from headrace.dashboard.server import Server
 from headrace.runtime.history_files import HistoryWriter
+
+for _needed in ("starlette", "uvicorn"):
+    pytest.importorskip(_needed, reason="the monitor needs starlette and uvicorn: run make setup")
 
 BEGIN_S = 1_700_000_000.0
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.dashboard.app import STATIC
-from headrace.dashboard.server import Server
+from headrace.dashboard.server import STATIC, Server
 from tests.unit.dashboard.recorded import Client, checkpoint, served
 
 EVIL = "<script>alert(1)</script>"

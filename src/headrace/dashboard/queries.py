@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import QueryError
+from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.endpoint import FILE, ask
 from headrace.runtime.history_files import FOLDER, HistoryReader, Line, Tail, segments_of
 
+_log = logger(__name__)
 RUNNING, ENDED, FAILED, GONE = "running", "ended", "failed", "gone"
 WHOLE_MAX = 40
 """Whole progresses that are kept in memory, for heat maps and waterfalls."""
@@ -132,8 +134,8 @@ def is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):
-        pass
+    except (PermissionError, OverflowError) as other:
+        _log.debug("process %s is somebody else's: %s", process, other)
     return True
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +18,10 @@ from headrace.dashboard import answers
 from headrace.dashboard.pages.changes import body_of
 from headrace.dashboard.queries import Queries, Shown
 from headrace.errors import QueryError
+from headrace.logs import logger, suppressed
 from headrace.sim.replay import Replayed, batches_of, replay
 
+_log = logger(__name__)
 BATCHES_MAX = 1_500
 """A replay takes at most so many batches, the newest."""
 
@@ -41,7 +43,7 @@ def decided(shown: Shown) -> dict[str, Any]:
     past = [each for each in shown.events if each["kind"] == "decision"]
     live: list[dict[str, Any]] = []
     # If it does not run, or has neither a policy nor drops, there is only the history.
-    with contextlib.suppress(QueryError):
+    with suppressed(_log, "the query itself does not say what was decided", QueryError, level=logging.DEBUG):
         live = shown.ask({"do": "decisions"})["decisions"]
     since = min((each["atS"] for each in live), default=float("inf"))
     return {

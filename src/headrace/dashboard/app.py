@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,10 +16,11 @@ from headrace.dashboard import answers
 from headrace.dashboard.pages import routes
 from headrace.dashboard.queries import Queries
 from headrace.dashboard.security import Guarded
-from headrace.dashboard.server import STATIC
 from headrace.errors import HeadraceError, QueryError
 from headrace.logs import logger
 
+STATIC = Path(__file__).parent / "static"
+"""The page and its scripts."""
 _log = logger(__name__)
 
 

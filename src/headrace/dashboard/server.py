@@ -12,7 +12,6 @@ import select
 import socket
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import QueryError
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
     from headrace.dashboard.queries import Queries
 
-STATIC = Path(__file__).parent / "static"
-"""The page and its scripts."""
 LOOK_S = 1.0
 CLOSE_SECONDS_MAX = 5.0
 BACKLOG = 64

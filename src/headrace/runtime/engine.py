@@ -141,8 +141,7 @@ def assemble(
     shed: ShedSettings | None = None,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
-    session = flow.session
-    spark = SparkQuery(session)
+    session, spark = flow.session, SparkQuery(flow.session)
     keeping, homes = _keeping(flow, checkpoint, config)
     placement = _placement(flow, checkpoint, config, session, keeping)
     decisions = None if elastic is None else DecisionLog(elastic)

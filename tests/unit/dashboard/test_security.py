@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.dashboard.server import STATIC, Server
+import headrace.dashboard
+from headrace.dashboard.server import Server
 from tests.unit.dashboard.recorded import Client, checkpoint, served
 
+STATIC = Path(headrace.dashboard.__file__).parent / "static"
 EVIL = "<script>alert(1)</script>"
 
 

@@ -97,6 +97,65 @@ def test_a_running_query_is_shown_and_changed(query: hr.HeadraceQuery, checkpoin
     assert set(client.get(f"{path}/now")["routing"]) == {"aggregate"}
 
 
+def test_state_at_kept_versions_is_that_of_the_query(query: hr.HeadraceQuery) -> None:
+    client, path = asking(query)
+    until(lambda: query.lastProgress and query.lastProgress["batchId"] >= 4)
+    query.stop()
+    versions = [each["version"] for each in client.get(f"{path}/versions")["versions"]]
+    newest = versions[-1]
+    wanted = {row.k: row["count"] for row in query.state(version=newest).collect()}
+    found = client.get(f"{path}/table?store=aggregate&version={newest}")
+    assert {row[0]: row[-1] for row in found["rows"]} == wanted
+    assert (found["total"], found["complete"], found["columns"][0]["name"]) == (7, True, "k")
+    one = client.get(f'{path}/table?store=aggregate&version={newest}&where={{"k":"3"}}')
+    assert [(row[0], row[-1]) for row in one["rows"]] == [(3, wanted[3])]
+    pages = [client.get(f"{path}/table?store=aggregate&offset={at}&limit=3")["rows"] for at in (0, 3, 6)]
+    assert [len(each) for each in pages] == [3, 3, 1]
+    assert sorted(row[0] for rows in pages for row in rows) == list(range(7))
+    before = {row.k: row["count"] for row in query.state(version=newest - 1).collect()}
+    answer = client.get(f"{path}/difference?store=aggregate&before={newest - 1}&after={newest}")
+    assert (answer["came"], answer["gone"], answer["changed"], answer["complete"]) == (0, 0, 7, True)
+    told = {each["key"][0]: (each["before"][-1], each["after"][-1]) for each in answer["rows"]}
+    assert told == {k: (before[k], wanted[k]) for k in wanted}
+    assert client.get(f"{path}/difference?store=aggregate&before={newest}&after={newest}")["same"] == 7
+    (store,) = client.get(f"{path}/stores")["stores"]
+    assert (store["keys"], store["depthMax"] >= 1) == (["k"], True)
+    slots = client.get(f"{path}/slots")
+    assert [sum(hi - lo for lo, hi in ranges) for ranges in slots["ranges"]] == [2048, 2048]
+    assert sum(slots["rows"]) == 100 * slots["batches"]
+    for wrong, message in [
+        ("table?store=nothing", "an operator's state: aggregate"),
+        (f"table?store=aggregate&version={newest + 99}", "wanted version"),
+        ('table?store=aggregate&where={"k":"x"}', "a value of type int64"),
+        ('table?store=aggregate&where={"j":"1"}', "a column of k"),
+        ("table?store=aggregate&where=[1]", "an object of columns and texts"),
+        ("table?store=aggregate&offset=-1", "a whole number"),
+        ("difference?store=aggregate", "two versions"),
+        ("slots?operator=x", "an operator: aggregate"),
+    ]:
+        status, _, text = client.send("GET", f"{path}/{wrong}")
+        assert status == 400, wrong
+        assert message in json.loads(text)["error"]
+
+
+def test_what_if_replays_the_history(query: hr.HeadraceQuery) -> None:
+    client, path = asking(query)
+    until(lambda: len(client.get(f"{path}/series")["series"]["v"]) > 12)
+    settings = {"policy": "elastic-manager", "min": 1, "max": 4, "period_s": 0.3, "cooldown_s": 0.1}
+    settings |= {"lower": 0.9, "upper": 0.99, "target": 0.95}
+    write = {"Content-Type": "application/json", "Origin": client.origin}
+    found = json.loads(client.send("POST", f"{path}/whatif", settings, **write)[2])
+    assert found["operators"]["aggregate"]["was"][-1] == 2
+    assert found["operators"]["aggregate"]["would"][-1] == 1, "it would have scaled in"
+    assert any(each["outcome"] == "performed" and each["what"] == "scale in" for each in found["decisions"])
+    assert found["instanceSeconds"]["would"] < found["instanceSeconds"]["was"]
+    refused: list[tuple[dict[str, Any], str]] = [({"policy": "no"}, "a policy of elastic-manager"), ({"speed": 1}, "settings of hr.Elastic")]
+    for wrong, message in [*refused, ({"min": 0}, "min")]:
+        status, _, text = client.send("POST", f"{path}/whatif", wrong, **write)
+        assert (status, message in json.loads(text)["error"]) == (400, True), text
+    assert client.get(f"{path}/faults")["executors"] is None
+
+
 def test_after_its_end_the_history_says_all_that_happened(spark: SparkSession, checkpoint: Path) -> None:
     query = started(spark, checkpoint, **{"headrace.ui": False})
     assert query.ui is None

@@ -145,6 +145,8 @@ class Queries:
     def __init__(self, locations: Iterable[str] = ()) -> None:
         self._shown: dict[str, Shown] = {}
         self._lock = threading.Lock()
+        self.ended = threading.Event()
+        """Set when the server stops: streams of news end."""
         for each in locations:
             self.add(Checkpoint.existing(each))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.runtime.history_files import Line, joined
+from headrace.runtime.history_files import Line, grouped
 
 POINTS_MAX = 1_000
 """A chart gets at most about so many points. More of them are joined, so that peaks stay."""
@@ -29,20 +29,6 @@ def series(points: Sequence[Line], since_s: float = 0.0, most: int = POINTS_MAX)
         "span": [each[2] for each in kept],
         "operators": {name: _operator(after, kept, name) for name in names},
     }
-
-
-def grouped(points: Sequence[Line], most: int) -> list[Line]:
-    """At most so many points: neighbours are joined."""
-    size = -(-len(points) // most) if points else 1
-    if size <= 1:
-        return list(points)
-    found = []
-    for at in range(0, len(points), size):
-        whole = points[at]
-        for each in points[at + 1 : at + size]:
-            whole = joined(whole, each)
-        found.append(whole)
-    return found
 
 
 def _rates(points: Sequence[Line]) -> list[tuple[float, float, float]]:

@@ -76,12 +76,21 @@ class Server:
 
         app = application(self.known, self.token, self.host, self.port)
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False, timeout_graceful_shutdown=1
+            app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False, timeout_graceful_shutdown=5
         )
         for name in ("uvicorn", "uvicorn.error"):
             # Its messages are about single connections. They go where the program's own messages of this level go.
             logging.getLogger(name).setLevel(logging.WARNING)
-        self._server = uvicorn.Server(config)
+        ended = self.known.ended
+
+        class Ending(uvicorn.Server):
+            """Tells open streams of news to end, before it waits for connections."""
+
+            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                ended.set()
+                await super().shutdown(sockets)
+
+        self._server = Ending(config)
         if not self._ended.is_set():
             self._server.run(sockets=[self._socket])
 

@@ -154,6 +154,20 @@ def joined(first: Line, then: Line) -> Line:
     return both
 
 
+def grouped(points: Sequence[Line], most: int) -> list[Line]:
+    """At most so many points: neighbours are joined."""
+    size = -(-len(points) // most) if points else 1
+    if size <= 1:
+        return list(points)
+    found = []
+    for at in range(0, len(points), size):
+        whole = points[at]
+        for each in points[at + 1 : at + size]:
+            whole = joined(whole, each)
+        found.append(whole)
+    return found
+
+
 def lines_of(path: Path) -> Iterator[Line]:
     """The lines of a file that are whole; none if there is no file."""
     try:

@@ -17,6 +17,7 @@ from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.layout import SUB
 from headrace.state.manifest import Manifest
 from headrace.state.run import RunReader
+from headrace.state.slots import SlotRanges, clip
 
 _TRIES = 5
 _log = logger(__name__)
@@ -71,8 +72,10 @@ def store_about(checkpoint: Checkpoint, store: StoreId) -> dict[str, Any]:
     return about
 
 
-def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId) -> Iterator[pa.RecordBatch]:
-    """The merged state of a store, in pieces ordered by key hash, with the column names of the user."""
+def state_rows(
+    checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId, slots: SlotRanges = ((0, SLOTS),)
+) -> Iterator[pa.RecordBatch]:
+    """The merged state of a store in some slots, in pieces ordered by key hash, with the column names of the user."""
     about = store_about(checkpoint, wanted)
     if "kernel" not in about:
         raise CheckpointError(
@@ -83,8 +86,7 @@ def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId) -> I
         )
     store = store_from(about["kernel"])
     layout, names = store.layout, about["kernel"]["names"]
-    every = ((0, SLOTS),)
-    view = View(RunReader(checkpoint.runs, layout), list(manifest.whole(wanted)), every)
+    view = View(RunReader(checkpoint.runs, layout), clip(manifest.whole(wanted), slots), slots)
     live_from = store.lifetime.live_from(manifest.watermark_ms) if layout.has_sub else None
     for rows in view.scan(store, sub_min=live_from):
         # An aggregate of the whole stream has a constant key without a name. It is not shown.

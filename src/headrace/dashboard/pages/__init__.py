@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from headrace.dashboard.pages import changes, elasticity, overview, query
+from headrace.dashboard.pages import changes, elasticity, faults, overview, query, state
 from headrace.dashboard.queries import Queries
 
-PAGES = (overview, query, changes, elasticity)
+PAGES = (overview, query, changes, state, elasticity, faults)
 
 
 def routes(known: Queries) -> list[Route]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-from dataclasses import replace
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -65,13 +64,14 @@ def replayed(shown: Shown, wanted: dict[str, Any]) -> dict[str, Any]:
     if not batches:
         raise QueryError(where="what if", wanted="batches in the history of the query", found="none")
     would = replay(batches, settings)
-    was = replay(batches, replace(settings, dry_run=True))
+    since_s = batches[0].end_s
+    seen = [(each["t"], each["busy"]) for each in shown.points if each["t"] >= since_s and each.get("busy") is not None]
     return {
         "batches": len(batches),
         "seconds": round(batches[-1].end_s - batches[0].begin_s, 1),
         "limits": settings.limits,
         "operators": {str(each.operator): _beside(batches, would, at) for at, each in enumerate(batches[-1].operators)},
-        "busy": {"was": _busy(was), "would": _busy(would)},
+        "busy": {"was": {"t": [t for t, _ in seen], "busy": [busy for _, busy in seen]}, "would": _busy(would)},
         "decisions": [each.to_json() for each in would.log],
         "instanceSeconds": {"was": _recorded_seconds(batches), "would": _seconds(would)},
     }

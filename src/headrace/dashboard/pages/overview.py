@@ -40,7 +40,7 @@ async def news(known: Queries, shown: Shown | None, since: float, is_gone: Calla
     stamps: Any = None
     newest, told = since, -1
     waited = 0.0
-    while not await is_gone():
+    while not known.ended.is_set() and not await is_gone():
         every = await to_thread.run_sync(known.all)
         now = [each.stamp for each in every]
         if now != stamps or waited >= IDLE_S:

@@ -2,7 +2,8 @@
 
 import { counted, html, known, percent, short, size, useEffect, useRef, useState } from "./ui.js";
 
-const NARROW = 560, BOX_H = 92, GAP = 34, GUTTER = 26;
+const NARROW = 560, GAP = 30, GUTTER = 26;
+const TALL = { stateful: 100, source: 84, stateless: 66, sink: 68 };
 
 // Utilisation as a colour between calm and hot; mixed in CSS, so that it suits both themes.
 const heat = (busy) => (known(busy) ? { "--heat": `${Math.round(Math.min(1, busy) * 100)}%` } : {});
@@ -38,19 +39,24 @@ function stacked(graph, width) {
   const order = downwards(graph);
   const at = new Map(order.map((each, number) => [each.id, number]));
   const inset = graph.edges.some((each) => at.get(each.target) - at.get(each.source) > 1) ? GUTTER : 0;
-  const nodes = order.map((each, number) => ({ ...each, x: 1 + inset, y: 2 + number * (BOX_H + GAP), width: width - 2 - inset, height: BOX_H }));
+  let below = 2;
+  const nodes = order.map((each) => {
+    const y = below;
+    below += TALL[each.kind] + GAP;
+    return { ...each, x: 1 + inset, y, width: width - 2 - inset, height: TALL[each.kind] };
+  });
   const place = new Map(nodes.map((each) => [each.id, each]));
   const edges = graph.edges.map((each) => {
     const from = place.get(each.source), to = place.get(each.target);
     const skips = at.get(each.target) - at.get(each.source) > 1;
     const x = from.x + from.width / 2;
     const path = skips
-      ? `M${from.x},${from.y + BOX_H - 16}C${from.x - inset},${from.y + BOX_H - 16} ${to.x - inset},${to.y + 20} ${to.x - 7},${to.y + 20}`
-      : `M${x},${from.y + BOX_H}V${to.y - 8}`;
+      ? `M${from.x},${from.y + from.height - 16}C${from.x - inset},${from.y + from.height - 16} ${to.x - inset},${to.y + 20} ${to.x - 7},${to.y + 20}`
+      : `M${x},${from.y + from.height}V${to.y - 8}`;
     const head = skips ? `M${to.x - 1},${to.y + 20}l-9,-5v10z` : `M${x},${to.y - 1}l-5,-9h10z`;
     return { ...each, path, head, label: "" };
   });
-  return { nodes, edges, width, height: nodes.length * (BOX_H + GAP) - GAP + 4 };
+  return { nodes, edges, width, height: below - GAP + 2 };
 }
 
 function lined(graph) {

@@ -149,7 +149,7 @@ def test_what_if_replays_the_history(query: hr.HeadraceQuery) -> None:
     assert found["operators"]["aggregate"]["would"][-1] == 1, "it would have scaled in"
     assert any(each["outcome"] == "performed" and each["what"] == "scale in" for each in found["decisions"])
     assert found["instanceSeconds"]["would"] < found["instanceSeconds"]["was"]
-    refused: list[tuple[dict[str, Any], str]] = [({"policy": "no"}, "a policy of elastic-manager"), ({"speed": 1}, "settings of hr.Elastic")]
+    refused: list[tuple[dict[str, Any], str]] = [({"policy": "no"}, "a policy of elastic-manager"), ({"speed": 1}, "settings of hr.E")]
     for wrong, message in [*refused, ({"min": 0}, "min")]:
         status, _, text = client.send("POST", f"{path}/whatif", wrong, **write)
         assert (status, message in json.loads(text)["error"]) == (400, True), text

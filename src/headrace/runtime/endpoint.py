@@ -124,6 +124,7 @@ class Endpoint:
         placement = self.elastic.placement
         if placement is None:
             return None
+        heard, silent = placement.guard.questions.heard_s(), placement.guard.questions.silent_s()
         homes = [home for each in self.elastic.homes().values() for home in each]
         states = (("leaving", placement.leaving), ("avoided", placement.avoided), ("released", placement.released))
         return [
@@ -133,6 +134,8 @@ class Endpoint:
                 "cores": each.cores,
                 "instances": homes.count(each.id),
                 "state": next((name for name, ids in states if each.id in ids), "live"),
+                "heardS": heard.get(each.id),
+                "silentS": silent.get(each.id),
             }
             for each in placement.executors.live()
         ]

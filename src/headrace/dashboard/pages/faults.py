@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 from starlette.requests import Request
@@ -32,7 +33,7 @@ def faults_of(shown: Shown) -> dict[str, Any]:
     last = whole[-1]["headrace"] if whole else {}
     executors: Any = None
     with suppressed(_log, "the query itself does not say what executors it has", QueryError, level=logging.DEBUG):
-        executors = shown.ask({"do": "executors"})["executors"]
+        executors = _heard(shown.ask({"do": "executors"})["executors"], last)
     checkpoints = [each for each in shown.events if each["kind"] == "checkpoint"]
     lost = [each for each in shown.events if each["kind"] == "lost"]
     return {
@@ -48,6 +49,17 @@ def faults_of(shown: Shown) -> dict[str, Any]:
         "safety": shown.about.get("safety", []),
         "gaps": _gaps(shown),
     }
+
+
+def _heard(executors: list[dict[str, Any]] | None, last: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The executors with their last sign of life: an answer to a question, or the work in the last batch."""
+    if not executors or not last:
+        return executors
+    worked, ago_s = {each["executor"] for each in last["instances"]}, time.time() - last["observation"]["endS"]
+    for each in executors:
+        signs = [each["heardS"], ago_s if each["id"] in worked else None]
+        each["heardS"] = min((sign for sign in signs if sign is not None), default=None)
+    return executors
 
 
 def _without(shown: Shown) -> int | None:

@@ -12,7 +12,7 @@ function Executors({ query, executors }) {
     { name: "cores", value: (row) => row.cores, right: true },
     { name: "instances", value: (row) => row.instances, right: true },
     { name: "state", value: (row) => html`<span class=${`state ${row.state === "live" ? "running" : "gone"}`}>${row.state}</span>` },
-    ...(executors.some((each) => known(each.heardS)) ? [{ name: "last heartbeat", value: (row) => (known(row.heardS) ? `${span(row.heardS * 1000)} ago` : "–"), right: true }] : []),
+    ...(executors.some((each) => known(each.heardS)) ? [{ name: "last sign of life", value: (row) => `${known(row.heardS) ? `${span(row.heardS * 1000)} ago` : "–"}${known(row.silentS) ? `, asked for ${span(row.silentS * 1000)}` : ""}`, right: true }] : []),
     { name: "", value: (row) => html`<${Act} label="let go" title="hand its state over, then let Spark decommission it" said=${setSaid}
       run=${() => post(`queries/${query.id}/do`, { do: "decommission", executor: row.id }).then((answer) => `Handed over: ${answer.leaving.join(", ")}.`)} />` },
   ];

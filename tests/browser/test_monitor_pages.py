@@ -29,7 +29,7 @@ def query(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     again = counted.groupBy("html").agg(F.sum("count").alias("total"))
     writer = again.writeStream.outputMode("update").format("noop").queryName(NAME).options(**{"headrace.instances": 2, "headrace.ui": True})
     # The policy looks, and never has a reason to act, so that only the test changes anything.
-    policy = hr.Elastic(min=1, max=4, lower=0.0001, upper=4.0, target=0.5, period_s=0.5, imbalance_max=10.0)
+    policy = hr.Elastic(policy="load-balancer", min=1, max=8, period_s=0.5, imbalance_max=1.0)
     place = str(tmp_path_factory.mktemp("monitor") / "ckpt")
     running = writer.option("checkpointLocation", place).elastic(policy).trigger(processingTime="500 milliseconds").start()
     while (running.lastProgress or {}).get("batchId", 0) < 3:

@@ -16,7 +16,7 @@ from headrace.control.governor import Outcome
 from headrace.control.observing import Batch
 from headrace.errors import QueryError
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.history_files import FOLDER, HistoryReader
+from headrace.runtime.history_files import HistoryReader, history_folder
 from headrace.sim.replay import Replayed, batches_of, read_batches, replay
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def replay_trace(console: Console, trace: Path | None, given: Mapping[str, str])
 def _recorded(trace: Path) -> list[Batch]:
     """The batches in a file, or in the history of a checkpoint."""
     if trace.is_dir():
-        return batches_of(HistoryReader(Checkpoint.existing(str(trace)).directory / FOLDER).batches(), f"{WHERE} {trace}")
+        return batches_of(HistoryReader(history_folder(Checkpoint.existing(str(trace)))).batches(), f"{WHERE} {trace}")
     try:
         lines = trace.read_text(encoding="utf-8").splitlines()
     except OSError as error:

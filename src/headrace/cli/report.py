@@ -17,15 +17,15 @@ def report(
     from headrace.report.history_page import history_page
     from headrace.report.page import render
     from headrace.runtime.checkpoint import Checkpoint
-    from headrace.runtime.history_files import FOLDER, HistoryReader
+    from headrace.runtime.history_files import HistoryReader, history_folder
 
     found = Checkpoint.existing(checkpoint)
-    reader = HistoryReader(found.directory / FOLDER)
+    reader = HistoryReader(history_folder(found))
     if not reader.is_there:
         hint = "queries write one unless headrace.history is false"
-        raise CheckpointError(where=str(found.location), wanted="a history in the checkpoint", found="none", hint=hint)
+        raise CheckpointError(where=found.location, wanted="a history in the checkpoint", found="none", hint=hint)
     try:
-        out.write_text(render(history_page(reader, str(found.location))), encoding="utf-8")
+        out.write_text(render(history_page(reader, found.location)), encoding="utf-8")
     except OSError as refused:
         raise HeadraceError(where=f"--out {out}", wanted="a file that can be written", found=str(refused)) from None
     typer.echo(f"report: {out}")

@@ -33,11 +33,10 @@ def versions(checkpoint: Checkpoint) -> list[dict[str, Any]]:
     """The versions that are kept, oldest first."""
     found = []
     for version in checkpoint.manifests.versions():
-        try:
-            found.append({"version": version, "writtenS": checkpoint.manifests.path(version).stat().st_mtime})
-        except FileNotFoundError:
-            # The running query has just removed it.
-            continue
+        written_s = checkpoint.store.written_s(checkpoint.manifests.key(version))
+        # Otherwise the running query has just removed it.
+        if written_s is not None:
+            found.append({"version": version, "writtenS": written_s})
     return found
 
 

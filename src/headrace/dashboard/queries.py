@@ -17,7 +17,7 @@ from headrace.errors import QueryError
 from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.endpoint import FILE, ask
-from headrace.runtime.history_files import FOLDER, HistoryReader, Line, Tail, segments_of
+from headrace.runtime.history_files import HistoryReader, Line, Tail, history_folder, segments_of
 
 _log = logger(__name__)
 RUNNING, ENDED, FAILED, GONE = "running", "ended", "failed", "gone"
@@ -44,7 +44,7 @@ class Shown:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.reader = HistoryReader(self.checkpoint.directory / FOLDER)
+        self.reader = HistoryReader(history_folder(self.checkpoint))
         self._tails = Tail(self.reader.folder / "points.jsonl"), Tail(self.reader.folder / "events.jsonl")
         self._segment: Tail | None = None
         self._seen = [0, 0]
@@ -56,11 +56,11 @@ class Shown:
 
     @property
     def location(self) -> str:
-        return str(self.checkpoint.location)
+        return self.checkpoint.location
 
     @property
     def name(self) -> str:
-        return str(self._about.get("name") or self.checkpoint.location.name)
+        return str(self._about.get("name") or self.location.rstrip("/").rpartition("/")[2])
 
     def refresh(self) -> None:
         """Read what is new."""
@@ -101,7 +101,7 @@ class Shown:
     @property
     def state(self) -> str:
         """Whether it runs, has ended, has failed, or its process is gone without a word."""
-        process = control_process(self.checkpoint.directory / FILE)
+        process = control_process(self.checkpoint.private() / FILE)
         if process is not None and is_alive(process):
             return RUNNING
         last = next((each for each in reversed(self.events) if each["kind"] in ("start", "end")), None)
@@ -152,7 +152,7 @@ class Queries:
 
     def add(self, checkpoint: Checkpoint) -> Shown:
         """Show the query of a checkpoint, if it is not shown already."""
-        name = hashlib.sha256(str(checkpoint.location).encode()).hexdigest()[:10]
+        name = hashlib.sha256(checkpoint.location.encode()).hexdigest()[:10]
         with self._lock:
             return self._shown.setdefault(name, Shown(name, checkpoint))
 

@@ -20,7 +20,7 @@ from typing import Any
 from headrace.control.observing import FITTED, Batch, observe
 from headrace.logs import logger, suppressed
 from headrace.runtime.history_events import Seen, events_of
-from headrace.runtime.history_files import FOLDER, HistoryWriter, Line
+from headrace.runtime.history_files import HistoryWriter, Line
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.spark_query import SparkQuery
 from headrace.spark.gateway import GONE
@@ -41,8 +41,9 @@ _log = logger(__name__)
 class History:
     """The recorder of one query."""
 
-    checkpoint: Path
-    """The ``headrace`` folder of the checkpoint."""
+    query: str
+    """The checkpoint's location."""
+    folder: Path
     spark: SparkQuery
     period_s: float = PERIOD_S
     _ring: deque[BatchProgress] = field(default_factory=lambda: deque(maxlen=RING))
@@ -77,8 +78,8 @@ class History:
         thread.join(CLOSE_SECONDS_MAX)
 
     def _run(self, about: Callable[[], Line]) -> None:
-        with suppressed(_log, "the history of the query is not written", Exception, query=self.checkpoint.parent):
-            writer = HistoryWriter(self.checkpoint / FOLDER)
+        with suppressed(_log, "the history of the query is not written", Exception, query=self.query):
+            writer = HistoryWriter(self.folder)
             writer.open()
             try:
                 body = about()
@@ -108,9 +109,9 @@ class History:
                 ready.append((progress, spark.pop(progress.version, None)))
             spark = {version: body for version, body in spark.items() if not pending or version >= pending[0][1].version}
             if ready:
-                with suppressed(_log, "a part of the query's history is not written", OSError, query=self.checkpoint.parent):
+                with suppressed(_log, "a part of the query's history is not written", OSError, query=self.query):
                     writer.add(*self._lines(ready, seen))
-        with suppressed(_log, "the end of the query is not in its history", OSError, query=self.checkpoint.parent):
+        with suppressed(_log, "the end of the query is not in its history", OSError, query=self.query):
             failed = self._failure()
             writer.add([], [{"t": round(time.time(), 3), "kind": "end", "error": None if failed is None else str(failed)}], [])
 

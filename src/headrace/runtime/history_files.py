@@ -8,7 +8,8 @@
 Every file is bounded. A line is appended by one write, so ``kill -9`` leaves whole lines; a line that a crash of the machine has torn is
 left out by readers. Files are not synced: a crash of the machine may lose the last seconds. What is shortened is replaced as a whole.
 
-This module needs no Spark. It is the only one that knows where the history lies, and it uses plain files: object stores cannot append.
+This module needs no Spark. It is the only one that knows where the history lies (`history_folder`), and it uses plain files, because object
+stores cannot append. The history of a query whose checkpoint is in one lies in its private folder on the driver's machine.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.runtime.checkpoint import Checkpoint
+
 FOLDER = "history"
 POINTS_MAX = 8_000
 """When there are more points, neighbours in the older half are joined in pairs."""
@@ -30,6 +33,13 @@ SEGMENTS_MAX = 12
 """Whole progresses are kept in so many files of so many bytes."""
 
 Line = dict[str, Any]
+
+
+def history_folder(checkpoint: Checkpoint) -> Path:
+    """Where the history of a query lies."""
+    return checkpoint.private() / FOLDER
+
+
 _ADDED, _MOST, _LAST = ("rows", "out", "late", "n"), ("ms", "lat", "ev", "fetched"), ("b",)
 
 

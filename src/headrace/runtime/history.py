@@ -58,6 +58,8 @@ class History:
 
     def offer(self, progress: BatchProgress) -> None:
         """Take a batch that has ended. This is all that happens on the batch path."""
+        if self._ended.is_set():
+            return
         self._ring.append(progress)
         self._offered += 1
         self._woken.set()
@@ -88,6 +90,9 @@ class History:
                 self._write(writer)
             finally:
                 writer.close()
+        # If writing has failed for good, nothing may pile up in the ring.
+        self._ended.set()
+        self._ring.clear()
 
     def _write(self, writer: HistoryWriter) -> None:
         texts, seen, newest = ProgressTexts(self.spark.handle), Seen(), -1

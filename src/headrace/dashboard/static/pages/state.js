@@ -1,8 +1,9 @@
 // State: the heat map of slots and who owns them, the runs, and what is in the state at any kept version.
 
 import { get, post } from "../api.js";
+import { beat } from "../live.js";
 import { ownersOf, SlotMap, SLOTS } from "../slots.js";
-import { Act, Bar, Card, Choice, clock, counted, html, hue, Input, known, percent, Said, short, size, span, Table, useAnswer, useEffect, useState, whole } from "../ui.js";
+import { Act, Bar, Card, Choice, clock, counted, html, hue, Input, percent, Said, short, size, span, Table, useAnswer, useEffect, useState, whole } from "../ui.js";
 
 const loadOf = (map, ranges) => ranges.reduce((sum, [low, high]) => {
   for (let slot = Math.floor(low); slot < high; slot += 1) sum += map.rows[slot];
@@ -30,8 +31,7 @@ function Owners({ map, live, target }) {
 }
 
 function Slots({ query, live, operator, setOperator }) {
-  const version = live.last && live.last.version;
-  const { data: map, error, again } = useAnswer(() => get(`queries/${query.id}/slots`, { operator }), [query.id, operator, version]);
+  const { data: map, error, again } = useAnswer(() => get(`queries/${query.id}/slots`, { operator }), [query.id, operator, beat(live)]);
   const [picked, setPicked] = useState(null);
   const [said, setSaid] = useState(null);
   useEffect(() => setPicked(null), [operator]);
@@ -157,9 +157,8 @@ function Difference({ query, stores, versions }) {
 function Page({ query, live }) {
   const [operator, setOperator] = useState(null);
   const [version, setVersion] = useState(null);
-  const newest = live.last && live.last.version;
-  const kept = useAnswer(() => get(`queries/${query.id}/versions`), [query.id, newest]);
-  const stores = useAnswer(() => get(`queries/${query.id}/stores`), [query.id, known(newest)]);
+  const kept = useAnswer(() => get(`queries/${query.id}/versions`), [query.id, beat(live)]);
+  const stores = useAnswer(() => get(`queries/${query.id}/stores`), [query.id, Boolean(live.last)]);
   const versions = kept.data ? kept.data.versions : [];
   const some = stores.data && stores.data.stores.length > 0 && versions.length > 0;
   return html`<${Slots} query=${query} live=${live} operator=${operator} setOperator=${setOperator} />

@@ -126,15 +126,16 @@ function Browse({ query, stores, versions, version, setVersion }) {
 
 function Difference({ query, stores, versions }) {
   const [store, setStore] = useState(stores[0].store);
-  const [pair, setPair] = useState([versions[0].version, versions.at(-1).version]);
+  const [pair, setPair] = useState(["", ""]);
   const [found, setFound] = useState(null);
   const [said, setSaid] = useState(null);
   const options = versions.map((each) => [each.version, `${each.version} · ${clock(each.writtenS)}`]);
+  const chosen = (value) => (value === "" ? "" : Number(value));
   const run = async () => {
     setFound(null);
     const answer = await get(`queries/${query.id}/difference`, { store, before: pair[0], after: pair[1] });
     setFound(answer);
-    return `Version ${pair[0]} to ${pair[1]}: ${whole(answer.came)} came, ${whole(answer.gone)} went, ${whole(answer.changed)} changed, ${whole(answer.same)} stayed${answer.complete ? "" : ` (slots 0–${answer.slots - 1} only: there was no time for more)`}.`;
+    return `Version ${answer.before} to ${answer.after}: ${whole(answer.came)} came, ${whole(answer.gone)} went, ${whole(answer.changed)} changed, ${whole(answer.same)} stayed${answer.complete ? "" : ` (slots 0–${answer.slots - 1} only: there was no time for more)`}.`;
   };
   const names = found ? found.columns.map((each) => each.name) : [];
   const columns = found && [
@@ -146,8 +147,8 @@ function Difference({ query, stores, versions }) {
   return html`<${Card} title="Difference of two versions" id="difference">
     <div class="row">
       ${stores.length > 1 && html`<${Choice} label="state of" value=${store} options=${stores.map((each) => each.store)} onChange=${setStore} />`}
-      <${Choice} label="from" value=${pair[0]} options=${options} onChange=${(value) => setPair([Number(value), pair[1]])} />
-      <${Choice} label="to" value=${pair[1]} options=${options} onChange=${(value) => setPair([pair[0], Number(value)])} />
+      <${Choice} label="from" value=${pair[0]} options=${[["", "oldest kept"], ...options]} onChange=${(value) => setPair([chosen(value), pair[1]])} />
+      <${Choice} label="to" value=${pair[1]} options=${[["", "newest"], ...options]} onChange=${(value) => setPair([pair[0], chosen(value)])} />
       <${Act} label="compare" primary run=${run} said=${setSaid} /></div>
     <${Said} said=${said} />
     ${found && html`<${Table} columns=${columns} rows=${found.rows} label="differences" empty="Nothing differs." />`}

@@ -30,9 +30,10 @@ def main(version: str, tree: str) -> None:
         writer = stream.groupBy("k").count().writeStream.outputMode("update").format("memory").queryName("smoke")
         query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
         query.awaitTermination()
-        with urllib.request.urlopen(query.ui.partition("#")[0]) as page:
+        address = str(query.ui)
+        with urllib.request.urlopen(address.partition("#")[0]) as page:
             assert b"static/main.js" in page.read(), "the monitor has no page"
-        with urllib.request.urlopen(query.ui.partition("?")[0] + "static/vendor/preact.js") as library:
+        with urllib.request.urlopen(address.partition("?")[0] + "static/vendor/preact.js") as library:
             assert library.read(), "the monitor's libraries are not in the wheel"
         found = {row["k"]: row["count"] for row in spark.table("smoke").collect()}
     assert found == Counter(keys), f"wanted {Counter(keys)}; found {found}"

@@ -22,6 +22,8 @@ EXIT_INTERRUPTED = 130
 COMMANDS = {
     "demo": Lazy("Watch a query follow its load, checked against Spark.", "demo"),
     "top": Lazy("Watch a running query: rates, latency, state, instances.", "top"),
+    "dashboard": Lazy("Open the monitor for queries that run or have ended.", "dashboard"),
+    "report": Lazy("Write what a query did as one HTML page.", "report"),
     "ctl": Lazy("Change a running query: its instances and their slots.", "ctl"),
     "state": Lazy("Show and check a checkpoint, without Spark.", "state"),
     "plan": Lazy("Print and draw the plan of a program's queries.", "plan"),

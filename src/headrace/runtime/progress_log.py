@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from headrace.ids import InputId, OperatorId
 from headrace.runtime.autoscale import Autoscaler
+from headrace.runtime.history import History, merged
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.shedding import Shedder
 from headrace.runtime.spark_query import SparkQuery
@@ -43,10 +44,11 @@ class ProgressLog:
         trigger_s: float,
         autoscaler: Autoscaler | None,
         shedder: Shedder | None = None,
+        history: History | None = None,
         metrics: QueryMetrics | None = None,
     ) -> None:
         self._spark, self._inputs, self._trigger_s, self._autoscaler = spark, inputs, trigger_s, autoscaler
-        self._shedder, self._metrics = shedder, metrics
+        self._shedder, self._history, self._metrics = shedder, history, metrics
         self._batches: deque[BatchProgress] = deque(maxlen=int(spark.session.conf.get(RECENT, "100") or 100))
 
     def add(self, progress: BatchProgress) -> None:
@@ -57,6 +59,8 @@ class ProgressLog:
             decisions += self._shedder.drain()
         progress = replace(progress, decisions=decisions, inputs=self._inputs, trigger_s=self._trigger_s)
         self._batches.append(progress)
+        if self._history is not None:
+            self._history.offer(progress)
         if self._metrics is not None:
             self._metrics.observe(progress)
         if scaler is not None:
@@ -87,10 +91,4 @@ class ProgressLog:
         return [self._merged(ours, spark.get(ours.version)) for ours in list(self._batches)]
 
     def _merged(self, ours: BatchProgress, spark: dict[str, Any] | None) -> dict[str, Any]:
-        handle = self._spark.handle
-        whole = spark or {"id": str(handle.id), "runId": str(handle.runId), "name": handle.name, "batchId": ours.version}
-        whole["stateOperators"] = ours.operators()
-        if ours.event_time():
-            whole["eventTime"] = {**whole.get("eventTime", {}), **ours.event_time()}
-        whole["headrace"] = ours.headrace() | {"latencyMs": ours.latency(whole.get("eventTime", {}))}
-        return whole
+        return merged(ours, spark, self._spark)

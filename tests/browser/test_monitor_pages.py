@@ -28,7 +28,8 @@ def query(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     stream = hr.stream(rows.select((F.col("value") % 50).alias("k"), F.lit("<b>x</b>").alias("html"), "timestamp"))
     counted = stream.withWatermark("timestamp", "1 second").groupBy("k", "html", F.window("timestamp", "2 seconds")).count()
     again = counted.groupBy("html").agg(F.sum("count").alias("total"))
-    writer = again.writeStream.outputMode("update").format("noop").queryName(NAME).options(**{"headrace.instances": 2, "headrace.ui": True})
+    writer = again.writeStream.outputMode("update").format("noop").queryName(NAME)
+    writer = writer.options(**{"headrace.instances": 2, "headrace.ui": True, "headrace.versionsToKeep": 500})
     # The policy looks, and never has a reason to act, so that only the test changes anything.
     policy = hr.Elastic(policy="load-balancer", min=1, max=8, period_s=0.5, imbalance_max=1.0)
     place = str(tmp_path_factory.mktemp("monitor") / "ckpt")

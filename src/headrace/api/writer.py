@@ -225,6 +225,8 @@ class StreamWriter(missing.Helpful):
         run = RunOptions(self._name, self._trigger, self._elastic, where, self._deadline)
         if not isinstance(self._rows, SparkFrame):
             return _started([self._output(where)], self._options, run)
+        if self._foreach_batch is None:
+            self._rows.check_sink(self._format, str(self._mode), self._name, self._options.get(CHECKPOINT))
         try:
             plan = plan_query([self._output(where)], self._options, run)
         except UnsupportedError as refused:

@@ -79,6 +79,7 @@ def compile_stream_join(node: StreamJoinNode, config: Config) -> StatefulPlan:
             uses_watermark=any(operator.timed),
             modes=(OutputMode.APPEND,) if any(_OUTER[node.how]) else (OutputMode.APPEND, OutputMode.UPDATE),
             hold_ms=0 if back_us is None else -(-back_us // 1000),
+            expires=bounded,
         ),
     )
 

@@ -125,6 +125,14 @@ class DedupWithinNode(OneInput):
 
 
 @dataclass(frozen=True, eq=False)
+class LimitNode(OneInput):
+    """``limit(n)``: the first rows that come, in all batches together."""
+
+    limit: int
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
 class JoinNode:
     """``join`` of two streams, or of one with itself."""
 

@@ -63,6 +63,8 @@ class ProgressLog:
         handle = self._spark.handle
         whole = spark or {"id": str(handle.id), "runId": str(handle.runId), "name": handle.name, "batchId": ours.version}
         whole["stateOperators"] = ours.operators()
+        if ours.observed:
+            whole["observedMetrics"] = {**whole.get("observedMetrics", {}), **ours.observed}
         if ours.event_time():
             whole["eventTime"] = {**whole.get("eventTime", {}), **ours.event_time()}
         whole["headrace"] = ours.headrace() | {"latencyMs": ours.latency(whole.get("eventTime", {}))}

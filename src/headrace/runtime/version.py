@@ -52,7 +52,9 @@ def shapes_of(flow: Dataflow, sinks: Sequence[Sink]) -> tuple[OperatorShape, ...
     shapes = []
     for op in flow.ops:
         alone = flow.next_op(op)
-        direct = [at for at, port in enumerate(flow.outlets) if [b.source for b in port] == [op.id] and sinks[at].direct]
+        own = [at for at, port in enumerate(flow.outlets) if [b.source for b in port] == [op.id] and sinks[at].direct]
+        # What is measured of results is measured once more of what was staged.
+        direct = [at for at in own if not flow.watermarks and not any(branch.observes for branch in flow.outlets[at])]
         shapes.append(
             OperatorShape(
                 op.id,
@@ -75,6 +77,8 @@ class Moments:
     held_ms: int
     """The watermark by which timers fire after the rows; later than that if the version before held it back."""
     now_ms: int
+    dropped_ms: int
+    """The watermark by which rows are dropped as late: that of the version before, or of the one before that."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ class VersionMaker:
         self._settle(before, late_ms, states)
         dropping = self._dropping(version, record)
         held_ms = self._held_back(before, late_ms)
-        moments = Moments(late_ms, held_ms, now_ms)
+        moments = Moments(late_ms, held_ms, now_ms, self._dropped_ms(before, late_ms))
         reports = self._run_rows(batch, version, moments, states, phases, record is None, dropping)
         fail_point("job-done", version)
         with Phase(phases, "watermark"):
@@ -210,6 +214,17 @@ class VersionMaker:
 
     def _initial_states(self) -> States:
         return initial_states(self.flow, self.checkpoint, self.checkpoint.fence.writer, self.config.durable)
+
+    def _dropped_ms(self, before: Manifest | None, late_ms: int) -> int:
+        """The watermark by which the version drops rows as late.
+
+        When the watermark moves, Spark runs a batch without rows, unless nothing in the whole query can fall due. Only after that batch
+        does it drop rows by the new watermark. Without it, rows are judged by a watermark that is one version older.
+        """
+        if before is None or any(op.plan.timing.expires and op.mode is not OutputMode.COMPLETE for op in self.flow.ops):
+            return late_ms
+        earlier = self.checkpoint.manifests.read_if_exists(Version(before.version - 1)) if before.version else None
+        return earlier.watermark_ms if earlier is not None else late_ms if before.version else 0
 
     def _settle(self, before: Manifest | None, late_ms: int, states: States) -> None:
         """End recreations, give instances homes on living executors, and adjust the states of stores for recreations.
@@ -296,7 +311,8 @@ class VersionMaker:
         assert self.tracker is not None
         timed = any(op.plan.timing.uses_watermark for op in self.flow.ops)
         execution = self.spark.execution() if timed else None
-        nodes = self.event_times.observed(execution) if timed else ()
+        nodes = self.event_times.observed(execution) if timed and (self.flow.reads_event_times or not self.flow.watermarks) else ()
+        nodes += self.runner.drain_times()
         moved = self.tracker.advance(held_ms, nodes, begin_s)
         return replace(moved, reached_ms=held_ms) if timed and self._after_rows and files_wait(execution) else moved
 
@@ -319,7 +335,7 @@ class VersionMaker:
             operator_id=op.id,
             version=version,
             writer=self.checkpoint.fence.writer,
-            moment=Moment(op.mode, _held(moments.late_ms, op), moments.now_ms, _held(moments.held_ms, op)),
+            moment=Moment(op.mode, _held(moments.dropped_ms, op), moments.now_ms, _held(moments.held_ms, op)),
             refs={name: states.get(StoreId(op.id, name), ()) for name in plan.operator.stores},
             routing=self.routing.routing[op.id],
             ones=plan.input.ones,

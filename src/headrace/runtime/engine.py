@@ -62,6 +62,7 @@ from headrace.runtime.shedding import Shedder, ShedSettings
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.version import VersionMaker, shapes_of
+from headrace.runtime.watermark import Pace
 from headrace.spark.executors import Executors
 from headrace.spark.replayable import forgetful_sources, unreplayable_sources
 from headrace.state.routing import Routing
@@ -131,6 +132,7 @@ def assemble(
     elastic: Elastic | None,
     trigger_s: float,
     shed: ShedSettings | None = None,
+    pace: Pace = Pace.AT_ONCE,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
     session = flow.session
@@ -157,7 +159,7 @@ def assemble(
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
     runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, elastic is not None)
     runner = replace(runner, active=config.safety.approach is Approach.ACTIVE)
-    versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder)
+    versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder, pace)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
     replicas, safety, outage = _replicas(placement, keeping, config.safety), config.safety, Outage(checkpoint, config.storeWaitSeconds)
     gaps = None if safety.replays else Gaps(checkpoint, safety, _stores(flow))

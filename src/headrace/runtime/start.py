@@ -29,6 +29,7 @@ from headrace.runtime.safety.sigma import unbounded
 from headrace.runtime.session import check_session, starting
 from headrace.runtime.shedding import ShedSettings
 from headrace.runtime.sinks import EXACTLY_ONCE, Sink
+from headrace.runtime.watermark import Pace
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
 from headrace.spark.replayable import nondeterministic_parts, sources_without_restart, static_inputs, unreplayable_sources
@@ -62,6 +63,15 @@ class RunOptions:
     where: str
     deadline: str | None = None
     """How old rows may be when their results are delivered; None if rows are dropped only to keep up."""
+    as_spark: bool = False
+    """True for an unmodified program: a watermark takes effect when it does in Spark."""
+
+    @property
+    def pace(self) -> Pace:
+        """When a watermark takes effect."""
+        if not self.as_spark:
+            return Pace.AT_ONCE
+        return Pace.ONE_BATCH if self.trigger.get("once") else Pace.AFTER_ROWS
 
 
 @dataclass(frozen=True)
@@ -198,7 +208,8 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     routing = first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
     elastic = None if run.elastic is None else run.elastic.on(session.sparkContext.defaultParallelism)
     trigger_s = _interval_s(session, run)
-    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, _shedding(flow, plan.outputs, run, trigger_s))
+    shedding = _shedding(flow, plan.outputs, run, trigger_s)
+    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shedding, run.pace)
     ticks = any(op.plan.timing.ticks for op in flow.ops)
     streaming = with_ticks(flow.streaming) if ticks else flow.streaming
     writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", str(checkpoint.location))

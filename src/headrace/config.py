@@ -19,6 +19,8 @@ PREFIX = "headrace."
 IS_OPTION = "is an option"
 """Marks the fields of `Config` that users cannot set, because they follow from others."""
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
+KAFKA_DELIVERIES = ("transactions", "tasks")
+KAFKA_LOST_NOTE = ("refuse", "deliver")
 OPERATOR_CHANGES = ("refuse", "accept")
 FETCH_FROM = ("executors", "checkpoint")
 ACKNOWLEDGE = ("home", "peers")
@@ -105,6 +107,15 @@ class Config:
     fallback: str = "error"
     """What happens to a DataFrame of Spark's that Headrace cannot run, but Spark can: error, or spark. With spark, the query runs on
     Spark's own operators, and a warning says so."""
+    kafkaDelivery: str = "transactions"
+    """How results reach Kafka: transactions or tasks. With transactions, the driver sends each version in one transaction, exactly once.
+    With tasks, all tasks send their part, as Spark's own sink does: at least once, with the version in the header ``headrace-version``."""
+    kafkaMarkerTopic: str = ""
+    """The topic at whose partition 0 Kafka notes which versions it has. If empty, it is the sink's topic, or else
+    ``headrace-deliveries``. It is created if it is not there, and nothing is written to it."""
+    kafkaLostNote: str = "refuse"
+    """What happens if the query was broken off while it delivered a version to Kafka, and Kafka has forgotten whether it has it: refuse the
+    start, or deliver the version, perhaps for the second time."""
     logLevel: str = ""
     """The level from which Headrace prints log messages to stderr, in the driver and in Spark's Python workers: debug, info, warning or
     error. If empty, it prints nothing. The level is that of the whole process: the last query that sets it wins."""
@@ -211,6 +222,8 @@ _CHOICES = {
     "acknowledge": ACKNOWLEDGE,
     "checkpointOrder": CHECKPOINT_ORDERS,
     "combine": COMBINE,
+    "kafkaDelivery": KAFKA_DELIVERIES,
+    "kafkaLostNote": KAFKA_LOST_NOTE,
     "fallback": FALLBACKS,
     "guarantee": ("", *Guarantee),
     "recovery": ("", *Approach),

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 
 from headrace.errors import UnsupportedError
-from headrace.frontend import aggregates, duplicates, joins, limits, observations, user_states, watermarks
+from headrace.frontend import aggregates, duplicates, joins, limits, observations, user_states, watermarks, windows
 from headrace.frontend.lowered import Lowered
 from headrace.frontend.registry import lowered_by
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
 from headrace.spark.logical import Logical, logical_plan
+from headrace.spark.plan_ranks import covers, window_parts
 from headrace.spark.pruned import Pruned
 from headrace.spark.stateful import STATEFUL
 
-BUILT_IN = (aggregates, duplicates, joins, limits, observations, user_states, watermarks)
+BUILT_IN = (aggregates, duplicates, joins, limits, observations, user_states, watermarks, windows)
 """The modules that lower nodes. Importing a module registers its functions."""
 
 WHOLE = {"Sort": "sort(...)", "GlobalLimit": "limit(...)", "LocalLimit": "limit(...)"}
@@ -91,10 +92,10 @@ class Lowerer:
         else:
             lowered = self._stateful(leaf)
         found = lowered.after(node)
-        whole = next((each for each in self._between(node, leaf) if self._needs_all(each)), None)
+        whole = next((STATEFUL[each.kind] for each in self._between(node, leaf) if self._needs_all(each)), None)
         if whole is not None and leaf.kind == "Union":
-            raise self._refused(whole, f"{WHOLE[whole.kind]} of a union", "")
-        return found if whole is None else replace(found, rows=replace(found.rows, whole=WHOLE[whole.kind]))
+            raise self._refused(node, f"{whole} of a union", "")
+        return found if whole is None else replace(found, rows=replace(found.rows, whole=whole))
 
     def above(self, node: Logical) -> Logical:
         """The node at the top of the stateless piece that reads this node's results."""
@@ -103,10 +104,6 @@ class Lowerer:
     def used(self, node: Logical) -> tuple[frozenset[int], ...] | None:
         """For each input of a node: the ids of the columns that somebody uses; None if that is not known."""
         return self.pruned.inputs(node)
-
-    def _needs_all(self, node: Logical) -> bool:
-        """True for a step that needs all results of an aggregate at once."""
-        return node.kind in WHOLE and (node.kind == "Sort" or (self.mode == "complete" and any(_aggregates(each) for each in node.tree())))
 
     def _leaf(self, node: Logical) -> Logical:
         """The first node below that is no stateless step."""
@@ -120,6 +117,8 @@ class Lowerer:
         """The input of a stateless step; None for a stateful node, a union, and what reads rows without changing them."""
         if node.has_stream_in_subquery():
             raise self._refused(node, "a subquery over a stream", "join the two streams instead")
+        if node.kind == "Window":
+            return node.children[0] if self._needs_all(node) or self._goes_on(node) else None
         if node.kind in ("Union", *_BESIDE_ROWS) or (keeps_state(node) and not self._needs_all(node)):
             return None
         streaming = [child for child in node.children if child.is_streaming]
@@ -130,6 +129,20 @@ class Lowerer:
                 return streaming[0]
             raise self._refused(node, f"a {node.join_type} join of a stream with a DataFrame that is no stream", "")
         raise self._refused(node, f"{node.kind} on results of a stateful operator", "")
+
+    def _needs_all(self, node: Logical) -> bool:
+        """True if a step needs all results of the operator below at once, which it gets in complete mode."""
+        if node.kind in WHOLE:
+            return node.kind == "Sort" or (self.mode == "complete" and any(_shows_all(each) for each in node.tree()))
+        below = (each for each in node.tree() if each.kind not in (*WHOLE, "Window"))
+        return node.kind == "Window" and self.mode == "complete" and any(keeps_state(each) for each in below)
+
+    def _goes_on(self, node: Logical) -> bool:
+        """True if a window function reads the results of another, and gets each of its partitions whole: then it needs no state."""
+        below = node.children[0]
+        while below.kind in _PIECES and below.kind not in WHOLE and len(below.children) == 1:
+            below = below.children[0]
+        return below.kind == "Window" and covers(node, below)
 
     def _between(self, top: Logical, leaf: Logical) -> list[Logical]:
         nodes = []
@@ -145,12 +158,23 @@ class Lowerer:
         known = next((lowered for each, lowered in self._known if each.same_as(node)), None)
         if known is not None:
             return replace(known, plan=node)
+        self._check_times(node)
         function = lowered_by(node.kind)
         if function is None:
             raise self._refused(node, STATEFUL.get(node.kind, node.kind), "")
         lowered = function(node, self)
         self._known.append((node, lowered))
         return lowered
+
+    def _check_times(self, node: Logical) -> None:
+        """Refuse an operator on results of a window function if it may go by an event time that these are not emitted by."""
+        for each in (each for child in node.children for each in child.tree()):
+            if each.kind == "Window" and keeps_state(each):
+                by = {part.column_id for part in window_parts(each).partition}
+                other = [c.name for child in node.children for c in child.columns if c.is_event_time and c.id not in by]
+                if other:
+                    found = f"a stateful operator on results of a window function that have other event times: {', '.join(other)}"
+                    raise self._refused(node, found, "drop these columns before it")
 
     def _union(self, node: Logical) -> Lowered:
         """The union of several inputs, of which at least one has state."""
@@ -177,8 +201,9 @@ class Lowerer:
         )
 
 
-def _aggregates(node: Logical) -> bool:
-    return node.kind == "Aggregate" and node.is_streaming
+def _shows_all(node: Logical) -> bool:
+    """True if a node gives all its results again in each batch of complete mode."""
+    return node.kind in ("Aggregate", "Window") and node.is_streaming
 
 
 def _empty(frame: DataFrame) -> DataFrame:

@@ -1,7 +1,8 @@
 """The backlog: how many rows the sources have that no batch has read yet, and how old the oldest of them are.
 
 For a folder of files, the backlog is the files in it that are not in Spark's log of files that were read. For other sources, such as Kafka,
-Spark knows the newest offset and the offset at which a batch ends (``runtime/offsets.py``). If neither is known, the backlog is None.
+Spark knows the newest offset and the offset at which a batch ends (``runtime/offsets.py``). Kafka is also asked for what has come since.
+For how long it has been there follows from what was noted before (``runtime/lag.py``). If nothing is known, the backlog is None.
 """
 
 from __future__ import annotations
@@ -154,11 +155,16 @@ class Backlog:
     def observe(self, rows_taken: int) -> Waiting:
         """The backlog at the end of a batch that read this many rows."""
         found = self._files(rows_taken)
-        left = self._others.left(self._offsets(), rows_taken)
+        offsets = self._offsets()
+        left, topics = self._others.left(offsets, rows_taken), self._others.waiting(offsets)
         if left is None:
             return found
-        # Rows that arrived at these sources after Spark planned the batch are not known.
-        return replace(found, rows=left + (found.rows or 0), rows_left=left + (found.rows_left or 0))
+        found = replace(found, rows_left=left + (found.rows_left or 0))
+        if topics is None:
+            # Rows that arrived at these sources after Spark planned the batch are not known.
+            return replace(found, rows=left + (found.rows or 0))
+        age_ms = max(found.age_ms or 0.0, round(topics.waiting_s * 1000, 1))
+        return replace(found, rows=topics.total + (found.rows or 0), age_ms=age_ms, topics=topics.rows)
 
     def _files(self, rows_taken: int) -> Waiting:
         self._rows += rows_taken

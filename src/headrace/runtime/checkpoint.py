@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,7 @@ class Checkpoint:
         """
         wanted = {
             "format": IDENTITY_FORMAT,
+            "id": uuid.uuid4().hex[:16],
             **about,
             "operators": {
                 str(store): {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
@@ -105,10 +107,16 @@ class Checkpoint:
             },
         }
         if self.is_there:
-            self._check_identity(self.identity(), wanted)
+            stored = self.identity()
+            wanted["id"] = stored.get("id") or wanted["id"]
+            self._check_identity(stored, wanted)
         else:
             self._create(wanted)
         self._wanted = wanted
+
+    def query_id(self) -> str:
+        """A name for the query that no other checkpoint has, unless it is a copy of this one. It stays through restarts."""
+        return str(self._wanted["id"])
 
     def _create(self, wanted: dict[str, Any]) -> None:
         with _own_folder(self.location):

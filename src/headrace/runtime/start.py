@@ -48,7 +48,7 @@ class Output:
     mode: OutputMode
     where: str
     format: str
-    make_sink: Callable[[], Sink]
+    make_sink: Callable[[Config], Sink]
     weight: float = 1.0
     """How much this sink's results matter when rows must be dropped."""
 
@@ -147,7 +147,7 @@ def start_query(plan: QueryPlan) -> Engine:
     """Open or create the checkpoint, become its writer, and start Spark's query."""
     session, run = plan.session, plan.run
     check_workers(session.sparkContext)
-    sinks = tuple(output.make_sink() for output in plan.outputs)
+    sinks = tuple(output.make_sink(plan.config) for output in plan.outputs)
     location = plan.options.get(CHECKPOINT)
     if location is None:
         location = _default_location(session, run.name, run.where, sinks)
@@ -156,6 +156,8 @@ def start_query(plan: QueryPlan) -> Engine:
     found = recognise(plan.flow, checkpoint, plan.config.operatorChanges)
     flow = found.flow
     checkpoint.open(_stores(flow), found.about)
+    for number, sink in enumerate(sinks):
+        sink.identify(checkpoint.query_id(), number)
     checkpoint.lock()
     try:
         # All checks come before the token is taken. On a disk without locks, taking it ends a query that still runs.

@@ -18,6 +18,10 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "CollectMetrics": "name metrics child",
         "GlobalLimit": "limitExpr child",
         "Sort": "global",
+        "Window": "windowExpressions partitionSpec orderSpec child",
+    },
+    "org.apache.spark.sql.catalyst.expressions.aggregate": {
+        "AggregateExpression": "aggregateFunction mode isDistinct filter resultId copy/5",
     },
     "org.apache.spark.sql.catalyst.expressions": {
         "And": "new/2 left right",
@@ -30,6 +34,9 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "NamedExpression$": "newExprId",
         "PreciseTimestampConversion": "toType child",
         "TimestampAddInterval": "right timeZoneId",
+        "WindowExpression": "windowFunction",
+        "SortOrder": "new/4 child direction nullOrdering",
+        "SortDirection": "defaultNullOrdering",
     },
     "org.apache.spark.sql.catalyst.rules": {"RuleExecutor": "execute/1"},
     "org.apache.spark.sql.errors": {
@@ -47,6 +54,7 @@ NAMES = (
     *(f"{_EXPRESSIONS}.{name}" for name in ("Explode", "PosExplode", "Inline")),
     *(f"{_EXPRESSIONS}.{name}" for name in ("CreateNamedStruct", "KnownNullable", "IsNotNull", "ScalarSubquery", "Exists", "ListQuery")),
     f"{_EXPRESSIONS}.LateralSubquery",
+    *(f"{_EXPRESSIONS}.{name}" for name in ("RowNumber", "Rank", "DenseRank", "Ascending$", "Descending$", "NullsFirst$")),
 )
 """Classes that are recognised by name."""
 PYTHON: Mapping[str, str] = {

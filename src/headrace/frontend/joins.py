@@ -86,6 +86,7 @@ def _joined(parts: JoinParts, times: Times, left: Lowered, right: Lowered, where
         (sides[_LEFT].keys, sides[_RIGHT].keys),
         frozenset((*sides[_LEFT].hidden, *sides[_RIGHT].hidden)),
         _times(parts, times, sides, where),
+        (times[_LEFT] is not None, times[_RIGHT] is not None),
         (keep[_LEFT], keep[_RIGHT]),
         parts.how,
         None if condition is None else by_name(condition, {**sides[_LEFT].names, **sides[_RIGHT].names}),
@@ -142,21 +143,23 @@ def _event_times(parts: JoinParts, used: tuple[frozenset[int], ...] | None, wher
 
 
 def _times(parts: JoinParts, times: Times, sides: tuple[_Side, _Side], where: str) -> tuple[str | None, str | None]:
-    """The names of these columns."""
+    """The names of the columns by which rows are forgotten: an event time among the keys, or else that of the side."""
     found: list[str | None] = []
     for which, (time, side) in enumerate(zip(times, sides, strict=True)):
-        found.append(None if time is None else side.names[time])
-        if parts.time_key is not None and found[which] != _shown_key(parts, side, which):
+        own = None if time is None else side.names[time]
+        key = own if parts.time_key is None else _shown_key(parts, side, which, parts.time_key)
+        if own is not None and key != own:
             raise UnsupportedError(
                 where=where,
-                wanted="event times with a watermark on both sides of an equality of event times",
-                found=f"a key on the {('left', 'right')[which]} side that has no watermark of its own",
-                hint="call withWatermark on that column too",
+                wanted="the same event time in the rows and in the keys",
+                found=f"a key on the {('left', 'right')[which]} side that is another column than the event time {own}",
+                hint="drop the event time that is not meant before the join",
             )
+        found.append(key)
     return found[0], found[1]
 
 
-def _shown_key(parts: JoinParts, side: _Side, which: int) -> str | None:
-    assert parts.time_key is not None
-    column = parts.keys[parts.time_key][which].column_id
-    return None if column is None else side.names[column]
+def _shown_key(parts: JoinParts, side: _Side, which: int, at: int) -> str:
+    """The name of a key, as it is in the rows."""
+    column = parts.keys[at][which].column_id
+    return side.keys[at] if column is None else side.names[column]

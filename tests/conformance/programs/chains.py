@@ -151,7 +151,7 @@ def l_after_window(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.withWatermark("ts", "10 seconds").groupBy(F.window("ts", "10 minutes")).agg(F.count("*").alias("n")).limit(5)
 
 
-@program("limit behind dropDuplicates")
+@program("limit behind dropDuplicates", quick=True)
 def l_dedup(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.select("kind").dropDuplicates().limit(2).select(F.lit(1).alias("one"))
 
@@ -222,7 +222,7 @@ def ob_after(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.groupBy("kind").count().observe("out", F.count("*").alias("n"), F.max("count").alias("m"))
 
 
-@program("dropDuplicates, then withWatermark and windows")
+@program("dropDuplicates, then withWatermark and windows", quick=True)
 def w_on_results(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.dropDuplicates(["id"]).withWatermark("ts", "1 minute").groupBy(F.window("ts", "1 minute")).count()
 

@@ -18,7 +18,7 @@ def guide_window_complete(spark: SparkSession, events: DataFrame) -> DataFrame:
     )
 
 
-@program("session windows with a gap by key, as in Spark's guide")
+@program("session windows with a gap by key, as in Spark's guide", quick=True)
 def dyn_session(spark: SparkSession, events: DataFrame) -> DataFrame:
     events = events.withWatermark("ts", "10 minutes")
     gap = F.when(events.user == "ada", "5 seconds").when(events.user == "bob", "20 seconds").otherwise("1 minute")

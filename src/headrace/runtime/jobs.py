@@ -246,7 +246,8 @@ class _StepRun:
 
     def _input(self, op: Op) -> DataFrame | None:
         """The operator's input rows in this step, combined or projected, but not yet routed; None if there are none."""
-        combine = self.shared.combining.wanted(op)
+        # Rows that were combined are an RDD, in which Spark's observations of event times cannot be found.
+        combine = not self.flow.watermarks and self.shared.combining.wanted(op)
         if self.batch is not None and self.flow.only_reader is op:
             return self._input_of_batch(op, self.batch, combine)
         frames: Frames = {name: frame for name in self.flow.frames_of(op.ports) if (frame := self._frame(name)) is not None}

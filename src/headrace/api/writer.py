@@ -225,8 +225,8 @@ class StreamWriter(missing.Helpful):
         run = RunOptions(self._name, self._trigger, self._elastic, where, self._deadline, isinstance(self._rows, SparkFrame))
         if not isinstance(self._rows, SparkFrame):
             return _started([self._output(where)], self._options, run)
-        if self._foreach_batch is None:
-            self._rows.check_sink(self._format, str(self._mode), self._name, self._options.get(CHECKPOINT))
+        kind = self._format if self._foreach_batch is None else "foreachBatch"
+        self._rows.check_sink(kind, str(self._mode), self._name, self._options.get(CHECKPOINT))
         try:
             plan = plan_query([self._output(where)], self._options, run)
         except UnsupportedError as refused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,7 +21,7 @@ _ENABLED = "spark.sql.streaming.unsupportedOperationCheck"
 
 
 def check_sink(session: SparkSession, format: str, mode: str, name: str | None, checkpoint: str | None) -> None:
-    """Raise Spark's AnalysisException if Spark refuses the sink: its output mode, or because it has no name or no checkpoint."""
+    """Raise Spark's error if Spark refuses the sink: its output mode, or because it has no checkpoint, no name, or one that is taken."""
     errors = jvm_of(session).org.apache.spark.sql.errors.QueryCompilationErrors
     kind = format.lower()
     if kind == "memory" and name is None:
@@ -30,6 +30,10 @@ def check_sink(session: SparkSession, format: str, mode: str, name: str | None, 
         raise _refusal(errors.dataSourceOutputModeUnsupportedError(format, _output_mode(session, mode)))
     if kind not in TEMPORARY and checkpoint is None and not session.conf.get(_CHECKPOINTS, None):
         raise _refusal(errors.checkpointLocationNotSpecifiedError())
+    if name is not None and any(query.name == name for query in session.streams.active):
+        raise IllegalArgumentException(
+            f"Cannot start query with name {name} as a query with that name is already active in this SparkSession"
+        )
 
 
 def _refusal(thrown: Any) -> AnalysisException:

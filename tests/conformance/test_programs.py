@@ -29,9 +29,9 @@ def test_the_results_are_sparks(spark: SparkSession, tmp_path: Path, program: Pr
 WITHOUT_PAUSE = frozenset(
     """
     tumbling tumbling_update sliding sessions chained_window event_time_key window_alias by_key_and_time within_watermark_all then_windowed
-    left_in_time full_in_time semi_in_time unbounded_with_watermarks join_unbounded_late join_then_window on_windows two_watermarks
+    left_in_time full_in_time semi_in_time unbounded_with_watermarks join_then_window on_windows two_watermarks
     union_then_window dyn_session w_on_results window cube o_items
-    """.split()  # noqa: SIM905 (a list of 24 names)
+    """.split()  # noqa: SIM905 (a list of names)
 )
 """Programs whose results depend on which rows are late, and on what falls due when."""
 

@@ -245,17 +245,6 @@ def join_half_pruned(spark: SparkSession, clicks: DataFrame, views: DataFrame) -
     return c.join(v, c.click_ad == v.ad).select("ad", "click_user", "view_ts")
 
 
-@program("a range in time with one watermark", inputs="clicks views")
-def join_one_wm(spark: SparkSession, clicks: DataFrame, views: DataFrame) -> DataFrame:
-    v = views.withWatermark("view_ts", "10 seconds")
-    return v.join(clicks, F.expr("ad = click_ad AND click_ts >= view_ts AND click_ts <= view_ts + INTERVAL 1 MINUTE"))
-
-
-@program("late rows of a join without bounds", inputs="clicks views")
-def join_unbounded_late(spark: SparkSession, clicks: DataFrame, views: DataFrame) -> DataFrame:
-    return clicks.withWatermark("click_ts", "5 seconds").join(views.withWatermark("view_ts", "5 seconds"), F.expr("click_ad = ad"))
-
-
 @program("left semi join with a range to both sides", inputs="clicks views")
 def semi_range(spark: SparkSession, clicks: DataFrame, views: DataFrame) -> DataFrame:
     c = clicks.withWatermark("click_ts", "20 seconds")

@@ -6,6 +6,7 @@ are there at the beginning, and each is a batch. In a program that restarts, the
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,8 +67,10 @@ def answer_to_a_backlog(spark: SparkSession, program: Program, feeds: list[Feed]
     """All results of a query that finds all files at its start, and takes one of each stream in a batch."""
     frame, folders = built(spark, program, feeds, root, {"maxFilesPerTrigger": "1"})
     for feed, folder in zip(feeds, folders, strict=True):
-        for path in (path for files in feed.files for path in files):
+        for at, path in enumerate(path for files in feed.files for path in files):
             shutil.copy(path, folder)
+            # Spark takes the oldest files first, and many may be written in a millisecond.
+            os.utime(folder / path.name, (1_700_000_000 + at, 1_700_000_000 + at))
     found: list[Values] = []
     writer = frame.writeStream.outputMode(program.mode).option("checkpointLocation", str(root / "ckpt")).trigger(availableNow=True)
     query = writer.foreachBatch(lambda batch, _: found.extend(values(batch))).start()

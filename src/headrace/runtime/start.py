@@ -66,13 +66,6 @@ class RunOptions:
     as_spark: bool = False
     """True for an unmodified program: a watermark takes effect when it does in Spark."""
 
-    @property
-    def pace(self) -> Pace:
-        """When a watermark takes effect."""
-        if not self.as_spark:
-            return Pace.AT_ONCE
-        return Pace.ONE_BATCH if self.trigger.get("once") else Pace.AFTER_ROWS
-
 
 @dataclass(frozen=True)
 class QueryPlan:
@@ -211,7 +204,7 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     elastic = None if run.elastic is None else run.elastic.on(session.sparkContext.defaultParallelism)
     trigger_s = _interval_s(session, run)
     shedding = _shedding(flow, plan.outputs, run, trigger_s)
-    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shedding, run.pace)
+    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shedding, _pace(session, run))
     ticks = any(op.plan.timing.ticks for op in flow.ops)
     streaming = with_ticks(flow.streaming) if ticks else flow.streaming
     writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", str(checkpoint.location))
@@ -294,6 +287,14 @@ def _stores(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
         for name, store in op.plan.operator.stores.items():
             found[StoreId(op.id, name)] = store.layout, {**op.plan.description.shown, "kernel": kernels[name]}
     return found
+
+
+def _pace(session: SparkSession, run: RunOptions) -> Pace:
+    """When a watermark that a batch has moved takes effect."""
+    if not run.as_spark:
+        return Pace.AT_ONCE
+    follows = str(session.conf.get("spark.sql.streaming.noDataMicroBatches.enabled", "true")).lower() == "true"
+    return Pace.AFTER_ROWS if follows and not run.trigger.get("once") else Pace.ONE_BATCH
 
 
 def _interval_s(session: SparkSession, run: RunOptions) -> float:

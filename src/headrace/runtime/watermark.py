@@ -42,7 +42,7 @@ class Pace(StrEnum):
     AFTER_ROWS = "after rows"
     """As in Spark: after the rows of the next batch, if such a batch is known to come."""
     ONE_BATCH = "one batch"
-    """The same, but no batch follows: the next start of the query brings one."""
+    """The same, but Spark runs no batch without rows, so that it is always the next batch with rows."""
 
 
 def noted(record: Record) -> Watermark:

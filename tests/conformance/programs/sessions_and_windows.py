@@ -20,9 +20,9 @@ def guide_window_complete(spark: SparkSession, events: DataFrame) -> DataFrame:
 
 @program("session windows with a gap by key, as in Spark's guide", quick=True)
 def dyn_session(spark: SparkSession, events: DataFrame) -> DataFrame:
-    events = events.withWatermark("ts", "10 minutes")
+    events = events.withWatermark("ts", "30 seconds")
     gap = F.when(events.user == "ada", "5 seconds").when(events.user == "bob", "20 seconds").otherwise("1 minute")
-    return events.withWatermark("ts", "10 minutes").groupBy(F.session_window(events.ts, gap), events.user).count()
+    return events.groupBy(F.session_window(events.ts, gap), events.user).count()
 
 
 @program("the same in complete mode, the gap as SQL text", mode="complete")

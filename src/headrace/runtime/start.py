@@ -32,9 +32,11 @@ from headrace.runtime.sinks import EXACTLY_ONCE, Sink
 from headrace.runtime.watermark import Pace
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
+from headrace.spark.hadoop import check_file_system, for_hadoop, store_settings
 from headrace.spark.replayable import nondeterministic_parts, sources_without_restart, static_inputs, unreplayable_sources
 from headrace.spark.ticks import with_ticks
 from headrace.state.layout import Layout
+from headrace.state.requests import Settings
 from headrace.state.routing import Routing
 
 _log = logger(__name__)
@@ -145,7 +147,10 @@ def start_query(plan: QueryPlan) -> Engine:
     if location is None:
         location = _default_location(session, run.name, run.where, sinks)
     end_orphans()
-    checkpoint = Checkpoint(location)
+    checkpoint = Checkpoint(
+        location, state=plan.config.stateLocation, settings=lambda: settings_of(session, plan.config.storeRequestSeconds)
+    )
+    check_file_system(session, checkpoint.location)
     found = recognise(plan.flow, checkpoint, plan.config.operatorChanges)
     flow = found.flow
     checkpoint.open(_stores(flow), found.about)
@@ -173,12 +178,17 @@ def start_query(plan: QueryPlan) -> Engine:
         raise
 
 
+def settings_of(session: SparkSession, request_s: float = Settings.request_s) -> Settings:
+    """How this session reaches stores behind a network."""
+    return Settings(tuple(sorted(store_settings(session).items())), request_s)
+
+
 def _check_continues(flow: Dataflow, checkpoint: Checkpoint) -> None:
     """Raise an error if a source cannot go on from the offsets in the checkpoint."""
     refused = sources_without_restart(flow.streaming)
     if refused and checkpoint.spark_log.newest("offsets") is not None:
         raise SourceError(
-            where=str(checkpoint.location),
+            where=checkpoint.location,
             wanted="sources that go on where the query stopped",
             found="; ".join(refused),
             hint="start with a new checkpointLocation; to restart without loss, write the rows to files or Kafka first",
@@ -207,7 +217,7 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shedding, _pace(session, run))
     ticks = any(op.plan.timing.ticks for op in flow.ops)
     streaming = with_ticks(flow.streaming) if ticks else flow.streaming
-    writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", str(checkpoint.location))
+    writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
     if run.name:
         writer = writer.queryName(run.name)
     if run.trigger:
@@ -225,7 +235,7 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
         if isinstance(failure, OSError):
             hint = "free disk space or file descriptors, and start the query again; it was stopped"
             wanted = "to open the control endpoint"
-            raise CheckpointError(where=str(checkpoint.location), wanted=wanted, found=str(failure), hint=hint) from None
+            raise CheckpointError(where=checkpoint.location, wanted=wanted, found=str(failure), hint=hint) from None
         raise
     return engine
 

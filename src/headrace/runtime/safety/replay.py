@@ -69,7 +69,7 @@ class Replay:
 
     def make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> Made:
         """Make a version. If state that it builds on was lost, compute that again first."""
-        record, misses = self.checkpoint.journal.read(version), Counter[tuple[str, str]]()
+        record, misses = self.checkpoint.record_of(version), Counter[tuple[str, str]]()
         while True:
             try:
                 if self._lacks(Version(version - 1)):
@@ -112,7 +112,7 @@ class Replay:
         A checkpoint may have shipped the run since the task looked for it. Then the next attempt finds it.
         """
         file = Path(missing.path).name
-        if self.keeping.copies.is_durable(file) and not (self.checkpoint.runs / file).exists():
+        if self.keeping.copies.is_durable(file) and self.checkpoint.store.size(f"runs/{file}") is None:
             return False
         self.keeping.copies.forget(file, missing.executor)
         lost = self.routing.lost_runs()

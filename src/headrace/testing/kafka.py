@@ -260,9 +260,9 @@ class Broker:
         for future in getattr(admin, method)(what).values():
             future.result(60)
 
-    def produce(self, topic: str, records: Iterable[Record]) -> None:
-        """Append records to a topic, and wait until the broker has them."""
-        producer = self.producer()
+    def produce(self, topic: str, records: Iterable[Record], producer: Any = None) -> None:
+        """Append records to a topic, and wait until the broker has them. ``producer`` is one of ``self.producer``, to be used again."""
+        producer = producer or self.producer()
         for record in records:
             send(producer, topic, record)
         left = producer.flush(60)

@@ -10,6 +10,7 @@ from headrace.errors import SinkError
 from headrace.ids import Version
 from headrace.operators.kernel import OutputMode
 from headrace.runtime.sinks.base import Sink, SinkRequest
+from headrace.runtime.sinks.upsert import Upsert
 from headrace.spark.plans import empty_frame
 from headrace.spark.sinks import MemoryTable, has_format
 
@@ -69,6 +70,10 @@ class NoopSink(Sink):
 
 class ForeachBatchSink(Sink):
     """Calls the user's function with the rows and the version's number. If the function is idempotent by it, results are exactly once."""
+
+    def identify(self, query: str, number: int) -> None:
+        if isinstance(self.request.foreach_batch, Upsert):
+            self.request.foreach_batch.identify(query, number, self.request.mode)
 
     def deliver(self, version: Version, rows: DataFrame | None) -> None:
         assert self.request.foreach_batch is not None

@@ -159,7 +159,8 @@ def assemble(
     runner = replace(runner, active=config.safety.approach is Approach.ACTIVE)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
-    replicas, safety, outage = _replicas(placement, keeping, config.safety), config.safety, Outage(checkpoint, config.storeWaitSeconds)
+    safety, outage = config.safety, Outage(checkpoint, config.storeWaitSeconds)
+    replicas = _replicas(placement, recovery, keeping, safety)
     gaps = None if safety.replays else Gaps(checkpoint, safety, _stores(flow))
     if (tuples := _tuples(flow, checkpoint, safety, placement)) is not None:
         closing.callback(tuples.close)
@@ -238,8 +239,10 @@ def _keeping(flow: Dataflow, checkpoint: Checkpoint, config: Config) -> tuple[Ke
     return keeping, closing
 
 
-def _replicas(placement: Placement | None, keeping: Keeping, safety: Safety) -> Replicas | None:
-    return Replicas(placement, keeping, safety.replicas, safety.waits_for_peers) if safety.replicas and placement else None
+def _replicas(placement: Placement | None, recovery: Recovery | None, keeping: Keeping, safety: Safety) -> Replicas | None:
+    if not safety.replicas or placement is None or recovery is None:
+        return None
+    return Replicas(placement, keeping, safety.replicas, safety.waits_for_peers, lambda: bool(recovery.interruptions))
 
 
 def _tuples(flow: Dataflow, checkpoint: Checkpoint, safety: Safety, placement: Placement | None) -> Tuples | None:

@@ -123,8 +123,7 @@ class BatchLoop:
         manifest = self.versions.commit(made, phases)
         if self.replicas is not None:
             with Phase(phases, "replicas"):
-                disturbed = self.recovery is not None and bool(self.recovery.interruptions)
-                self.replicas.after_version(self.routing.routing, disturbed=disturbed)
+                self.replicas.after_version(self.routing.routing)
         return manifest
 
     def _deliver(self, batch: DataFrame, manifest: Manifest, phases: dict[str, float], dropping: Dropping | None = None) -> None:

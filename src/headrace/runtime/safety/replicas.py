@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,7 @@ SHARE = 0.1
 SHARE_RESTORING = 0.5
 """The same while copies are missing, after a loss or a move."""
 CALM_S = 2.0
-"""After a loss, missing copies are made when the next batch has ended, or after so many seconds. Before, they would delay that batch."""
+"""After a loss, missing copies are made when a calm batch has ended, or if none ends for so many seconds."""
 SWEEP_EVERY = 10
 """Peers remove copies that nobody needs once in this many versions."""
 _log = logger(__name__)
@@ -75,6 +75,8 @@ class Replicas:
     """q: the number of peers of each instance."""
     waits: bool
     """True if results wait for the copies."""
+    interrupted: Callable[[], bool] = lambda: False
+    """True while a version is made of which an attempt was broken off, because executors were lost or did not answer."""
     redundancy: Redundancy | None = None
     _peers: dict[RangeId, frozenset[NodeId]] = field(default_factory=dict)
     _complete: set[tuple[RangeId, NodeId]] = field(default_factory=set)
@@ -83,7 +85,7 @@ class Replicas:
     _routing: dict[OperatorId, Routing] = field(default_factory=dict)
     _due: threading.Event = field(default_factory=threading.Event)
     _disturbed: bool = False
-    """True if executors were lost or did not answer while the last version was made."""
+    """True if the last version was interrupted, or if copying was."""
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -98,9 +100,9 @@ class Replicas:
         if self._thread is not None:
             self._thread.join()
 
-    def after_version(self, routing: Mapping[OperatorId, Routing], *, disturbed: bool = False) -> None:
-        """Make copies of what a version has written: now, or beside the batches; later, if the version was ``disturbed`` by a loss."""
-        self._routing, self._disturbed = dict(routing), disturbed
+    def after_version(self, routing: Mapping[OperatorId, Routing]) -> None:
+        """Make copies of what a version has written: now, or beside the batches; later, if the version was interrupted."""
+        self._routing, self._disturbed = dict(routing), self.interrupted()
         if not self.waits or self.update().missing:
             self._due.set()
 
@@ -198,26 +200,32 @@ class Replicas:
         self.redundancy = Redundancy(wanted, missing, missing_s, lent)
         return self.redundancy
 
-    def _wait_for_calm(self) -> int:
-        """After copying was broken off by a loss: try again behind the batch that repairs it. Returns how many copies are missing."""
+    def _broken_off(self) -> int:
+        """Copying was broken off by a loss: try again when batches are calm. Returns how many copies are missing."""
         self._disturbed = True
         self._due.set()
         return self.redundancy.missing if self.redundancy is not None else 0
+
+    def _wait_for_calm(self) -> None:
+        """After a loss: wait for the end of a version that was not interrupted, or until no version has ended for `CALM_S`.
+
+        The version that repairs a loss, and the next one, are waited for by users. Copying beside them would delay both.
+        """
+        while (self._disturbed or self.interrupted()) and not self._ended.is_set() and self._due.wait(CALM_S):
+            self._due.clear()
 
     def _run(self) -> None:
         with log_fields(query=self.keeping.checkpoint.location):
             while True:
                 self._due.wait()
                 self._due.clear()
-                if self._disturbed:
-                    self._due.wait(CALM_S)
-                    self._due.clear()
+                self._wait_for_calm()
                 began_s = time.monotonic()
                 if self._ended.is_set():
                     return
                 try:
                     found = self._update(only_complete=False)
-                    missing = found.missing if found is not None else self._wait_for_calm()
+                    missing = found.missing if found is not None else self._broken_off()
                 except Exception:
                     # Executors may be going, or Spark may be shutting down. The next version tries again.
                     _log.warning("copies of state were not made; trying again after the next batch", exc_info=True)

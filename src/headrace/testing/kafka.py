@@ -230,14 +230,14 @@ class Broker:
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         """Create a topic. ``config`` has its settings with ``_`` for a dot: ``cleanup_policy="compact"``."""
-        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+        from confluent_kafka.admin import NewTopic
 
         settings = {name.replace("_", "."): value for name, value in config.items()}
         self._ask("create_topics", [NewTopic(topic, partitions, 1, config=settings)])
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions: so many in all."""
-        from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+        from confluent_kafka.admin import NewPartitions
 
         self._ask("create_partitions", [NewPartitions(topic, partitions)])
 

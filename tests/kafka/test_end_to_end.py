@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.bench.run import BenchSettings, run_benchmark
 from headrace.errors import BatchFailedError
 from headrace.ids import Version
 from headrace.runtime.failpoints import KAFKA_POINTS, break_off
@@ -52,3 +53,13 @@ def test_the_demo_with_kafka(tmp_path: Path) -> None:
     assert "equal to Spark's batch answer: " in done.stdout
     assert "equal to Spark's batch answer: 0 rows" not in done.stdout
     assert (out / "report.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.extra
+def test_the_benchmark_runs_and_both_engines_are_right() -> None:
+    settings = BenchSettings(1.0, 1, None, 1, {}, None)
+    line = run_benchmark("kafka", ["--calls", "8000", "--batch", "2000", "--warmup", "1"], settings)
+    assert line["equal"]
+    assert line["ours"] > 0
+    assert set(line["ratio"]) == {"spark-rocksdb"}

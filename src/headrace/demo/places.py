@@ -93,15 +93,22 @@ class Topics(Places):
     """Calls as JSON in one topic, results as JSON in another, each there once for consumers with ``read_committed``."""
 
     what = "topic"
-    CALLS, HEAVY, PARTITIONS = "calls", "heavy", 4
+    CALLS, HEAVY = "calls", "heavy"
     TIMES = ("start", "end", "ts")
 
-    def __init__(self, folder: Path) -> None:
-        self.broker = Broker(folder)
+    def __init__(self, folder: Path, partitions: int = 4) -> None:
+        self.broker, self._heavy = Broker(folder), self.HEAVY
         self.broker.start()
-        self.broker.create(self.CALLS, self.PARTITIONS)
+        self.broker.create(self.CALLS, partitions)
         self.broker.create(self.HEAVY)
         self._producer = self.broker.producer()
+
+    @classmethod
+    def running(cls, broker: Broker, heavy: str) -> Topics:
+        """The topics of a broker that runs elsewhere, with another topic for results."""
+        found = cls.__new__(cls)
+        found.broker, found._heavy, found._producer = broker, heavy, None
+        return found
 
     def settings(self) -> dict[str, str]:
         return {"spark.jars": connector()}
@@ -112,19 +119,19 @@ class Topics(Places):
         records = [Record(json.dumps(call).encode(), call["src"].encode()) for call in calls.to_pylist()]
         return lambda: self.broker.produce(self.CALLS, records, self._producer)
 
-    def stream(self, spark: SparkSession) -> DataFrame:
-        return self._parsed(self._reader(spark.readStream, self.CALLS).option("startingOffsets", "earliest").load())
+    def stream(self, spark: SparkSession, **options: Any) -> DataFrame:
+        return self._parsed(self._reader(spark.readStream, self.CALLS).option("startingOffsets", "earliest").options(**options).load())
 
     def write(self, results: Any) -> StreamWriter:
         rows = results.select(F.col("src").alias("key"), F.to_json(F.struct(*results.columns)).alias("value"))
         writer: StreamWriter = rows.writeStream.format("kafka").option("kafka.bootstrap.servers", self.broker.address)
-        return writer.option("topic", self.HEAVY)
+        return writer.option("topic", self._heavy)
 
     def calls(self, spark: SparkSession) -> DataFrame:
         return self._parsed(self._reader(spark.read, self.CALLS).load())
 
     def results(self, spark: SparkSession) -> DataFrame:
-        records = self._reader(spark.read, self.HEAVY).option("kafka.isolation.level", "read_committed").load()
+        records = self._reader(spark.read, self._heavy).option("kafka.isolation.level", "read_committed").load()
         rows: DataFrame = records.select(F.from_json(F.col("value").cast("string"), RESULTS).alias("row")).select("row.*")
         return rows
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from headrace.ids import Version
 from headrace.logs import logger, suppressed
-from headrace.spark.gateway import GONE, REFUSALS, first_line, java_frame, jvm_of, none, printed, scala_map, singleton
+from headrace.spark.gateway import GONE, REFUSALS, first_line, java_failure, java_frame, jvm_of, none, printed, scala_map, singleton
 from headrace.spark.plans import analyzed, empty_frame
 
 _log = logger(__name__)
@@ -36,6 +36,12 @@ def is_fenced(failure: BaseException) -> bool:
     """True if Kafka refused a producer because another one of its name has taken over."""
     text = printed(failure)
     return any(name in text for name in _FENCED)
+
+
+def reason(failure: BaseException) -> str:
+    """What Kafka says: its client wraps the reason in exceptions that only say that something failed."""
+    found = java_failure(failure)
+    return first_line(failure) if found is None else ": ".join(dict.fromkeys(found.messages))
 
 
 def connector_package(session: SparkSession) -> str:
@@ -66,7 +72,7 @@ def newest_offsets(session: SparkSession, source: Any) -> str | None:
         newest = source.kafkaOffsetReader().fetchLatestOffsets(none(session))
         return str(singleton(_connector(session), "JsonUtils").partitionOffsets(newest))
     except REFUSALS as refused:
-        _log.info("Kafka did not say how many rows wait: %s", first_line(refused))
+        _log.info("Kafka did not say how many rows wait: %s", reason(refused))
         return None
 
 

@@ -26,7 +26,7 @@ from headrace.runtime.failpoints import fail_point
 from headrace.runtime.sinks.base import EXACTLY_ONCE, Sink, SinkRequest
 from headrace.runtime.sinks.simple import AnyFormatSink
 from headrace.spark.gateway import REFUSALS, first_line
-from headrace.spark.kafka import TransactionalWriter, check_columns, connector_package, is_fenced
+from headrace.spark.kafka import TransactionalWriter, check_columns, connector_package, is_fenced, reason
 from headrace.spark.sinks import has_format
 
 FORMAT = "kafka"
@@ -59,7 +59,7 @@ class KafkaSink(Sink):
         try:
             self._writer = TransactionalWriter(self.request.session, self.request.options.spark(), self._topic, name, self._marker)
         except REFUSALS as refused:
-            raise SinkError(where=self.place, wanted="options that Kafka's producer takes", found=first_line(refused)) from None
+            raise SinkError(where=self.place, wanted="options that Kafka's producer takes", found=reason(refused)) from None
         self._name = name
 
     @property
@@ -159,7 +159,7 @@ class KafkaSink(Sink):
             "the query needs the right to write to the topic, to the transactional id and to read the consumer group of that name; "
             f"or set headrace.kafkaDelivery={TASKS} to deliver without transactions, at least once"
         )
-        return SinkError(where=self.place, wanted=f"transactions under the name {self._name!r}", found=first_line(refused), hint=hint)
+        return SinkError(where=self.place, wanted=f"transactions under the name {self._name!r}", found=reason(refused), hint=hint)
 
     def _fenced(self, version: Version) -> FencedError:
         return FencedError(

@@ -89,9 +89,9 @@ def why_not() -> str | None:
     return None
 
 
-def connector() -> str:
-    """The value of ``spark.jars`` for a session that reads and writes Kafka with the fetched connector."""
-    return ",".join(sorted(str(jar) for jar in (_jars() / "connector").glob("*.jar")))
+def connector(*more: str) -> str:
+    """The value of ``spark.jars`` for a session with the fetched connector. ``more``: other folders of the jars, such as ``tables``."""
+    return ",".join(sorted(str(jar) for folder in ("connector", *more) for jar in (_jars() / folder).glob("*.jar")))
 
 
 def _jars() -> Path:

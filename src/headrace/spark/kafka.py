@@ -111,13 +111,24 @@ class TransactionalWriter:
         finally:
             client.close()
 
+    def has_marker_topic(self) -> bool:
+        """True if the marker topic is there. To ask does not create it, whatever the brokers do for other clients."""
+        client = self._admin()
+        try:
+            self._answer(client.describeTopics(self._jvm.java.util.List.of(self._marker)).allTopicNames())
+            return True
+        except REFUSALS as refused:
+            if "UnknownTopicOrPartitionException" in printed(refused):
+                return False
+            raise
+        finally:
+            client.close()
+
     def make_marker_topic(self) -> None:
-        """Create the marker topic unless it is there. Nothing is ever written to it."""
+        """Create the marker topic. Nothing is ever written to it."""
         admin = self._jvm.org.apache.kafka.clients.admin
         client = self._admin()
         try:
-            if str(self._marker) in [str(each) for each in self._answer(client.listTopics().names())]:
-                return
             some, empty = self._jvm.java.util.Optional.of(1), self._jvm.java.util.Optional.empty()
             topic = admin.NewTopic(self._marker, some, empty)
             self._answer(client.createTopics(self._jvm.java.util.List.of(topic)).all())

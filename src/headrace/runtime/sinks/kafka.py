@@ -90,7 +90,9 @@ class KafkaSink(Sink):
 
     def begin(self) -> None:
         try:
-            if self._topic is None or self._config.kafkaMarkerTopic:
+            if not self.writer.has_marker_topic():
+                if self._marker == (self._topic or "").strip():
+                    raise self._missing_topic()
                 self.writer.make_marker_topic()
             self._open()
         except REFUSALS as refused:
@@ -153,6 +155,14 @@ class KafkaSink(Sink):
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+    def _missing_topic(self) -> SinkError:
+        return SinkError(
+            where=self.place,
+            wanted="a topic that the brokers have",
+            found=f"none called {self._marker!r}",
+            hint="create it, with the number of partitions that it shall have, before the query starts",
+        )
 
     def _refused(self, refused: BaseException) -> SinkError:
         hint = (

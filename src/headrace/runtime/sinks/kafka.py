@@ -102,7 +102,7 @@ class KafkaSink(Sink):
         """Fence off earlier producers, and learn what they have delivered."""
         writer = self.writer
         writer.open()
-        noted = writer.noted()
+        noted = writer.settled()
         if noted is None:
             # From now on, a missing note means that Kafka has forgotten it.
             writer.begin()

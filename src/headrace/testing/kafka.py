@@ -141,19 +141,6 @@ class Broker:
         """Kill the broker, as ``kill -9`` does."""
         self._end(signal.SIGKILL)
 
-    def pause(self) -> None:
-        """Stop the broker's process, so that it answers nobody."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let a paused broker go on."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, which: int) -> None:
-        require(self._process is not None, "the broker is running")
-        assert self._process is not None
-        self._process.send_signal(which)
-
     def _end(self, how: int) -> None:
         process, self._process = self._process, None
         if process is None:
@@ -240,10 +227,6 @@ class Broker:
         from confluent_kafka.admin import NewPartitions
 
         self._ask("create_partitions", [NewPartitions(topic, partitions)])
-
-    def delete(self, topic: str) -> None:
-        """Delete a topic with its records."""
-        self._ask("delete_topics", [topic])
 
     def forget(self, group: str) -> None:
         """Delete the committed offsets of a consumer group, as brokers do when it was quiet for long."""

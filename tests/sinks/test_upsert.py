@@ -115,10 +115,9 @@ def test_mistakes_say_what_to_do(spark: SparkSession, postgres: str, source: str
         ("x", "nobody", r"keys among the columns src, total, n; found nobody"),
         ("y", "n", r"may have each key once"),
     ]:
-        with pytest.raises(BatchFailedError, match=message) as raised:
+        with pytest.raises(SinkError, match=message) as raised:
             run(query, hr.upsert(secret, table, keys), tmp_path / table)
         assert "very-secret" not in str(raised.value)
-        assert "very-secret" not in (raised.value.details or "")
     with pytest.raises(SinkError, match=r"wanted a name under which versions are noted.*name='...'"):
         hr.upsert(postgres, "z", "id")(spark.range(1), 0)
     hr.upsert(postgres, "named", "id", name="mine")(spark.range(3), 0)

@@ -18,7 +18,7 @@ from headrace.testing import assert_same_rows
 from headrace.testing.kafka import Broker, jars_folder, why_not
 from tests.matrix.tables import broken_off_twice, stream, totals, write_input
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.extra]
 
 
 @pytest.fixture

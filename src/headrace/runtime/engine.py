@@ -67,6 +67,7 @@ from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.tracing import Tracing
 from headrace.runtime.version import VersionMaker, shapes_of
+from headrace.runtime.watermark import Pace
 from headrace.spark.executors import Executors
 from headrace.spark.replayable import forgetful_sources, unreplayable_sources
 from headrace.state.routing import Routing
@@ -149,6 +150,7 @@ def assemble(
     elastic: Elastic | None,
     trigger_s: float,
     shed: ShedSettings | None = None,
+    pace: Pace = Pace.AT_ONCE,
     name: str | None = None,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
@@ -172,7 +174,7 @@ def assemble(
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
     store, active = checkpoint.store, config.safety.approach is Approach.ACTIVE
     runner = JobRunner(flow, sinks, store, preparations, combining, placement, recovery, beside, elastic is not None, active, label)
-    versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder)
+    versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder, pace)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
     safety, outage = config.safety, Outage(checkpoint, config.storeWaitSeconds)
     replicas = _replicas(placement, recovery, keeping, safety)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError, StorageError
-from headrace.ids import NO_TOKEN, OperatorId, StoreId, Version
+from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StorageError
+from headrace.ids import NO_TOKEN, NO_VERSION, OperatorId, StoreId, Version
 from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
 from headrace.runtime.leases import leased_versions, take_lease
@@ -32,6 +32,8 @@ IDENTITY_FORMAT = 3
 """The format of query.json. 3: it identifies operators by name and fingerprint, and has a checksum."""
 ROUTING = "routing.json"
 IDENTITY = "query.json"
+BEFORE, SINCE = "before", "from"
+"""Entries of query.json after a change of the query: the content before it, and the first version that was made after it."""
 _log = logger(__name__)
 _PARTS = {"identities": dict, "sources": list, "retired": list}
 
@@ -92,9 +94,9 @@ class Checkpoint:
             return (self.directory / IDENTITY).exists()
 
     def open(self, stores: dict[StoreId, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
-        """Create the folder, or check that it belongs to this query, by the layout and description of every store.
+        """Create the folder, unless it is there. ``runtime/identity.py`` has checked that its state fits this query.
 
-        ``about`` says which operators and sources these are; see ``runtime/identity.py``.
+        ``stores`` are the layout and the description of every store, and ``about`` says which operators and sources these are.
         """
         wanted = {
             "format": IDENTITY_FORMAT,
@@ -104,9 +106,7 @@ class Checkpoint:
                 for store, (layout, about) in stores.items()
             },
         }
-        if self.is_there:
-            self._check_identity(self.identity(), wanted)
-        else:
+        if not self.is_there:
             self._create(wanted)
         self._wanted = wanted
 
@@ -124,20 +124,28 @@ class Checkpoint:
             self._write_identity(wanted)
 
     def keep_identity(self) -> None:
-        """Write to query.json what has changed since the last start: names, and operators that were added or removed.
+        """Write to query.json what has changed since the last start: names, stores, and operators that were added or removed.
 
-        Only the owner of the checkpoint may call this. If the change drops state, it is called with the first commit. Until then the state
-        is still there, and a program that has the operator must find it, even if this start fails.
+        Only the owner of the checkpoint may call this. If the state changes, it is called with the first commit. Until that version is
+        committed, the query before the change counts, so that it finds its state even if this start fails.
         """
         self._kept = True
-        if json.loads(json.dumps(self._wanted, default=str)) != self.identity():
+        before, is_undone = self._identity()
+        if is_undone or json.loads(json.dumps(self._wanted, default=str)) != before:
             self.fence.check("changing query.json")
+            change = {BEFORE: before, SINCE: self._newest() + 1} if self.changes_state() else {}
             with disk_errors(self.directory / IDENTITY, "to write what query the checkpoint belongs to"):
-                self._write_identity(self._wanted)
+                self._write_identity({**self._wanted, **change})
 
-    def drops_state(self) -> bool:
-        """True if the checkpoint has state of an operator that the query no longer has."""
-        return self.has_versions() and not set(self._wanted["retired"]) <= set(self.identity()["retired"])
+    def changes_state(self) -> bool:
+        """True if the checkpoint has versions, and the query has other operators, or stores of other columns."""
+        before = self.identity()
+        stores = [{name: each.get("fingerprint") for name, each in about["operators"].items()} for about in (before, self._wanted)]
+        return self.has_versions() and (set(before["identities"]) != set(self._wanted["identities"]) or stores[0] != stores[1])
+
+    def _newest(self) -> Version:
+        """The newest version; `NO_VERSION` if there is none."""
+        return max((*self.manifests.versions()[-1:], *self.journal.versions()[-1:]), default=NO_VERSION)
 
     def _write_identity(self, identity: dict[str, Any]) -> None:
         path = self.directory / IDENTITY
@@ -216,8 +224,22 @@ class Checkpoint:
         if self._wanted and not self._kept:
             self.keep_identity()
 
+    def undo_undelivered(self) -> None:
+        """Forget the newest version if Spark has not committed its batch, which is then computed anew. Call it while no query runs."""
+        newest, delivered = self._newest(), self.spark_log.newest("commits")
+        if newest != NO_VERSION and (delivered is None or delivered < newest):
+            with disk_errors(self.directory, "to forget a version that was not delivered"):
+                for key in (self.manifests.key(newest), self.journal.key(newest)):
+                    if self.store.size(key) is not None:
+                        self.store.delete(key)
+            self.current = None
+
     def identity(self) -> dict[str, Any]:
-        """Read query.json. Raises an error if it is damaged or of another format."""
+        """What query.json says of the query that wrote the newest version. Raises an error if it is damaged or of another format."""
+        return self._identity()[0]
+
+    def _identity(self) -> tuple[dict[str, Any], bool]:
+        """The identity, and True if the file also has a change of the query that no version was made with."""
         path = self.directory / IDENTITY
         try:
             with disk_errors(path, "to read what query the checkpoint belongs to"):
@@ -234,23 +256,9 @@ class Checkpoint:
             raise CheckpointError(where=str(path), wanted=f"format {IDENTITY_FORMAT}", found=f"format {form}", hint=hint)
         if crc != _identity_crc(data):
             raise _corrupt_identity(path, "another checksum than it carries")
-        return data
-
-    def _check_identity(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-        """Raise an error if a store has another layout than in the checkpoint. `runtime/identity.py` has matched the stores."""
-        for name, mine in wanted["operators"].items():
-            theirs = found["operators"].get(name)
-            same = ("fingerprint", "window", "keys", "calls")
-            if theirs is None or not self.has_versions() or all(theirs.get(each) == mine.get(each) for each in same):
-                continue
-            changes = _differences(theirs, mine)
-            kind = StateSchemaError if theirs["keys"] == mine["keys"] else CheckpointMismatchError
-            raise kind(
-                where=f"{self.location}, {name}",
-                wanted="the state that the query now needs: " + "; ".join(f"{k} {new}" for k, (_, new) in changes.items()),
-                found="; ".join(f"{k} {old}" for k, (old, _) in changes.items()),
-                hint="undo the change, or start with a new checkpointLocation and read the stream from its beginning",
-            )
+        before, since = data.pop(BEFORE, None), data.pop(SINCE, NO_VERSION)
+        # A change of the query takes effect with its first version.
+        return (data, False) if before is None or self._newest() >= since else (before, True)
 
     def collect_garbage(self, keep: int) -> None:
         """Remove versions that are neither among the newest nor leased, and the files that only they needed."""
@@ -345,11 +353,6 @@ class Checkpoint:
 def describe_layout(layout: Layout) -> list[str]:
     """A layout as text, one line per column."""
     return [f"{f.name}: {f.type}" for f in layout.schema]
-
-
-def _differences(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    names = ("keys", "window", "calls", "layout")
-    return {n: (theirs.get(n), mine.get(n)) for n in names if theirs.get(n) != mine.get(n)}
 
 
 def _identity_crc(identity: dict[str, Any]) -> int:

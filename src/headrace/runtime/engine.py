@@ -30,8 +30,10 @@ from headrace.control.elastic import Elastic
 from headrace.guarantees import Approach, Safety
 from headrace.ids import FIRST_VERSION, OperatorId, StoreId, Version
 from headrace.runtime.autoscale import Autoscaler
+from headrace.runtime.backfill import Backfill
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
+from headrace.runtime.changes import Changes
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.combining import Combining
 from headrace.runtime.decision_log import DecisionLog
@@ -58,10 +60,11 @@ from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.safety.sigma import Sigma, memories_of
 from headrace.runtime.safety.tuples import Tuples
+from headrace.runtime.shapes import shapes_of
 from headrace.runtime.shedding import Shedder, ShedSettings
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
-from headrace.runtime.version import VersionMaker, shapes_of
+from headrace.runtime.version import VersionMaker
 from headrace.spark.executors import Executors
 from headrace.spark.replayable import forgetful_sources, unreplayable_sources
 from headrace.state.routing import Routing
@@ -96,6 +99,8 @@ class Engine:
     """Keeps copies of state on other executors; None without."""
     shedder: Shedder | None
     """Chooses what batches drop; None if the user allows no drops."""
+    changes: Changes
+    """What became of the stored state when the query started."""
     closing: contextlib.ExitStack
     """Closes the parts in reverse order. Even if some of that fails, the checkpoint is released."""
 
@@ -131,6 +136,7 @@ def assemble(
     elastic: Elastic | None,
     trigger_s: float,
     shed: ShedSettings | None = None,
+    changes: Changes | None = None,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
     session = flow.session
@@ -164,6 +170,9 @@ def assemble(
     gaps = None if safety.replays else Gaps(checkpoint, safety, _stores(flow))
     if (tuples := _tuples(flow, checkpoint, safety, placement)) is not None:
         closing.callback(tuples.close)
+    backfill = None
+    if changes is not None and changes.backfilled:
+        backfill = Backfill(changes.backfilled, versions, spark)
     loop = BatchLoop(
         flow,
         config,
@@ -180,6 +189,7 @@ def assemble(
         progress,
         recovery,
         outage,
+        backfill,
     )
     departures, gate = Departures(live, placement, replicas), BatchGate(loop.run, checkpoint, spark, live.lock, outage)
     return Engine(
@@ -200,6 +210,7 @@ def assemble(
         checkpointer,
         replicas,
         shedder,
+        changes or Changes(),
         closing,
     )
 

@@ -14,6 +14,7 @@ from headrace.logs import logger, suppressed
 from headrace.operators.description import store_from
 from headrace.operators.kernel import View
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.state.conversion import Conversion
 from headrace.state.layout import SUB
 from headrace.state.manifest import Manifest
 from headrace.state.run import RunReader
@@ -84,7 +85,8 @@ def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId) -> I
     store = store_from(about["kernel"])
     layout, names = store.layout, about["kernel"]["names"]
     every = ((0, SLOTS),)
-    view = View(RunReader(checkpoint.runs, layout), list(manifest.whole(wanted)), every)
+    earlier = [Conversion.from_json(each) for each in about.get("earlier", ())]
+    view = View(RunReader(checkpoint.runs, layout, earlier=earlier), list(manifest.whole(wanted)), every)
     live_from = store.lifetime.live_from(manifest.watermark_ms) if layout.has_sub else None
     for rows in view.scan(store, sub_min=live_from):
         # An aggregate of the whole stream has a constant key without a name. It is not shown.

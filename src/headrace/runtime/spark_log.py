@@ -77,6 +77,16 @@ class SparkLog:
             )
         return found
 
+    def batch_time_ms(self, version: Version) -> int:
+        """When Spark planned a batch, by the clock."""
+        path = self.location / "offsets" / str(version)
+        try:
+            with disk_errors(path, "to read when Spark planned a batch"):
+                return int(json.loads(path.read_bytes().split(b"\n")[1])["batchTimestampMs"])
+        except (ValueError, KeyError, IndexError, TypeError) as broken:
+            hint = f"restore the file from a backup; {TOGETHER}"
+            raise CorruptStateError(path=str(path), wanted="the time of a batch", found="text without it", hint=hint) from broken
+
     def newest(self, log: str) -> int | None:
         """The number of the newest batch in ``offsets`` or ``commits``; None if there is none."""
         return max(self.numbers(log), default=None)
@@ -150,6 +160,22 @@ class SparkLog:
             found=found,
             hint=f"the source's log was replaced, so files would be read twice or never: {TOGETHER}",
         )
+
+    def add_empty(self) -> None:
+        """Plan one more batch, without rows, which Spark runs first when the query starts. Call it only while no query runs.
+
+        If Spark has planned a batch that it has not committed, that one runs first, and nothing is added.
+        """
+        newest = self.newest("offsets")
+        if newest is None or newest != self.newest("commits"):
+            return
+        offsets = self.location / "offsets"
+        with disk_errors(offsets, "to plan a batch without rows in Spark's log"):
+            temporary = offsets / f".{newest + 1}.headrace.tmp"
+            temporary.write_bytes((offsets / str(newest)).read_bytes())
+            sync_file(temporary)
+            temporary.rename(offsets / str(newest + 1))
+            sync_file(offsets)
 
     def sync(self, version: Version, entries: tuple[SourceEntries, ...]) -> None:
         """Sync Spark's log entries of a version to disk. Called before the version is committed."""

@@ -17,6 +17,7 @@ from headrace.operators.store import Store
 from headrace.operators.windowed import WINDOW
 from headrace.runtime.border import spark_batches
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.state.conversion import Conversion
 from headrace.state.layout import SUB
 from headrace.state.run import RunReader, RunRef
 from headrace.state.slots import SlotRanges, clip, even_ranges
@@ -34,10 +35,11 @@ class StateReader:
     ranges: tuple[SlotRanges, ...]
     live_from: int | None
     columns: tuple[str, ...]
+    earlier: tuple[Conversion, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         layout = self.store.layout
-        reader = RunReader(Path(self.directory), layout)
+        reader = RunReader(Path(self.directory), layout, earlier=self.earlier)
         for batch in batches:
             for at in batch.column(0).to_pylist():
                 view = View(reader, clip(self.refs, self.ranges[at]), self.ranges[at])
@@ -68,5 +70,6 @@ def state_frame(session: SparkSession, checkpoint: Checkpoint, wanted: StoreId, 
         even_ranges(READERS),
         store.lifetime.live_from(max(0, manifest.watermark_ms - op.hold_ms)) if timed else None,
         tuple(reader.schema.names),
+        op.earlier.get(wanted.name, ()),
     )
     return reader.finish(session.range(0, READERS, 1, READERS).mapInArrow(task, reader.schema))

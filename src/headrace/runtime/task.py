@@ -9,9 +9,9 @@ from __future__ import annotations
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -33,6 +33,7 @@ from headrace.runtime.task_files import Names
 from headrace.runtime.whereabouts import executor_id, working_folder
 from headrace.spark.worker import freeze_modules
 from headrace.state.compact import Compactor
+from headrace.state.conversion import Conversion
 from headrace.state.disk import disk_errors, removed_on_failure
 from headrace.state.layout import HASH, one_batch
 from headrace.state.manifest import StagedFile
@@ -72,7 +73,7 @@ class TaskSpec:
     compact_rows: int
     compact_factor: float
     passes_on: bool
-    """True if results are not staged: they go to the next operator of the job, or to a sink that keeps nothing."""
+    """True if results are not staged: they go to the next operator of the job, or to a sink."""
     working: str | None = None
     """The folder of an executor's working copies, see ``working_folder``. None if tasks read the runs of the checkpoint itself."""
     until_ms: int | None = None
@@ -86,8 +87,9 @@ class TaskSpec:
     pinned: frozenset[str] = frozenset()
     """Runs that a checkpoint is about to ship. They stay, although newer versions may not need them."""
     fail_points: str = ""
-    """The fail points that tests have set in the driver."""
-
+    """Those that tests have set in the driver."""
+    earlier: Mapping[str, tuple[Conversion, ...]] = field(default_factory=dict)
+    """By store: how runs are read that were written before the query was changed."""
     log_level: str = ""
     """What a worker prints to its stderr; see ``Config.logLevel``."""
 
@@ -293,7 +295,8 @@ class Attempt:
         """The instance's state before the batch, by store."""
         views = {}
         for name, store in self.spec.operator.stores.items():
-            reader = RunReader(Path(self.spec.directory) / "runs", store.layout, working, writes_home=self.spec.writes_home)
+            folder, home, earlier = Path(self.spec.directory) / "runs", self.spec.writes_home, self.spec.earlier.get(name, ())
+            reader = RunReader(folder, store.layout, working, writes_home=home, earlier=earlier)
             views[name] = View(reader, clip(part.own(self.spec.refs.get(name, ())), part.slots, reader), part.slots)
         return views
 

@@ -124,6 +124,15 @@ def sources_in(frame: DataFrame) -> list[str]:
     return [_source(node) for node in relations(frame)]
 
 
+def without_columns(text: str) -> str:
+    """The text of a source without its columns, which it does not need to go on from its offsets.
+
+    >>> without_columns("parquet files of /in: k string, s struct<a:int>")
+    'parquet files of /in'
+    """
+    return text.partition(": ")[0]
+
+
 def _source(node: Any) -> str:
     """The text of a source: format, path or topic, and columns, without options about the rate or the starting point."""
     name = source_name(node)

@@ -23,9 +23,10 @@ from headrace.errors import CorruptStateError
 from headrace.ids import FIRST_EPOCH, SLOTS, RoutingEpoch, RunSeq, slot_bounds
 from headrace.logs import logger, suppressed
 from headrace.state.blocks import BLOCK_BYTES, Blocks, Recorded, need_rows, pieces, write_arrow
+from headrace.state.conversion import Conversion
 from headrace.state.disk import is_plain_name
 from headrace.state.layout import Hashes, Layout, hashes, subs
-from headrace.state.open_runs import OPEN, SLOT_OFFSETS, OpenRun
+from headrace.state.open_runs import ABOUT, OPEN, SLOT_OFFSETS, OpenRun
 from headrace.state.working import Working
 
 FORMAT = 3
@@ -34,7 +35,6 @@ TABLE = -1
 """Stands for the table of checksums, where otherwise the number of a block is."""
 LEND_BLOCKS = 64
 """The most blocks that are lent in one piece: one megabyte."""
-_META = b"headrace"
 _log = logger(__name__)
 
 
@@ -107,7 +107,7 @@ def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, 
     """Write sorted rows as a new run file; returns the reference for a manifest. ``sync`` forces the file to disk."""
     offsets = np.concatenate([[0], np.cumsum(slot_counts(hashes(rows)))]).astype("<u4")
     about = {"format": FORMAT, "fingerprint": layout.fingerprint, "rows": rows.num_rows}
-    rows = rows.replace_schema_metadata({_META: json.dumps(about).encode(), SLOT_OFFSETS: offsets.tobytes()})
+    rows = rows.replace_schema_metadata({ABOUT: json.dumps(about).encode(), SLOT_OFFSETS: offsets.tobytes()})
     length, crc = write_arrow(directory / file, rows, sync=sync)
     has_sub = layout.has_sub and rows.num_rows > 0
     return RunRef(
@@ -126,9 +126,21 @@ def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, 
 class RunReader:
     """Opens the runs of one directory, or an executor's working copies. A process checks each block once, and keeps files mapped."""
 
-    def __init__(self, directory: Path, layout: Layout, working: Working | None = None, *, writes_home: bool = False) -> None:
-        """With ``writes_home``, new runs are written to the working copies, and not to the directory."""
+    def __init__(
+        self,
+        directory: Path,
+        layout: Layout,
+        working: Working | None = None,
+        *,
+        writes_home: bool = False,
+        earlier: Iterable[Conversion] = (),
+    ) -> None:
+        """With ``writes_home``, new runs are written to the working copies, and not to the directory.
+
+        ``earlier`` are the conversions of runs that were written with an earlier layout.
+        """
         self.directory = directory
+        self.earlier = {each.fingerprint: each for each in earlier}
         self.layout = layout
         self.working = working
         self.writes_home = writes_home and working is not None
@@ -140,7 +152,9 @@ class RunReader:
 
     def open(self, ref: RunRef) -> Run:
         """The run with the rows that count; raise an error if they are damaged."""
-        rows = self._mapped(ref).slots(ref.lo, ref.hi)
+        run = self._mapped(ref)
+        conversion = self._conversion(ref, run)
+        rows = run.slots(ref.lo, ref.hi) if conversion is None else self._converted(ref, run, conversion)
         if ref.sub_from is not None:
             rows = rows.filter(pa.array(subs(rows) >= ref.sub_from))
         return Run(ref, rows)
@@ -159,7 +173,6 @@ class RunReader:
         if run is None:
             blocks = Blocks(origin, ref.bytes, ref.crc) if self.working is None else self.working.open(origin, ref.bytes, ref.crc)
             run = OpenRun(blocks)
-            self._check_layout(origin, run)
             OPEN.add(str(path), run)
         return run
 
@@ -193,14 +206,28 @@ class RunReader:
             with suppressed(_log, f"{folder / file} cannot be removed now; a sweep removes it later", OSError, level=logging.INFO):
                 (folder / file).unlink(missing_ok=True)
 
-    def _check_layout(self, path: Path, run: OpenRun) -> None:
-        about = json.loads(run.metadata.get(_META, b"{}"))
-        if about.get("format") != FORMAT or about.get("fingerprint") != self.layout.fingerprint:
-            raise CorruptStateError(
-                where=str(path),
-                wanted=f"a run of format {FORMAT} with layout {self.layout.fingerprint}",
-                found=f"format {about.get('format')}, layout {about.get('fingerprint')}",
-                path=str(path),
-                hint="the file belongs to another operator, another version of the query, or another version of Headrace;"
-                " if the query has changed, start it with a new checkpoint",
-            )
+    def _conversion(self, ref: RunRef, run: OpenRun) -> Conversion | None:
+        """What makes the run's rows those of the layout; None if they are already. Raises an error if nothing does."""
+        about = run.about
+        found = about.get("fingerprint")
+        if about.get("format") == FORMAT and found == self.layout.fingerprint:
+            return None
+        if about.get("format") == FORMAT and found in self.earlier:
+            return self.earlier[found]
+        path = self.directory / ref.file
+        raise CorruptStateError(
+            where=str(path),
+            wanted=f"a run of format {FORMAT} with layout {self.layout.fingerprint}",
+            found=f"format {about.get('format')}, layout {found}",
+            path=str(path),
+            hint="the file belongs to another operator, another version of the query, or another version of Headrace;"
+            " if the query has changed, start it with a new checkpoint",
+        )
+
+    def _converted(self, ref: RunRef, run: OpenRun, conversion: Conversion) -> pa.RecordBatch:
+        """The run's rows in the present layout. They are kept, because each batch needs them again until the run is merged away."""
+        wanted = (conversion.columns, self.layout.fingerprint, *run.row_range(ref.lo, ref.hi))
+        known = run.converted
+        if known is None or known[0] != wanted:
+            run.converted = known = wanted, conversion.apply(run.slots(ref.lo, ref.hi), self.layout)
+        return known[1]

@@ -34,12 +34,12 @@ class Planned:
     where: str
     name: str | None
     safety: Safety
+    written: Written
+    """What was asked for."""
     outputs: tuple[Output, ...] = ()
     """What would have been written: rows and output mode of each sink."""
     options: Options = field(default_factory=Options)
     """The options of the query."""
-    written: Written | None = None
-    """What was asked for."""
 
 
 _PLANNED: ContextVar[list[Planned] | None] = ContextVar("headrace-planned", default=None)
@@ -68,7 +68,7 @@ def note(written: Written) -> PlannedQuery:
     assert noted is not None
     routing = first_routing(plan.flow, plan.config, plan.session, {}, plan.run.elastic)
     formats = tuple(output.format for output in plan.outputs)
-    planned = Planned(plan.flow, routing, formats, plan.run.where, plan.run.name, plan.config.safety, plan.outputs, plan.options, written)
+    planned = Planned(plan.flow, routing, formats, plan.run.where, plan.run.name, plan.config.safety, written, plan.outputs, plan.options)
     noted.append(planned)
     return PlannedQuery(planned)
 

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -148,13 +148,15 @@ class HeadraceQuery(Helpful):
         self._stop_wanted = True
         self._engine.lifetime.stop()
 
-    def replace(self, *new: Any, backfill: bool = False, rename: Mapping[str, str] | None = None, dry_run: bool = False) -> Replacement:
+    def replace(
+        self, *new: Any, backfill: bool | Collection[str] = False, rename: Mapping[str, str] | None = None, dry_run: bool = False
+    ) -> Replacement:
         """Run another query in the place of this one, on the same checkpoint, without losing or doubling a row.
 
         - ``new``: the new streaming DataFrame or stream, for the sink that the query has; or writers that were not started, one for each
           sink (``df.writeStream...``). Trigger, name and options that the writers do not set stay as they are.
         - ``backfill``: compute the state of new operators, and of operators with new columns, from all rows that the sources have had.
-          Without it they start empty.
+          Without it they start empty. A list of operators, ``["daily totals"]``, does so for these too, although they could keep theirs.
         - ``rename``: new names of columns by their old ones, ``{"src": "caller"}``, so that their state is found.
         - ``dry_run``: print and return what would happen, and change nothing.
 
@@ -162,14 +164,22 @@ class HeadraceQuery(Helpful):
         (``hr.named``) or input and computation match. Raises an error and leaves the query running if the change is refused, or if the new
         plan does not start. docs/changing-queries.md has the rules.
         """
-        where = user_line("replace")
+        where, location = user_line("replace"), str(self._engine.checkpoint.location)
+        with self._replacing:
+            return self._take(self._written.replaced(new, location, where), where, backfill=backfill, rename=rename, dry_run=dry_run)
+
+    def _take(
+        self, written: Written, where: str, *, backfill: bool | Collection[str], rename: Mapping[str, str] | None, dry_run: bool
+    ) -> Replacement:
+        """Run another plan in the place of this one."""
         if not self.isActive:
             hint = "start the changed program on the checkpoint, with option('headrace.operatorChanges', 'accept') or 'backfill'"
             raise QueryError(where=where, wanted="a query that runs", found="one that has ended", hint=hint)
         with self._replacing:
-            engine, policy = self._engine, Policy(BACKFILL if backfill else ACCEPT, dict(rename or {}), explicit=True)
+            engine, asked = self._engine, frozenset[str]() if isinstance(backfill, bool) else frozenset(backfill)
+            policy = Policy(BACKFILL if backfill else ACCEPT, dict(rename or {}), asked, explicit=True)
             location = str(engine.checkpoint.location)
-            written = self._written.replaced(new, location, where)
+            written = written.at(location, self._written.plan.run)
             if dry_run:
                 found = replacement(preview(written.plan, location, policy))
                 print(found)
@@ -183,6 +193,7 @@ class HeadraceQuery(Helpful):
             else:
                 self._engine, self._written = done.engine, written
             finally:
+                self._engine.endpoint.replacing = engine.endpoint.replacing
                 self._is_replacing = False
                 if self._stop_wanted:
                     self._engine.lifetime.stop()

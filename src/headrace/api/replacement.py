@@ -48,7 +48,7 @@ class Replacement:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Replacement:
-        """The reverse of ``to_json``."""
+        """The reverse of ``to_json``: the report with this ``data``."""
         names = {part: tuple(data[part]) for part in ("kept", "backfilled", "empty", "dropped")}
         return cls(**{**data, **names, "evolved": {name: tuple(texts) for name, texts in data["evolved"].items()}})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
@@ -73,6 +73,14 @@ class Written:
         options = Options(self.plan.options.ours())
         options.update(given)
         return Written(plan_query([each._output(where) for each in writers], options, run), writers)
+
+    def at(self, location: str, before: RunOptions) -> Written:
+        """The same on the checkpoint of a query that runs, with its name and trigger unless this has its own."""
+        plan = self.plan
+        run = replace(plan.run, name=plan.run.name or before.name, trigger=plan.run.trigger or before.trigger)
+        options = Options(plan.options)
+        options[CHECKPOINT] = location
+        return replace(self, plan=replace(plan, run=run, options=options))
 
     def _writer(self, new: Any, where: str) -> Any:
         """The writer for one of the things that the user gave. Those that were given are not changed."""

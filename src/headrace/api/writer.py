@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from headrace.api import missing, planning
 from headrace.api.origin import user_line
 from headrace.api.query import HeadraceQuery
+from headrace.api.remote import answering
 from headrace.api.replanning import Written, common_options
 from headrace.api.spark_frame import SparkFrame, falls_back
 from headrace.config import PREFIX
@@ -356,4 +357,4 @@ def _started(outputs: list[Output], options: Options, run: RunOptions, writers: 
 
 def _run(plan: QueryPlan, writers: tuple[StreamWriter, ...]) -> HeadraceQuery:
     written = Written(plan, tuple(copy.copy(each) for each in writers))
-    return planning.note(written) if planning.is_on() else HeadraceQuery(start_query(plan), written)
+    return planning.note(written) if planning.is_on() else answering(HeadraceQuery(start_query(plan), written))

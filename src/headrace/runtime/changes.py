@@ -19,8 +19,15 @@ class Policy:
     same, but what is new is computed from the rows that the sources had so far."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """New names of columns, by their old ones."""
+    rebuilt: frozenset[str] = frozenset()
+    """Operators whose state is computed from history although it could be kept."""
     explicit: bool = False
     """True if the user has asked for the change with ``replace``, which reports it; otherwise warnings do."""
+
+    @property
+    def backfills(self) -> bool:
+        """True if what is new is computed from history."""
+        return self.mode == BACKFILL
 
     @property
     def allows_loss(self) -> bool:
@@ -47,3 +54,7 @@ class Changes:
     def are_there(self) -> bool:
         """True if any state changes."""
         return bool(self.evolved or self.backfilled or self.empty or self.dropped)
+
+
+UNCHANGED = Changes()
+"""The same query as before, or the first one on its checkpoint."""

@@ -27,13 +27,14 @@ from headrace.compile.prepared import Preparations
 from headrace.config import Config
 from headrace.control.availability.scheduling import ScheduleConfig
 from headrace.control.elastic import Elastic
+from headrace.control.handover import Facts
 from headrace.guarantees import Approach, Safety
 from headrace.ids import FIRST_VERSION, OperatorId, StoreId, Version
 from headrace.runtime.autoscale import Autoscaler
 from headrace.runtime.backfill import Backfill
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
-from headrace.runtime.changes import Changes
+from headrace.runtime.changes import UNCHANGED, Changes
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.combining import Combining
 from headrace.runtime.decision_log import DecisionLog
@@ -136,7 +137,7 @@ def assemble(
     elastic: Elastic | None,
     trigger_s: float,
     shed: ShedSettings | None = None,
-    changes: Changes | None = None,
+    changes: Changes = UNCHANGED,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
     session = flow.session
@@ -144,11 +145,9 @@ def assemble(
     keeping, homes = _keeping(flow, checkpoint, config)
     placement = _placement(flow, checkpoint, config, session, keeping)
     decisions = None if elastic is None else DecisionLog(elastic)
-    facts = {op.id: op.plan.operator.handover(op.mode) for op in flow.ops}
-    if keeping.at_home and placement is not None:
-        # The owner of a spread slot reads what other instances wrote, which only their executors have.
-        facts = {name: replace(each, reads_others=False) for name, each in facts.items()}
-    live = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover, decisions=decisions)
+    live = LiveRouting(
+        checkpoint, routing, threading.Lock(), placement, _facts(flow, keeping, placement), config.handover, decisions=decisions
+    )
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
     shedder = None if shed is None else Shedder(flow, shed, live.instances)
     progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder)
@@ -159,9 +158,8 @@ def assemble(
     closing.enter_context(homes)
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
     closing.callback(beside.shutdown, wait=False)
-    combining = Combining(config)
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
-    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, elastic is not None)
+    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, Combining(config), placement, recovery, beside, elastic is not None)
     runner = replace(runner, active=config.safety.approach is Approach.ACTIVE)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
@@ -170,9 +168,6 @@ def assemble(
     gaps = None if safety.replays else Gaps(checkpoint, safety, _stores(flow))
     if (tuples := _tuples(flow, checkpoint, safety, placement)) is not None:
         closing.callback(tuples.close)
-    backfill = None
-    if changes is not None and changes.backfilled:
-        backfill = Backfill(changes.backfilled, versions, spark)
     loop = BatchLoop(
         flow,
         config,
@@ -189,7 +184,7 @@ def assemble(
         progress,
         recovery,
         outage,
-        backfill,
+        Backfill(changes.backfilled, versions, spark) if changes.backfilled else None,
     )
     departures, gate = Departures(live, placement, replicas), BatchGate(loop.run, checkpoint, spark, live.lock, outage)
     return Engine(
@@ -210,9 +205,18 @@ def assemble(
         checkpointer,
         replicas,
         shedder,
-        changes or Changes(),
+        changes,
         closing,
     )
+
+
+def _facts(flow: Dataflow, keeping: Keeping, placement: Placement | None) -> dict[OperatorId, Facts]:
+    """By operator: what the choice of a hand-over protocol depends on."""
+    facts = {op.id: op.plan.operator.handover(op.mode) for op in flow.ops}
+    if keeping.at_home and placement is not None:
+        # The owner of a spread slot reads what other instances wrote, which only their executors have.
+        facts = {name: replace(each, reads_others=False) for name, each in facts.items()}
+    return facts
 
 
 def _stores(flow: Dataflow) -> tuple[StoreId, ...]:

@@ -22,7 +22,7 @@ from headrace.compile.lineage import Lineage, digest, lineages, says_all
 from headrace.compile.sharing import streaming_part
 from headrace.errors import CheckpointMismatchError, QueryError
 from headrace.ids import OperatorId, SourceId
-from headrace.runtime.changes import BACKFILL, Changes, Policy
+from headrace.runtime.changes import Changes, Policy
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.matching import NEW_LOCATION, Matching
 from headrace.runtime.taking_over import accept_or_refuse, take_over
@@ -64,7 +64,7 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, policy: Policy) -> Recogni
     for op in new:
         wanted = op.id if op.name is not None and op.id not in before else op.plan.kind
         ids[op.id] = free_id(wanted, {*ids.values(), *before, *retired})
-    backfills = policy.mode == BACKFILL and bool(before)
+    backfills = policy.backfills and bool(before)
     rebuilt = [ids[name] for name in taken_over.rebuilt]
     changes = Changes(
         kept=tuple(ids[op.id] for op in flow.ops if op not in new and op.id not in taken_over.evolved and ids[op.id] not in rebuilt),

@@ -9,17 +9,17 @@ from typing import Any
 
 from headrace.compile.dataflow import Dataflow, Op
 from headrace.compile.lineage import Lineage
-from headrace.errors import CheckpointMismatchError, StateSchemaError
+from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError
 from headrace.ids import OperatorId, StoreId
 from headrace.logs import logger
-from headrace.runtime.changes import BACKFILL, Policy
+from headrace.runtime.changes import Policy
 from headrace.runtime.checkpoint import describe_layout
 from headrace.runtime.evolution import Evolution, evolution
 from headrace.runtime.matching import NEW_LOCATION
 from headrace.state.conversion import Conversion
 
 _log = logger(__name__)
-_ALLOW = "query.replace(...), or option('headrace.operatorChanges', ...) with"
+_BACKFILL = "query.replace(..., backfill=True) or option('headrace.operatorChanges', 'backfill')"
 
 
 @dataclass
@@ -51,10 +51,15 @@ def take_over(
     ``ids`` are the stored operators, by those of the query.
     """
     found = TakenOver()
+    unknown = policy.rebuilt - {str(each) for op in flow.ops for each in (op.id, op.name, ids.get(op.id)) if each is not None}
+    if unknown:
+        wanted = f"operators of the new query: {', '.join(op.name or op.id for op in flow.ops)}"
+        raise QueryError(where="backfill", wanted=wanted, found=", ".join(sorted(unknown)))
     for op in (op for op in flow.ops if op.id in ids):
         name = ids[op.id]
         change = evolution(op, name, stored["operators"], policy.renamed, same_input(op, name))
-        if policy.mode == BACKFILL and (change.refused or change.added):
+        asked = not policy.rebuilt.isdisjoint({op.id, op.name, name})
+        if asked or (policy.backfills and (change.refused or change.added)):
             found.rebuilt.append(op.id)
             continue
         nameless = op.name is None and stored["identities"][name]["name"] is None
@@ -76,12 +81,15 @@ def take_over(
 
 def _does_not_fit(where: str, change: Evolution) -> StateSchemaError:
     refused = "; ".join(change.refused)
-    hint = f"undo the change, or compute the state again from the sources' history: {_ALLOW} backfill=True or 'backfill'"
+    hint = f"undo the change; or let the state be computed from the sources' history: {_BACKFILL}"
     if not refused:
-        lost = [f"{each} starts without the rows before" for each in change.added] + [f"{each} is dropped" for each in change.dropped]
+        lost = [f"{each} would start without the rows before" for each in change.added] + [f"{each} would go" for each in change.dropped]
         refused = "; ".join(lost)
-        hint = f"{_ALLOW} 'accept', to allow that; with backfill=True or 'backfill', new columns are computed from the sources' history"
-    return StateSchemaError(where=where, wanted="a change that the stored state allows", found=_with(refused, change.changes), hint=hint)
+        hint += "; or option('headrace.operatorChanges', 'accept') to allow that"
+    found = _with(refused, change.changes)
+    return StateSchemaError(
+        where=where, wanted="columns of the state that are there, or that lose nothing", found=found, hint=f"{hint}; or {NEW_LOCATION}"
+    )
 
 
 def _with(refused: str, changes: Sequence[str]) -> str:
@@ -102,7 +110,7 @@ def accept_or_refuse(
         alike = [name for op in new[:1] for name in gone if stored["identities"][name]["kind"] == op.plan.kind]
         raise _changed(location, sources, new[0], known[new[0].id], alike[0], stored) if alike else _more_or_less(location, new, gone)
     for op in new:
-        if op.plan.initial is not None and policy.mode != BACKFILL:
+        if op.plan.initial is not None and not policy.backfills:
             wanted = "a new checkpoint for an operator with initial state"
             raise CheckpointMismatchError(where=f"{location}, {op.where}", wanted=wanted, found="one that has versions", hint=NEW_LOCATION)
         twins = [n for n, each in stored["identities"].items() if each["fingerprint"] == known[op.id].fingerprint and n not in gone]
@@ -111,7 +119,7 @@ def accept_or_refuse(
             raise CheckpointMismatchError(where=f"{location}, {op.where}", wanted=wanted, found="none", hint="call .named('...') on it")
     if policy.explicit:
         return
-    if new and policy.mode != BACKFILL:
+    if new and not policy.backfills:
         names = ", ".join(f"{op.id} ({op.where})" for op in new)
         warnings.warn(f"{location}: new operators start with empty state, without the rows before now: {names}", stacklevel=2)
     if gone:

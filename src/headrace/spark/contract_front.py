@@ -28,6 +28,7 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "PreciseTimestampConversion": "toType child",
         "TimestampAddInterval": "right timeZoneId",
     },
+    "org.apache.spark.sql.catalyst.trees": {"TreeNodeTag": "new/1", "TreeNode": "setTagValue/2 getTagValue/1"},
     "org.apache.spark.sql.streaming": {"OutputMode": "Append Update Complete"},
 }
 """Members that all supported versions have, as in ``contract.MEMBERS``."""

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.spark.gateway import class_name, class_named, items
+from headrace.spark.named import has_name
 from headrace.spark.plans import Plan, analyzed, plan_of
 from headrace.spark.streaming import reads_stream, relations, source_name, source_options
 from headrace.spark.trees import walk
@@ -83,7 +84,7 @@ def _lines(session: SparkSession, node: Any, leaf: Leaf) -> list[str] | None:
     if all(each is None for each in below):
         return None
     shown = [[_static(child)] if each is None else each for child, each in zip(children, below, strict=True)]
-    if kind in _CHANGE_NO_ROW:
+    if kind in _CHANGE_NO_ROW or has_name(session, node):
         return shown[0]
     line = f"{kind} {', '.join(words(session, each, children) for each in items(node.expressions()))}".strip()
     if kind == "Generate" and node.outer():

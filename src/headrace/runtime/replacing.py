@@ -12,6 +12,7 @@ batch without rows changes nothing for it. Afterwards it is the new one's.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 
@@ -65,6 +66,9 @@ def replace_plan(engine: Engine, old: QueryPlan, new: QueryPlan, policy: Policy)
     Raises NotReplacedError if ``new`` does not start; then the old plan runs again. Any other error leaves it running as it is.
     """
     location = str(engine.checkpoint.location)
+    if engine.gate.running_in == threading.get_ident():
+        found = "a call inside a batch, by a function of foreachBatch"
+        raise QueryError(where=location, wanted="replace between two batches", found=found, hint="call it from another thread")
     preview(new, location, policy)
     engine.gate.stopping.set()
     engine.gate.wait_for_batch()
@@ -106,7 +110,7 @@ def _back_to(old: QueryPlan, location: str, failure: Exception) -> NotReplacedEr
     refused = NotReplacedError("the new plan did not start", where=location, found=told, hint="the old plan runs on, and nothing is lost")
     try:
         Checkpoint(location).undo_undelivered()
-        refused.engine = start_query(old, Policy(old.config.operatorChanges))
+        refused.engine = start_query(old, Policy(old.config.operatorChanges), was_undone=True)
     except HeadraceError as second:
         hint = "start the program again, with the old query or with the new one"
         refused = NotReplacedError(

@@ -135,10 +135,11 @@ def _check_replayable(flow: Dataflow, safety: Safety, where: str) -> None:
         _log.info("versions that are computed again after a loss read this again, and differ if it has changed: %s", each)
 
 
-def start_query(plan: QueryPlan, policy: Policy | None = None) -> Engine:
+def start_query(plan: QueryPlan, policy: Policy | None = None, *, was_undone: bool = False) -> Engine:
     """Open or create the checkpoint, become its writer, and start Spark's query.
 
     ``policy`` says how the query may differ from the one that the checkpoint belongs to; by default the writer's options say it.
+    ``was_undone`` says that the last version was taken back, so that sinks may have its results already.
     """
     session, run = plan.session, plan.run
     check_workers(session.sparkContext)
@@ -159,7 +160,7 @@ def start_query(plan: QueryPlan, policy: Policy | None = None) -> Engine:
         _check_continues(flow, checkpoint)
         first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
         _check_name(session, run.name, run.where)
-        _check_sinks(sinks, checkpoint, plan.config.safety)
+        _check_sinks(sinks, checkpoint, plan.config.safety, was_undone)
         checkpoint.claim()
         checkpoint.check_logs(replays=plan.config.safety.replays)
         if not checkpoint.changes_state():
@@ -189,11 +190,11 @@ def _check_continues(flow: Dataflow, checkpoint: Checkpoint) -> None:
         )
 
 
-def _check_sinks(sinks: tuple[Sink, ...], checkpoint: Checkpoint, safety: Safety) -> None:
+def _check_sinks(sinks: tuple[Sink, ...], checkpoint: Checkpoint, safety: Safety, was_undone: bool) -> None:
     """Raise an error if a sink has other results than the checkpoint says. Log what a sink cannot promise."""
     newest, delivered = checkpoint.newest_facts(), checkpoint.spark_log.newest("commits")
     latest = None if newest is None else newest.version
-    if not safety.commits_first:
+    if was_undone or not safety.commits_first:
         # Results leave before their version is committed, so a sink may have those of one more version.
         latest = Version(0 if latest is None else latest + 1)
     for sink in sinks:

@@ -140,13 +140,14 @@ def test_states_are_never_mixed_up(place: Place) -> None:
         return sums(rows.filter("v >= 3"))
 
     query = started(place, place.update(small(place.rows()), "small"))
-    done = query.replace(place.update(large(place.rows()), "large"), place.update(small(place.rows()), "small"), backfill=True)
+    rows = place.rows()
+    done = query.replace(place.update(large(rows), "large"), place.update(small(rows), "small"), backfill=True)
     assert (len(done.kept), len(done.backfilled)) == (1, 1)
     place.offer(("a", 1, 5), ("a", 30, 5))
     query.processAllAvailable()
     # Two more that compute the same as one another: each has the whole history.
-    twins = [hr.named(sums(place.rows()), name) for name in ("one", "two")]
-    writers = [place.update(twins[1], "two"), place.update(small(place.rows()), "small"), place.update(twins[0], "one")]
+    twins = [hr.named(sums(rows), name) for name in ("one", "two")]
+    writers = [place.update(twins[1], "two"), place.update(small(rows), "small"), place.update(twins[0], "one")]
     done = query.replace(*writers, backfill=True)
     assert (len(done.kept), set(done.backfilled), len(done.dropped)) == (1, {"one", "two"}, 1)
     place.offer(("c", 2, 6), ("b", 50, 6))

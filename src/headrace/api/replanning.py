@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from headrace.api.spark_frame import SparkFrame
 from headrace.control.elastic import Elastic
 from headrace.errors import QueryError
+from headrace.frontend.lower import Known
 from headrace.graph.nodes import Rows
 from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.start import Output, QueryPlan, RunOptions, plan_query
@@ -28,7 +29,7 @@ class Writer(Protocol):
     _elastic: Elastic | None
     _deadline: str | None
 
-    def _output(self, where: str) -> Output: ...
+    def _output(self, where: str, known: Known | None = None) -> Output: ...
 
 
 def common_options(writers: Iterable[Writer], location: str, where: str) -> Options:
@@ -72,7 +73,8 @@ class Written:
         given = common_options(writers, location, where)
         options = Options(self.plan.options.ours())
         options.update(given)
-        return Written(plan_query([each._output(where) for each in writers], options, run), writers)
+        known: Known = []
+        return Written(plan_query([each._output(where, known) for each in writers], options, run), writers)
 
     def at(self, location: str, before: RunOptions) -> Written:
         """The same on the checkpoint of a query that runs, with its name and trigger unless this has its own."""

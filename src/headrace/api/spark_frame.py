@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from headrace.api.sources import check_source
 from headrace.config import PREFIX
 from headrace.errors import QueryError, UnsupportedError
-from headrace.frontend.lower import lower
+from headrace.frontend.lower import Known, lower
 from headrace.graph.nodes import Rows
 from headrace.logs import logger
 from headrace.spark.streaming_checks import check_streaming
@@ -33,11 +33,14 @@ class SparkFrame:
     def schema(self) -> StructType:
         return self.frame.schema
 
-    def lowered(self, mode: str, where: str) -> Rows:
-        """The DataFrame as a graph. What Spark refuses to run in this output mode is refused with Spark's own error."""
+    def lowered(self, mode: str, where: str, known: Known | None = None) -> Rows:
+        """The DataFrame as a graph. What Spark refuses to run in this output mode is refused with Spark's own error.
+
+        ``known`` are the operators of the query's other DataFrames.
+        """
         check_source(self.frame, where)
         check_streaming(self.frame, mode)
-        return lower(self.frame, where)
+        return lower(self.frame, where, known)
 
     def say_fallback(self, refused: UnsupportedError) -> None:
         """Log that Spark runs the query, and why."""

@@ -18,6 +18,7 @@ from headrace.api.spark_frame import SparkFrame, falls_back
 from headrace.config import PREFIX
 from headrace.control.elastic import Elastic
 from headrace.errors import QueryError, SinkError, UnsupportedError
+from headrace.frontend.lower import Known
 from headrace.graph.nodes import Rows
 from headrace.guarantees import Approach, Guarantee
 from headrace.operators.kernel import OutputMode
@@ -263,8 +264,8 @@ class StreamWriter(missing.Helpful):
             writer = writer.partitionBy(*self._partition_by)
         return writer if self._foreach_batch is None else writer.foreachBatch(self._foreach_batch)
 
-    def _output(self, where: str) -> Output:
-        rows = self._rows.lowered(str(self._mode), where) if isinstance(self._rows, SparkFrame) else self._rows
+    def _output(self, where: str, known: Known | None = None) -> Output:
+        rows = self._rows.lowered(str(self._mode), where, known) if isinstance(self._rows, SparkFrame) else self._rows
         request = SinkRequest(
             rows.session,
             self._format,
@@ -348,7 +349,8 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
     deadlines = [w._deadline for w in writers if w._deadline is not None]
     shortest = min(deadlines, key=lambda each: duration_us(writers[0]._rows.session, each, where), default=None)
     run = RunOptions(queryName, used, elastic[0] if elastic else None, where, shortest)
-    return _started([w._output(where) for w in writers], options, run, writers)
+    known: Known = []
+    return _started([w._output(where, known) for w in writers], options, run, writers)
 
 
 def _started(outputs: list[Output], options: Options, run: RunOptions, writers: tuple[StreamWriter, ...]) -> HeadraceQuery:

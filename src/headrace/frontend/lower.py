@@ -55,10 +55,17 @@ def keeps_state(node: Logical) -> bool:
     return node.kind in STATEFUL or (node.kind == "Join" and all(child.is_streaming for child in node.children))
 
 
-def lower(frame: DataFrame, where: str) -> Rows:
-    """The rows of a streaming DataFrame. Raises UnsupportedError for what Headrace cannot do."""
+Known = list[tuple[Logical, Lowered]]
+"""Stateful nodes that were lowered, and what became of them."""
+
+
+def lower(frame: DataFrame, where: str, known: Known | None = None) -> Rows:
+    """The rows of a streaming DataFrame. Raises UnsupportedError for what Headrace cannot do.
+
+    ``known`` are the operators of other DataFrames of the same query, which this one may share; its own are added.
+    """
     plan = logical_plan(frame)
-    found = Lowerer(where).lower(plan)
+    found = Lowerer(where, [] if known is None else known).lower(plan)
     return found.named(plan.column_names).rows
 
 
@@ -67,7 +74,9 @@ class Lowerer:
     """Lowers the nodes of one plan."""
 
     where: str
-    _known: list[tuple[Logical, Lowered]] = field(default_factory=list)
+    shared: Known = field(default_factory=list)
+    """The operators of other DataFrames of the query."""
+    _known: Known = field(default_factory=list)
     _tops: list[tuple[Logical, Logical]] = field(default_factory=list)
 
     def lower(self, node: Logical) -> Lowered:
@@ -142,7 +151,9 @@ class Lowerer:
         return nodes
 
     def _stateful(self, node: Logical) -> Lowered:
-        known = next((lowered for each, lowered in self._known if each.same_as(node)), None)
+        # A join may be bounded in time by the filters above it, which differ between DataFrames.
+        shared = [] if node.kind == "Join" else self.shared
+        known = next((lowered for each, lowered in (*self._known, *shared) if each.same_as(node)), None)
         if known is not None:
             return replace(known, plan=node)
         function = lowered_by(node.kind)
@@ -150,6 +161,7 @@ class Lowerer:
             raise self._refused(node, STATEFUL.get(node.kind, node.kind), "")
         lowered = function(node, self)
         self._known.append((node, lowered))
+        self.shared.append((node, lowered))
         return lowered
 
     def _union(self, node: Logical) -> Lowered:

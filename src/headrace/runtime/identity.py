@@ -5,7 +5,9 @@ For each operator, a checkpoint keeps its id, the name that the user gave it, an
 does not matter. Nothing is guessed:
 
 - It is an error if the checkpoint does not know an operator, or has state of one that the query no longer has. With the option
-  ``headrace.operatorChanges=accept``, the former starts with empty state at the next batch, and the latter's state is dropped for good.
+  ``headrace.operatorChanges=accept``, the former starts with empty state, and the latter's state is dropped for good. With ``backfill``,
+  the former's state is computed from the sources' history (``runtime/backfill.py``).
+- If the columns of an operator's state have changed, ``runtime/taking_over.py`` decides what becomes of it.
 - Operators with equal fingerprints must be named. If the fingerprint covers everything that their state depends on, they need not be: then
   their states are equal, and either may have either.
 - Spark keeps offsets by the order of sources. So sources are read in the order of the checkpoint, and none can be added or removed.
@@ -22,7 +24,7 @@ from headrace.compile.lineage import Lineage, digest, lineages, says_all
 from headrace.compile.sharing import streaming_part
 from headrace.errors import CheckpointMismatchError, QueryError
 from headrace.ids import OperatorId, SourceId
-from headrace.runtime.changes import Changes, Policy
+from headrace.runtime.changes import UNCHANGED, Changes, Policy
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.matching import NEW_LOCATION, Matching
 from headrace.runtime.taking_over import accept_or_refuse, take_over
@@ -50,7 +52,7 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, policy: Policy) -> Recogni
     versions = newest is not None
     since = newest.version + 1 if newest is not None else 0
     if stored is None or (not versions and checkpoint.spark_log.has_nothing()):
-        return Recognised(flow, _about(flow, known, by_name, {}, since, []), Changes())
+        return Recognised(flow, _about(flow, known, by_name, {}, since, []), UNCHANGED)
     before: dict[OperatorId, dict[str, Any]] = stored["identities"] if versions else {}
     location = str(checkpoint.location)
     matching = Matching(location, flow, (known, by_name), before, (stored["sources"], sources_of(flow)), policy.renamed)
@@ -64,15 +66,17 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, policy: Policy) -> Recogni
     for op in new:
         wanted = op.id if op.name is not None and op.id not in before else op.plan.kind
         ids[op.id] = free_id(wanted, {*ids.values(), *before, *retired})
-    backfills = policy.backfills and bool(before)
-    rebuilt = [ids[name] for name in taken_over.rebuilt]
+    added = {op.id for op in new if before}
+    backfilled = [*taken_over.rebuilt, *(added if policy.backfills else ())]
+    changed = {*added, *taken_over.rebuilt, *taken_over.evolved}
     changes = Changes(
-        kept=tuple(ids[op.id] for op in flow.ops if op not in new and op.id not in taken_over.evolved and ids[op.id] not in rebuilt),
+        kept=tuple(ids[op.id] for op in flow.ops if op.id not in changed),
         evolved={ids[name]: texts for name, texts in taken_over.evolved.items()},
-        backfilled=tuple(ids[op.id] for op in flow.ops if op.id in taken_over.rebuilt or (backfills and op in new)),
-        empty=() if backfills or not before else tuple(ids[op.id] for op in new),
+        backfilled=tuple(ids[op.id] for op in flow.ops if op.id in backfilled),
+        empty=tuple(ids[op.id] for op in flow.ops if op.id in added and op.id not in backfilled),
         dropped=tuple(gone),
     )
+    rebuilt = [ids[name] for name in taken_over.rebuilt]
     flow = _in_order(taken_over.applied(flow).renamed(ids), stored["sources"], checkpoint)
     known, by_name = ({ids[name]: each for name, each in lineage.items()} for lineage in (known, by_name))
     return Recognised(flow, _about(flow, known, by_name, before, since, retired, rebuilt), changes)

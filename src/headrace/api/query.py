@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -28,11 +27,12 @@ from headrace.runtime.elastic import Slots
 from headrace.runtime.engine import Engine
 from headrace.runtime.replacing import NotReplacedError, preview, replace_plan
 from headrace.runtime.state_frame import state_frame, store_named
+from headrace.state.durable import DurableStore
 from headrace.state.gaps import Gap
 from headrace.state.routing import Routing
 
 LEASES = 16
-_LEASED: deque[Path] = deque()
+_LEASED: deque[tuple[DurableStore, str]] = deque()
 
 
 class Progress(dict[str, Any]):
@@ -164,7 +164,7 @@ class HeadraceQuery(Helpful):
         (``hr.named``) or input and computation match. Raises an error and leaves the query running if the change is refused, or if the new
         plan does not start. docs/changing-queries.md has the rules.
         """
-        where, location = user_line("replace"), str(self._engine.checkpoint.location)
+        where, location = user_line("replace"), self._engine.checkpoint.location
         with self._replacing:
             return self._take(self._written.replaced(new, location, where), where, backfill=backfill, rename=rename, dry_run=dry_run)
 
@@ -178,10 +178,10 @@ class HeadraceQuery(Helpful):
         with self._replacing:
             engine, asked = self._engine, frozenset[str]() if isinstance(backfill, bool) else frozenset(backfill)
             policy = Policy(BACKFILL if backfill else ACCEPT, dict(rename or {}), asked, explicit=True)
-            location = str(engine.checkpoint.location)
+            location = engine.checkpoint.location
             written = written.at(location, self._written.plan.run)
             if dry_run:
-                found = replacement(preview(written.plan, location, policy))
+                found = replacement(preview(written.plan, engine.checkpoint, policy))
                 print(found)
                 return found
             self._is_replacing = True
@@ -247,12 +247,13 @@ class HeadraceQuery(Helpful):
         try:
             frame = state_frame(self._engine.session, checkpoint, store, op, chosen)
         except HeadraceError:
-            lease.unlink(missing_ok=True)
+            checkpoint.store.delete(lease)
             raise
         # DataFrames derived from this one read the same files, and it is not known when the last of them is gone.
-        _LEASED.append(lease)
+        _LEASED.append((checkpoint.store, lease))
         while len(_LEASED) > LEASES:
-            _LEASED.popleft().unlink(missing_ok=True)
+            place, key = _LEASED.popleft()
+            place.delete(key)
         return frame
 
     def checkpoint(self) -> int:

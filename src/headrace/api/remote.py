@@ -15,8 +15,8 @@ from headrace.api.programs import planned_by
 from headrace.api.query import HeadraceQuery
 from headrace.errors import HeadraceError, QueryError
 from headrace.logs import logger
-from headrace.runtime.checkpoint import local_path
 from headrace.runtime.options import CHECKPOINT
+from headrace.state.stores import address_of
 
 _log = logger(__name__)
 
@@ -66,7 +66,7 @@ class _Replacing:
         location = self.query._engine.checkpoint.location
         for alike in (
             [each for each in every if name is not None and each.name == name],
-            [each for each in every if CHECKPOINT in each.options and local_path(each.options[CHECKPOINT]) == location],
+            [each for each in every if CHECKPOINT in each.options and address_of(each.options[CHECKPOINT], CHECKPOINT) == location],
             [each for each in every if self.query.name is not None and each.name == self.query.name],
             list(every),
         ):

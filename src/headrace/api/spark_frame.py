@@ -40,7 +40,7 @@ class SparkFrame:
         """
         check_source(self.frame, where)
         check_streaming(self.frame, mode)
-        return lower(self.frame, where, known)
+        return lower(self.frame, where, mode, known)
 
     def say_fallback(self, refused: UnsupportedError) -> None:
         """Log that Spark runs the query, and why."""

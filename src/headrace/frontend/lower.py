@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 
 from headrace.errors import QueryError, UnsupportedError
-from headrace.frontend import aggregates, duplicates, joins, user_states
+from headrace.frontend import aggregates, duplicates, joins, user_states, windows
 from headrace.frontend.lowered import Lowered
 from headrace.frontend.registry import lowered_by
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
 from headrace.spark.logical import Logical, logical_plan
 from headrace.spark.named import name_of
+from headrace.spark.plan_ranks import covers, window_parts
 from headrace.spark.stateful import STATEFUL
 
-BUILT_IN = (aggregates, duplicates, joins, user_states)
+BUILT_IN = (aggregates, duplicates, joins, user_states, windows)
 """The modules that lower nodes. Importing a module registers its functions."""
 
 WHOLE = {"Sort": "sort(...)", "GlobalLimit": "limit(...)", "LocalLimit": "limit(...)"}
@@ -59,13 +60,13 @@ Known = list[tuple[Logical, Lowered]]
 """Stateful nodes that were lowered, and what became of them."""
 
 
-def lower(frame: DataFrame, where: str, known: Known | None = None) -> Rows:
-    """The rows of a streaming DataFrame. Raises UnsupportedError for what Headrace cannot do.
+def lower(frame: DataFrame, where: str, mode: str = "append", known: Known | None = None) -> Rows:
+    """The rows of a streaming DataFrame, for a query in this output mode. Raises UnsupportedError for what Headrace cannot do.
 
     ``known`` are the operators of other DataFrames of the same query, which this one may share; its own are added.
     """
     plan = logical_plan(frame)
-    found = Lowerer(where, [] if known is None else known).lower(plan)
+    found = Lowerer(where, mode, [] if known is None else known).lower(plan)
     return found.named(plan.column_names).rows
 
 
@@ -74,6 +75,7 @@ class Lowerer:
     """Lowers the nodes of one plan."""
 
     where: str
+    mode: str = "append"
     shared: Known = field(default_factory=list)
     """The operators of other DataFrames of the query."""
     _known: Known = field(default_factory=list)
@@ -94,10 +96,10 @@ class Lowerer:
             lowered = self._stateful(leaf)
         lowered = self._named(lowered, [name for each in self._between(node, leaf) if (name := name_of(each)) is not None])
         found = lowered.after(node)
-        whole = next((each for each in self._between(node, leaf) if each.kind in WHOLE), None)
+        whole = next((STATEFUL[each.kind] for each in self._between(node, leaf) if self._needs_all(each)), None)
         if whole is not None and leaf.kind == "Union":
-            raise self._refused(whole, f"{WHOLE[whole.kind]} of a union", "")
-        return found if whole is None else replace(found, rows=replace(found.rows, whole=WHOLE[whole.kind]))
+            raise self._refused(node, f"{whole} of a union", "")
+        return found if whole is None else replace(found, rows=replace(found.rows, whole=whole))
 
     def _named(self, lowered: Lowered, names: list[str]) -> Lowered:
         """The rows with the name that the user gave to the operator that they come from."""
@@ -127,6 +129,8 @@ class Lowerer:
         """The input of a stateless step; None for a stateful node and for a union."""
         if node.has_stream_in_subquery():
             raise self._refused(node, "a subquery over a stream", "join the two streams instead")
+        if node.kind == "Window":
+            return node.children[0] if self._needs_all(node) or self._goes_on(node) else None
         if node.kind == "Union" or (keeps_state(node) and node.kind not in WHOLE):
             return None
         streaming = [child for child in node.children if child.is_streaming]
@@ -139,6 +143,19 @@ class Lowerer:
         if node.kind == "EventTimeWatermark":
             raise self._refused(node, "withWatermark on results of a stateful operator", "declare the watermark on the source")
         raise self._refused(node, f"{node.kind} on results of a stateful operator", "")
+
+    def _needs_all(self, node: Logical) -> bool:
+        """True if a step needs all results of the operator below at once, which it gets in complete mode."""
+        if node.kind != "Window":
+            return node.kind in WHOLE
+        return self.mode == "complete" and any(keeps_state(each) and each.kind not in (*WHOLE, "Window") for each in node.tree())
+
+    def _goes_on(self, node: Logical) -> bool:
+        """True if a window function reads the results of another, and gets each of its partitions whole: then it needs no state."""
+        below = node.children[0]
+        while below.kind in _PIECES and below.kind not in WHOLE and len(below.children) == 1:
+            below = below.children[0]
+        return below.kind == "Window" and covers(node, below)
 
     def _between(self, top: Logical, leaf: Logical) -> list[Logical]:
         nodes = []
@@ -156,6 +173,7 @@ class Lowerer:
         known = next((lowered for each, lowered in (*self._known, *shared) if each.same_as(node)), None)
         if known is not None:
             return replace(known, plan=node)
+        self._check_times(node)
         function = lowered_by(node.kind)
         if function is None:
             raise self._refused(node, STATEFUL.get(node.kind, node.kind), "")
@@ -163,6 +181,16 @@ class Lowerer:
         self._known.append((node, lowered))
         self.shared.append((node, lowered))
         return lowered
+
+    def _check_times(self, node: Logical) -> None:
+        """Refuse an operator on results of a window function if it may go by an event time that these are not emitted by."""
+        for each in (each for child in node.children for each in child.tree()):
+            if each.kind == "Window" and keeps_state(each):
+                by = {part.column_id for part in window_parts(each).partition}
+                other = [c.name for child in node.children for c in child.columns if c.is_event_time and c.id not in by]
+                if other:
+                    found = f"a stateful operator on results of a window function that have other event times: {', '.join(other)}"
+                    raise self._refused(node, found, "drop these columns before it")
 
     def _union(self, node: Logical) -> Lowered:
         """The union of several inputs, of which at least one has state."""

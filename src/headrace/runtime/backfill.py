@@ -48,7 +48,7 @@ _log = logger(__name__)
 
 def check_changes(flow: Dataflow, changes: Changes, checkpoint: Checkpoint, config: Config) -> None:
     """Raise an error if the state cannot be changed as it must be."""
-    where = str(checkpoint.location)
+    where = checkpoint.location
     if changes.evolved and (newest := checkpoint.newest_facts()) is not None:
         delivered = checkpoint.spark_log.newest("commits")
         if delivered is None or delivered < newest.version:

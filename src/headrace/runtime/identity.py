@@ -54,7 +54,7 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, policy: Policy) -> Recogni
     if stored is None or (not versions and checkpoint.spark_log.has_nothing()):
         return Recognised(flow, _about(flow, known, by_name, {}, since, []), UNCHANGED)
     before: dict[OperatorId, dict[str, Any]] = stored["identities"] if versions else {}
-    location = str(checkpoint.location)
+    location = checkpoint.location
     matching = Matching(location, flow, (known, by_name), before, (stored["sources"], sources_of(flow)), policy.renamed)
     ids = matching.ids()
     taken_over = take_over(location, flow, stored, ids, matching.same_input, policy)
@@ -149,7 +149,7 @@ def _in_order(flow: Dataflow, stored: list[dict[str, Any]], checkpoint: Checkpoi
                 place[name] = free[0]
     if len(place) != len(now) or len(place) != len(stored):
         raise CheckpointMismatchError(
-            where=str(checkpoint.location),
+            where=checkpoint.location,
             wanted="the sources whose offsets are in this checkpoint: " + "; ".join(text for each in stored for text in each["reads"]),
             found="; ".join(text for each in now.values() for text in each["reads"]),
             hint=f"undo the change, or {NEW_LOCATION}; a query cannot gain or lose a source when it restarts",

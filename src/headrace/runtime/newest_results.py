@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from headrace.compile.dataflow import Op
 from headrace.ids import OperatorId
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.staged import staged_frame, write_staged
+from headrace.state.durable import DurableStore, put_file
 from headrace.state.layout import one_batch
 from headrace.state.manifest import StagedFile
 
@@ -29,7 +31,7 @@ def newest_results(
     """Of the results that versions have emitted one after the other, the last one of each key."""
     whole: DataFrame | None = None
     for at, files in enumerate(emitted):
-        rows = staged_frame(session, checkpoint.directory, files, op.plan.results.kernel_schema)
+        rows = staged_frame(session, checkpoint.store, files, op.plan.results.kernel_schema)
         if rows is not None:
             rows = rows.withColumn(_AT, F.lit(at))
             whole = rows if whole is None else whole.union(rows)
@@ -41,7 +43,7 @@ def newest_results(
     keys = [name for name in names if name not in values]
     newest = whole.groupBy(*keys).agg(F.max_by(F.struct(*values), _AT).alias(_NEWEST)).select(*keys, f"{_NEWEST}.*").select(*names)
     writer = checkpoint.fence.writer
-    task = WriteStaged(checkpoint.directory / "staged", f"{op.id}-e{writer}", op.id, op.plan.operator.output_schema)
+    task = WriteStaged(checkpoint.store, f"{op.id}-e{writer}", op.id, op.plan.operator.output_schema)
     told = [json.loads(row[0]) for row in newest.mapInArrow(task, "told string").collect()]
     return tuple(StagedFile(**each) for each in told)
 
@@ -50,7 +52,7 @@ def newest_results(
 class WriteStaged:
     """Called in a Spark task: writes the task's rows as one staged file."""
 
-    directory: Path
+    store: DurableStore
     mark: str
     operator: OperatorId
     schema: pa.Schema
@@ -61,7 +63,11 @@ class WriteStaged:
         file = f"newest-{self.mark}-{context.taskAttemptId()}.arrow"
         rows = (one_batch(pa.Table.from_batches([batch]), self.schema) for batch in batches if batch.num_rows)
         ordered = (batch.select(self.schema.names) for batch in rows)
-        count, length, crc = write_staged(self.directory / file, self.schema, ordered, sync=True)
+        with tempfile.TemporaryDirectory(prefix="headrace-newest-") as folder:
+            path = Path(folder) / file
+            count, length, crc = write_staged(path, self.schema, ordered, sync=False)
+            if count:
+                put_file(self.store, f"staged/{file}", path)
         if count:
             told = StagedFile(file, "staged", length, crc, count, self.operator)
             yield pa.RecordBatch.from_pydict({"told": [json.dumps(asdict(told))]})

@@ -49,14 +49,13 @@ class NotReplacedError(QueryError):
     engine: Engine | None = None
 
 
-def preview(new: QueryPlan, location: str, policy: Policy) -> Changes:
+def preview(new: QueryPlan, checkpoint: Checkpoint, policy: Policy) -> Changes:
     """What becomes of the state of the query at this checkpoint if ``new`` replaces its plan. Raises an error if it cannot."""
-    checkpoint = Checkpoint(location)
     found = recognise(new.flow, checkpoint, policy)
     check_changes(found.flow, found.changes, checkpoint, new.config)
     first_routing(found.flow, new.config, new.session, checkpoint.routing(), new.run.elastic)
     for output in new.outputs:
-        output.make_sink()
+        output.make_sink(new.config)
     return found.changes
 
 
@@ -65,11 +64,11 @@ def replace_plan(engine: Engine, old: QueryPlan, new: QueryPlan, policy: Policy)
 
     Raises NotReplacedError if ``new`` does not start; then the old plan runs again. Any other error leaves it running as it is.
     """
-    location = str(engine.checkpoint.location)
+    location = engine.checkpoint.location
     if engine.gate.running_in == threading.get_ident():
         found = "a call inside a batch, by a function of foreachBatch"
         raise QueryError(where=location, wanted="replace between two batches", found=found, hint="call it from another thread")
-    preview(new, location, policy)
+    preview(new, engine.checkpoint, policy)
     engine.gate.stopping.set()
     engine.gate.wait_for_batch()
     began_s = time.monotonic()
@@ -84,7 +83,7 @@ def replace_plan(engine: Engine, old: QueryPlan, new: QueryPlan, policy: Policy)
     except Exception as failed:
         if successor is not None:
             successor.lifetime.stop_now()
-        raise _back_to(old, location, failed) from failed
+        raise _back_to(old, engine.checkpoint, failed) from failed
     pause_ms = (time.monotonic() - began_s) * 1000
     _log.info("the plan was replaced; the pause took %.0f ms", pause_ms, query=location)
     return Replaced(successor, successor.changes, version, pause_ms)
@@ -99,17 +98,18 @@ def _await_first(engine: Engine) -> Version | None:
         if not engine.spark.is_active():
             engine.gate.wait_for_batch()
             if engine.gate.finished is None:
-                raise engine.gate.failure() or QueryError(where=str(engine.checkpoint.location), found="the query was stopped meanwhile")
+                raise engine.gate.failure() or QueryError(where=engine.checkpoint.location, found="the query was stopped meanwhile")
         time.sleep(LOOK_S)
     return finished
 
 
-def _back_to(old: QueryPlan, location: str, failure: Exception) -> NotReplacedError:
+def _back_to(old: QueryPlan, checkpoint: Checkpoint, failure: Exception) -> NotReplacedError:
     """Start the old plan again. Returns the error for the user."""
+    location = checkpoint.location
     told = str(failure).split("\n")[0]
     refused = NotReplacedError("the new plan did not start", where=location, found=told, hint="the old plan runs on, and nothing is lost")
     try:
-        Checkpoint(location).undo_undelivered()
+        checkpoint.undo_undelivered()
         refused.engine = start_query(old, Policy(old.config.operatorChanges), was_undone=True)
     except HeadraceError as second:
         hint = "start the program again, with the old query or with the new one"

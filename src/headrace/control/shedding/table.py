@@ -103,7 +103,6 @@ class PlanTable:
         factor = scanned / self.scanned
         return self.costs.seconds(scanned, {place: rows * factor * keep.get(place, 1.0) for place, rows in self.arrived.items()})
 
-
     def probe(self, scanned: float, place: ShedId) -> dict[ShedId, float]:
         """The share that each place keeps in a batch that shows what the rows of one place cost: that place keeps as many as it can.
 

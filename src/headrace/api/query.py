@@ -69,12 +69,17 @@ class HeadraceQuery(Helpful):
 
     _is = "a query"
 
-    def __init__(self, engine: Engine, written: Written) -> None:
-        self._engine, self._written = engine, written
+    def __init__(self, engine: Engine, written: Written, ui: str | None = None) -> None:
+        self._engine, self._written, self._ui = engine, written, ui
         self._replacing = threading.RLock()
         """Held while another plan takes the place of this one."""
         self._is_replacing = False
         self._stop_wanted = False
+
+    @property
+    def ui(self) -> str | None:
+        """The URL of the monitor's page about this query, with the token that opens it; None without (``headrace.ui``)."""
+        return self._ui
 
     @property
     def _spark(self) -> StreamingQuery:

@@ -17,6 +17,7 @@ from headrace.api.replanning import Written, common_options
 from headrace.api.spark_frame import SparkFrame, falls_back
 from headrace.config import PREFIX
 from headrace.control.elastic import Elastic
+from headrace.dashboard.live import shown
 from headrace.errors import QueryError, SinkError, UnsupportedError
 from headrace.frontend.lower import Known
 from headrace.graph.nodes import Rows
@@ -359,4 +360,7 @@ def _started(outputs: list[Output], options: Options, run: RunOptions, writers: 
 
 def _run(plan: QueryPlan, writers: tuple[StreamWriter, ...]) -> HeadraceQuery:
     written = Written(plan, tuple(copy.copy(each) for each in writers))
-    return planning.note(written) if planning.is_on() else answering(HeadraceQuery(start_query(plan), written))
+    if planning.is_on():
+        return planning.note(written)
+    engine = start_query(plan)
+    return answering(HeadraceQuery(engine, written, shown(engine.checkpoint, plan.config)))

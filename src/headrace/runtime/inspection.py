@@ -21,6 +21,7 @@ from headrace.state.durable import DurableStore
 from headrace.state.layout import SUB, Layout
 from headrace.state.manifest import Manifest
 from headrace.state.run import RunReader
+from headrace.state.slots import SlotRanges, clip
 from headrace.state.working import Working
 
 _TRIES = 5
@@ -89,8 +90,10 @@ def store_about(checkpoint: Checkpoint, store: StoreId) -> dict[str, Any]:
     return about
 
 
-def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId) -> Iterator[pa.RecordBatch]:
-    """The merged state of a store, in pieces ordered by key hash, with the column names of the user."""
+def state_rows(
+    checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId, slots: SlotRanges = ((0, SLOTS),)
+) -> Iterator[pa.RecordBatch]:
+    """The merged state of a store in some slots, in pieces ordered by key hash, with the column names of the user."""
     about = store_about(checkpoint, wanted)
     if "kernel" not in about:
         raise CheckpointError(
@@ -101,11 +104,10 @@ def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId) -> I
         )
     store = store_from(about["kernel"])
     layout, names = store.layout, about["kernel"]["names"]
-    every = ((0, SLOTS),)
     earlier = [Conversion.from_json(each) for each in about.get("earlier", ())]
     live_from = store.lifetime.live_from(manifest.watermark_ms) if layout.has_sub else None
     with reading(checkpoint.store.below("runs"), layout, earlier) as reader:
-        for rows in View(reader, list(manifest.whole(wanted)), every).scan(store, sub_min=live_from):
+        for rows in View(reader, clip(manifest.whole(wanted), slots), slots).scan(store, sub_min=live_from):
             # An aggregate of the whole stream has a constant key without a name. It is not shown.
             columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=bool(names["keys"])))
             if layout.has_sub and names["sub"]:

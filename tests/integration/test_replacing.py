@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.cli import app, run
-from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError
+from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError, UnsupportedError
 from tests.integration.replacing import SCHEMA, Place, by_key, sums, sums_and_more
 
 pytestmark = pytest.mark.spark
@@ -220,4 +220,76 @@ spark.stop()
     assert run(app, ["ctl", str(place.checkpoint), "replace", str(place.folder / "wrong.py")]) == 2
     assert "a query that is started" in capsys.readouterr().err
     assert query.isActive
+    query.stop()
+
+
+def test_columns_get_wider_types_when_the_program_restarts(place: Place) -> None:
+    """The source is read with wider columns: nothing is lost, so no option is needed. Narrower ones are refused with the column's name."""
+
+    def extremes(schema: str) -> DataFrame:
+        rows = place.rows(schema)
+        return hr.named(rows.groupBy("k").agg(F.max("v").alias("high"), F.min("v").alias("low"), F.sum("v").alias("s")), "extremes")
+
+    started(place, place.update(extremes(SCHEMA), "r")).stop()
+    wide = SCHEMA.replace("int", "long")
+    place.offer(("a", 2**40, 5), ("d", -(2**40), 5))
+    query = place.update(extremes(wide), "r").start()
+    query.processAllAvailable()
+    batch = place.spark.read.schema(wide).json(str(place.source))
+    assert place.told["r"] == by_key(batch.groupBy("k").agg(F.max("v"), F.min("v"), F.sum("v")))
+    assert {tuple(row) for row in query.state().collect()} == set(
+        by_key(batch.groupBy("k").agg(F.max("v"), F.min("v"), F.sum("v"))).values()
+    )
+    query.stop()
+    with pytest.raises(StateSchemaError, match=r"max\(v\): int64 stored, int32 now.*backfill"):
+        place.update(extremes(SCHEMA), "r").start()
+
+
+class Visits(hr.KeyProcessor):
+    """Sums values and counts visits, if it has a place for them."""
+
+    def __init__(self, counts: bool) -> None:
+        self.counts = counts
+
+    def process(self, key: str, rows: list[Any], state: Any) -> Iterator[tuple[Any, ...]]:
+        state.total = (state.total or 0) + sum(row.v for row in rows)
+        if self.counts:
+            state.visits = (state.visits or 0) + len(rows)
+        yield (key, state.total, state.visits) if self.counts else (key, state.total)
+
+
+def test_a_processor_gets_another_value(place: Place) -> None:
+    def visits(**more: Any) -> Any:
+        stream = hr.stream(place.rows()).groupBy("k")
+        state = hr.State("visits long, total long", **more)
+        return stream.process(Visits(True), "k string, total long, visits long", state).named("visits")
+
+    first = hr.stream(place.rows()).groupBy("k").process(Visits(False), "k string, total long", hr.State("total long")).named("visits")
+    started(place, place.update(first, "r")).stop()
+    with pytest.raises(StateSchemaError, match="visits would start without the rows before"):
+        place.update(visits(), "r").start()
+    with pytest.raises(QueryError, match="defaults"):
+        visits(defaults={"visits": "many"})
+    place.offer(("a", 10, 5))
+    query = place.update(visits(defaults={"visits": 100}), "r").start()
+    query.processAllAvailable()
+    assert place.told["r"]["a"] == ("a", 15, 101)
+    place.told.clear()
+    assert query.replace(visits(defaults={"visits": 100}), backfill=["visits"]).backfilled == ("visits",)
+    counted = place.batch().groupBy("k").agg(F.sum("v"), F.count("*"))
+    assert place.told["r"] == by_key(counted), "from history, nothing is missing"
+    query.stop()
+
+
+@pytest.mark.extra
+def test_state_on_executors_is_kept_and_not_backfilled(place: Place) -> None:
+    writer = place.update(hr.named(sums(place.rows()), "totals"), "r").option("headrace.checkpointSeconds", 60)
+    query = started(place, writer)
+    more = hr.named(sums_and_more(place.rows()), "totals")
+    with pytest.raises(UnsupportedError, match="checkpointSeconds=0"):
+        query.replace(more, backfill=True)
+    assert query.replace(more).evolved["totals"] == ("added: max(v), empty", "added: count(1), empty")
+    place.offer(("a", 10, 5))
+    query.processAllAvailable()
+    assert place.told["r"]["a"] == ("a", 10, 15, 1)
     query.stop()

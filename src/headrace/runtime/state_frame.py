@@ -62,6 +62,9 @@ def state_frame(session: SparkSession, checkpoint: Checkpoint, wanted: StoreId, 
     """The rows of a store in a version: keys, pane or time if it has one, and values."""
     store, reader = op.plan.operator.stores[wanted.name], op.plan.readers[wanted.name]
     manifest = checkpoint.manifests.read(version)
+    if wanted not in manifest.stores:
+        found = f"version {version}, which was made before the query had it"
+        raise QueryError(where="state", wanted=f"a version with the state of '{wanted}'", found=found)
     timed = store.layout.has_sub and manifest.watermark_nodes_ms
     task = StateReader(
         checkpoint.store.below("runs"),

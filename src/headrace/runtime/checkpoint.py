@@ -153,10 +153,8 @@ class Checkpoint:
             write_identity(self.store, {**self._wanted, **change})
 
     def changes_state(self) -> bool:
-        """True if the checkpoint has versions, and the query has other operators, or stores of other columns."""
-        before = self.identity()
-        stores = [{name: each.get("fingerprint") for name, each in about["operators"].items()} for about in (before, self._wanted)]
-        return self.has_versions() and (set(before["identities"]) != set(self._wanted["identities"]) or stores[0] != stores[1])
+        """True if the checkpoint has versions, and the query has other operators, or other columns or descriptions of their state."""
+        return self.has_versions() and _of_state(self.identity()) != _of_state(json.loads(json.dumps(self._wanted, default=str)))
 
     def _newest(self) -> Version:
         """The newest version; `NO_VERSION` if there is none."""
@@ -355,6 +353,13 @@ class Checkpoint:
         """Write a changed routing to disk, so that a restart keeps it. The next version will contain it."""
         self.fence.check("changing the routing")
         self.noted.write(routing)
+
+
+def _of_state(identity: dict[str, Any]) -> Any:
+    """What a change of the query changes with its first version. Names that are given to operators are noted at once."""
+    names = ("name", "fingerprint_by_name")
+    operators = {name: {part: each[part] for part in each if part not in names} for name, each in identity["identities"].items()}
+    return operators, identity["operators"]
 
 
 def describe_layout(layout: Layout) -> list[str]:

@@ -66,12 +66,12 @@ def test_columns_are_added_kept_and_computed_from_history(place: Place, capsys: 
 
 def test_new_operators_read_history_and_others_are_not_disturbed(place: Place) -> None:
     """Windows on top of duplicates: one operator is kept and computed again at once, for another one that reads it."""
-    seen = hr.named(place.timed().dropDuplicates(["k", "ts"]), "seen")
-    counts = hr.named(seen.groupBy(F.window("ts", "2 minutes")).agg(F.count("*").alias("n")), "counts")
+    seen = hr.stream(place.timed()).dropDuplicates(["k", "ts"]).named("seen")
+    counts = seen.groupBy(F.window("ts", "2 minutes")).agg(F.count("*").alias("n")).named("counts")
     query = started(place, place.files_of(counts, "counts"))
     place.offer(("a", 3, 3), ("e", 1, 9), ("e", 4, 9))
     query.processAllAvailable()
-    totals = hr.named(seen.groupBy(F.window("ts", "4 minutes"), "k").agg(F.count("*").alias("n")), "totals")
+    totals = hr.named(seen.groupBy("k", F.window("ts", "4 minutes")).agg(F.count("*").alias("n")), "totals")
     done = query.replace(place.files_of(counts, "counts"), place.files_of(totals, "totals"), backfill=True)
     assert (set(done.kept), done.backfilled) == ({"seen", "counts"}, ("totals",))
     shown = ("window.start", "k", "n")

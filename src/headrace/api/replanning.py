@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from headrace.api.spark_frame import SparkFrame
 from headrace.control.elastic import Elastic
 from headrace.errors import QueryError
-from headrace.frontend.lower import Known
 from headrace.graph.nodes import Rows
 from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.start import Output, QueryPlan, RunOptions, plan_query
@@ -29,7 +28,7 @@ class Writer(Protocol):
     _elastic: Elastic | None
     _deadline: str | None
 
-    def _output(self, where: str, known: Known | None = None) -> Output: ...
+    def _output(self, where: str) -> Output: ...
 
 
 def common_options(writers: Iterable[Writer], location: str, where: str) -> Options:
@@ -66,6 +65,7 @@ class Written:
             next((each._elastic for each in writers if each._elastic is not None), old.elastic),
             where,
             next((each._deadline for each in writers if each._deadline is not None), old.deadline),
+            all(isinstance(each._rows, SparkFrame) for each in writers) and (len(writers) == 1 or old.as_spark),
         )
         for each in writers:
             # Sinks such as memory use the name of the query.
@@ -73,8 +73,7 @@ class Written:
         given = common_options(writers, location, where)
         options = Options(self.plan.options.ours())
         options.update(given)
-        known: Known = []
-        return Written(plan_query([each._output(where, known) for each in writers], options, run), writers)
+        return Written(plan_query([each._output(where) for each in writers], options, run), writers)
 
     def at(self, location: str, before: RunOptions) -> Written:
         """The same on the checkpoint of a query that runs, with its name and trigger unless this has its own."""

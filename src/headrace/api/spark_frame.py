@@ -11,10 +11,10 @@ from pyspark.sql.types import StructType
 from headrace.api.sources import check_source
 from headrace.config import PREFIX
 from headrace.errors import QueryError, UnsupportedError
-from headrace.frontend.lower import Known, lower
+from headrace.frontend.lower import lower
 from headrace.graph.nodes import Rows
 from headrace.logs import logger
-from headrace.spark.streaming_checks import check_streaming
+from headrace.spark.streaming_checks import check_sink, check_streaming
 
 _log = logger(__name__)
 
@@ -33,14 +33,15 @@ class SparkFrame:
     def schema(self) -> StructType:
         return self.frame.schema
 
-    def lowered(self, mode: str, where: str, known: Known | None = None) -> Rows:
-        """The DataFrame as a graph. What Spark refuses to run in this output mode is refused with Spark's own error.
-
-        ``known`` are the operators of the query's other DataFrames.
-        """
+    def lowered(self, mode: str, where: str) -> Rows:
+        """The DataFrame as a graph. What Spark refuses to run in this output mode is refused with Spark's own error."""
         check_source(self.frame, where)
         check_streaming(self.frame, mode)
-        return lower(self.frame, where, mode, known)
+        return lower(self.frame, where, mode)
+
+    def check_sink(self, format: str, mode: str, name: str | None, checkpoint: str | None) -> None:
+        """Raise Spark's own error if Spark refuses the sink."""
+        check_sink(self.session, format, mode, name, checkpoint)
 
     def say_fallback(self, refused: UnsupportedError) -> None:
         """Log that Spark runs the query, and why."""

@@ -19,11 +19,10 @@ from headrace.config import PREFIX
 from headrace.control.elastic import Elastic
 from headrace.dashboard.live import shown
 from headrace.errors import QueryError, SinkError, UnsupportedError
-from headrace.frontend.lower import Known
 from headrace.graph.nodes import Rows
 from headrace.guarantees import Approach, Guarantee
 from headrace.operators.kernel import OutputMode
-from headrace.runtime.options import Options
+from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.sinks import SinkRequest, make_sink
 from headrace.runtime.sinks.rows import for_each_row, is_row_writer
 from headrace.runtime.start import Output, QueryPlan, RunOptions, plan_query, start_query
@@ -227,9 +226,11 @@ class StreamWriter(missing.Helpful):
                 found = f"{self._options['path']!r} and {path!r}"
                 raise QueryError(where=where, wanted="one path, in option('path') or in start", found=found)
             self._options["path"] = path
-        run = RunOptions(self._name, self._trigger, self._elastic, where, self._deadline)
+        run = RunOptions(self._name, self._trigger, self._elastic, where, self._deadline, isinstance(self._rows, SparkFrame))
         if not isinstance(self._rows, SparkFrame):
             return _started([self._output(where)], self._options, run, (self,))
+        kind = self._format if self._foreach_batch is None else "foreachBatch"
+        self._rows.check_sink(kind, str(self._mode), self._name, self._options.get(CHECKPOINT))
         try:
             plan = plan_query([self._output(where)], self._options, run)
         except UnsupportedError as refused:
@@ -265,8 +266,8 @@ class StreamWriter(missing.Helpful):
             writer = writer.partitionBy(*self._partition_by)
         return writer if self._foreach_batch is None else writer.foreachBatch(self._foreach_batch)
 
-    def _output(self, where: str, known: Known | None = None) -> Output:
-        rows = self._rows.lowered(str(self._mode), where, known) if isinstance(self._rows, SparkFrame) else self._rows
+    def _output(self, where: str) -> Output:
+        rows = self._rows.lowered(str(self._mode), where) if isinstance(self._rows, SparkFrame) else self._rows
         request = SinkRequest(
             rows.session,
             self._format,
@@ -350,8 +351,7 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
     deadlines = [w._deadline for w in writers if w._deadline is not None]
     shortest = min(deadlines, key=lambda each: duration_us(writers[0]._rows.session, each, where), default=None)
     run = RunOptions(queryName, used, elastic[0] if elastic else None, where, shortest)
-    known: Known = []
-    return _started([w._output(where, known) for w in writers], options, run, writers)
+    return _started([w._output(where) for w in writers], options, run, writers)
 
 
 def _started(outputs: list[Output], options: Options, run: RunOptions, writers: tuple[StreamWriter, ...]) -> HeadraceQuery:

@@ -118,10 +118,11 @@ class HistoryMaker(VersionMaker):
         assert self.tracker is not None
         assert self.reader is not None
         timed = any(op.plan.timing.uses_watermark for op in self.flow.ops)
-        moved = self.tracker.advance(held_ms, self.reader.event_times() if timed else (), begin_s)
+        nodes = self.reader.event_times() if timed and (self.flow.reads_event_times or not self.flow.watermarks) else ()
+        moved = self.tracker.advance(held_ms, nodes + self.runner.drain_times(), begin_s)
         self.nodes = moved.nodes_ms
         at_end = self.version_made == self.last
-        waits = self._after_rows and not at_end
+        waits = timed and self._after_rows
         reached_ms = self.until_ms if at_end else held_ms if waits else min(moved.reached_ms, self.until_ms)
         return replace(moved, reached_ms=max(reached_ms, held_ms))
 

@@ -85,6 +85,7 @@ class BatchLoop:
         self.keeping.settle(Version(version - 1))
         if self.checkpointer is not None:
             self.checkpointer.catch_up()
+        self.checkpoint.ask_ahead(version)
         manifest = self._already_made(version)
         replayed = manifest is not None
         self.versions.configure(batch.sparkSession)
@@ -201,6 +202,7 @@ class BatchLoop:
             redundancy=None if self.replicas is None else self.replicas.redundancy,
             checkpointed=None if self.checkpointer is None else self.checkpointer.last,
             store_waited_s=self.outage.drain(),
+            observed=self.delivery.drain_observed(),
         )
         self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
         begin, end, _ = progress.times_s

@@ -14,7 +14,9 @@ def shapes_of(flow: Dataflow, sinks: Sequence[Sink]) -> tuple[OperatorShape, ...
     shapes = []
     for op in flow.ops:
         alone = flow.next_op(op)
-        direct = [at for at, port in enumerate(flow.outlets) if [b.source for b in port] == [op.id] and sinks[at].direct]
+        own = [at for at, port in enumerate(flow.outlets) if [b.source for b in port] == [op.id] and sinks[at].direct]
+        # What is measured of results is measured once more of what was staged.
+        direct = [at for at in own if not flow.watermarks and not any(branch.observes for branch in flow.outlets[at])]
         shapes.append(
             OperatorShape(
                 op.id,

@@ -31,6 +31,7 @@ from headrace.runtime.safety.sigma import unbounded
 from headrace.runtime.session import check_session, starting
 from headrace.runtime.shedding import ShedSettings
 from headrace.runtime.sinks import EXACTLY_ONCE, Sink
+from headrace.runtime.watermark import Pace
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
 from headrace.spark.hadoop import check_file_system, for_hadoop, store_settings
@@ -66,6 +67,8 @@ class RunOptions:
     where: str
     deadline: str | None = None
     """How old rows may be when their results are delivered; None if rows are dropped only to keep up."""
+    as_spark: bool = False
+    """True for an unmodified program: a watermark takes effect when it does in Spark."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +153,9 @@ def start_query(plan: QueryPlan, policy: Policy | None = None, *, was_undone: bo
     if location is None:
         location = _default_location(session, run.name, run.where, sinks)
     end_orphans()
-    settings = settings_of(session, plan.config.storeRequestSeconds)
-    checkpoint = Checkpoint(location, state=plan.config.stateLocation, settings=settings)
+    checkpoint = Checkpoint(
+        location, state=plan.config.stateLocation, settings=lambda: settings_of(session, plan.config.storeRequestSeconds)
+    )
     check_file_system(session, checkpoint.location)
     found = recognise(plan.flow, checkpoint, policy or Policy(plan.config.operatorChanges))
     flow = found.flow
@@ -219,8 +223,8 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     routing = first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
     elastic = None if run.elastic is None else run.elastic.on(session.sparkContext.defaultParallelism)
     trigger_s = _interval_s(session, run)
-    shed = _shedding(flow, plan.outputs, run, trigger_s)
-    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shed, changes)
+    shedding = _shedding(flow, plan.outputs, run, trigger_s)
+    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shedding, _pace(session, run), changes)
     ticks = any(op.plan.timing.ticks for op in flow.ops)
     streaming = with_ticks(flow.streaming) if ticks else flow.streaming
     writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
@@ -305,6 +309,14 @@ def _stores(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
             about = {**op.plan.description.shown, "kernel": kernels[name], **({"earlier": earlier} if earlier else {})}
             found[StoreId(op.id, name)] = store.layout, about
     return found
+
+
+def _pace(session: SparkSession, run: RunOptions) -> Pace:
+    """When a watermark that a batch has moved takes effect."""
+    if not run.as_spark:
+        return Pace.AT_ONCE
+    follows = str(session.conf.get("spark.sql.streaming.noDataMicroBatches.enabled", "true")).lower() == "true"
+    return Pace.AFTER_ROWS if follows and not run.trigger.get("once") else Pace.ONE_BATCH
 
 
 def _interval_s(session: SparkSession, run: RunOptions) -> float:

@@ -110,6 +110,22 @@ def test_the_stream_says_what_is_there_and_what_comes(tmp_path: Path) -> None:
         server.stop()
 
 
+ASKED = ["/api/stream?since=x", "/api/stream?query=nothing", "/api/queries/{name}/series?minutes=x", "/api/queries/{name}/batches/99"]
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_what_cannot_be_asked_is_refused_in_words(tmp_path: Path, path: str) -> None:
+    server = served(checkpoint(tmp_path / "ckpt"))
+    try:
+        client = Client(server).bearer()
+        name = client.get("/api/queries")["queries"][0]["id"]
+        status, _, text = client.send("GET", path.format(name=name))
+        assert status == 400
+        assert "wanted" in json.loads(text)["error"]
+    finally:
+        server.stop()
+
+
 def _data(line: bytes) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(line.partition(b": ")[2])
     return found

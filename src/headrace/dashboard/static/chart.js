@@ -120,11 +120,12 @@ export function Chart(props) {
   eventsRef.current = events;
   const shape = series.map((each) => each.name).join("|");
   useEffect(() => {
-    const width = () => Math.max(180, frame.current.clientWidth);
-    const made = new uPlot(options(props, width(), values.current, eventsRef), [x, ...series.map((each) => each.data)], frame.current);
+    const node = frame.current;
+    const width = () => Math.max(180, node.clientWidth);
+    const made = new uPlot(options(props, width(), values.current, eventsRef), [x, ...series.map((each) => each.data)], node);
     plot.current = made;
     const watcher = new ResizeObserver(() => made.setSize({ width: width(), height: HEIGHT }));
-    watcher.observe(frame.current);
+    watcher.observe(node);
     const redraw = () => made.redraw();
     addEventListener("headrace-theme", redraw);
     return () => {

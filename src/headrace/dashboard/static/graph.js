@@ -85,8 +85,9 @@ export function Graph({ graph, now, picked, onPick }) {
   const frame = useRef(null);
   const [room, setRoom] = useState(1000);
   useEffect(() => {
-    const watcher = new ResizeObserver(() => setRoom(frame.current.clientWidth));
-    watcher.observe(frame.current);
+    const node = frame.current;
+    const watcher = new ResizeObserver(() => node.clientWidth && setRoom(node.clientWidth));
+    watcher.observe(node);
     return () => watcher.disconnect();
   }, []);
   const narrow = room < NARROW || graph.width > room * 1.5;

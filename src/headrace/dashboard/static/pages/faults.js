@@ -2,6 +2,7 @@
 
 import { get, post } from "../api.js";
 import { sentence, title, isFault } from "../events.js";
+import { beat } from "../live.js";
 import { Act, Bar, Card, clock, counted, html, known, percent, Said, short, size, span, Table, Tile, useAnswer, useState, whole } from "../ui.js";
 
 function Executors({ query, executors }) {
@@ -71,8 +72,7 @@ const GAPS = [
 ];
 
 function Page({ query, live }) {
-  const version = live.last && live.last.version;
-  const { data: found, error } = useAnswer(() => get(`queries/${query.id}/faults`), [query.id, version, live.events.length, query.state]);
+  const { data: found, error } = useAnswer(() => get(`queries/${query.id}/faults`), [query.id, beat(live), live.events.length, query.state]);
   if (error && !found) return html`<p class="said bad">${error}</p>`;
   if (!found) return html`<p class="loading">Loading …</p>`;
   const faults = found.events.filter(isFault), last = found.checkpoint;

@@ -15,7 +15,7 @@ from headrace.errors import CheckpointMismatchError, StorageError, require
 from headrace.ids import NO_TOKEN, NO_VERSION, OperatorId, StoreId, Version
 from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
-from headrace.runtime.identity_file import IDENTITY_FORMAT, read_identity, write_identity
+from headrace.runtime.identity_file import BEFORE, IDENTITY_FORMAT, SINCE, in_effect, of_state, read_identity, write_identity
 from headrace.runtime.leases import leased_versions, take_lease
 from headrace.runtime.noted_routing import NotedRouting
 from headrace.runtime.places import IDENTITY, Places
@@ -37,8 +37,6 @@ FOLDERS = ("runs", "staged")
 FEW = 4
 """In a store behind a network, old versions are removed when there are so many."""
 ROUTING = "routing.json"
-BEFORE, SINCE = "before", "from"
-"""Entries of query.json after a change of the query: the content before it, and the first version that was made after it."""
 _log = logger(__name__)
 
 
@@ -158,7 +156,7 @@ class Checkpoint:
 
     def changes_state(self) -> bool:
         """True if the checkpoint has versions, and the query has other operators, or other columns or descriptions of their state."""
-        return self.has_versions() and _of_state(self.identity()) != _of_state(json.loads(json.dumps(self._wanted, default=str)))
+        return self.has_versions() and of_state(self.identity()) != of_state(json.loads(json.dumps(self._wanted, default=str)))
 
     def _newest(self) -> Version:
         """The newest version; `NO_VERSION` if there is none."""
@@ -256,10 +254,7 @@ class Checkpoint:
 
     def _identity(self) -> tuple[dict[str, Any], bool]:
         """The identity, and True if the file also has a change of the query that no version was made with."""
-        data = read_identity(self.store)
-        before, since = data.pop(BEFORE, None), data.pop(SINCE, NO_VERSION)
-        # A change of the query takes effect with its first version.
-        return (data, False) if before is None or self._newest() >= since else (before, True)
+        return in_effect(read_identity(self.store), self._newest)
 
     def ask_ahead(self, version: Version) -> None:
         """Called when a batch begins: look for the version's record while its manifest is looked for, if that takes requests."""
@@ -374,13 +369,6 @@ class Checkpoint:
         """Write a changed routing to disk, so that a restart keeps it. The next version will contain it."""
         self.fence.check("changing the routing")
         self.noted.write(routing)
-
-
-def _of_state(identity: dict[str, Any]) -> Any:
-    """What a change of the query changes with its first version. Names that are given to operators are noted at once."""
-    names = ("name", "fingerprint_by_name")
-    operators = {name: {part: each[part] for part in each if part not in names} for name, each in identity["identities"].items()}
-    return operators, identity["operators"]
 
 
 def describe_layout(layout: Layout) -> list[str]:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from headrace.api.replacement import Replacement
     from headrace.api.shedding import coverage, shed
     from headrace.api.stream import Stream, stream
+    from headrace.api.upsert import upsert
     from headrace.api.windows import count_window
     from headrace.api.writer import start
     from headrace.control.elastic import Elastic
@@ -90,6 +91,7 @@ __all__ = [
     "shed",
     "start",
     "stream",
+    "upsert",
     "writeStream",
 ]
 __version__ = "0.1.0"
@@ -115,6 +117,7 @@ _HOMES = {
     "shed": "headrace.api.shedding",
     "start": "headrace.api.writer",
     "stream": "headrace.api.stream",
+    "upsert": "headrace.api.upsert",
     "writeStream": "headrace.api.enabling",
 }
 

@@ -185,7 +185,7 @@ class VersionMaker:
             if before is None:
                 manifest = self.keeping.commit(manifest, made.record)
             else:
-                check_same(before, made.record, str(self.checkpoint.journal.path(manifest.version)), self._comparable(manifest.version))
+                check_same(before, made.record, self.checkpoint.journal.where(manifest.version), self._comparable(manifest.version))
                 manifest = self.keeping.hold(replace(before.facts, stores=manifest.stores, staged=manifest.staged))
             fail_point("manifest-after", manifest.version)
         self.keeping.learn(made.reports, manifest)

@@ -172,6 +172,7 @@ class Backfill:
             self.maker.routing,
             self.spark,
             self.maker.runner,
+            pace=self.maker.pace,
             tracker=self.maker.tracker.fresh(),
             reader=BatchReader(self.spark.execution(), session),
             last=base.version,

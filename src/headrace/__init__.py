@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from headrace.api.grouped import GroupedStream
     from headrace.api.listening import listener
     from headrace.api.measure import measure
+    from headrace.api.naming import named
     from headrace.api.processes import State
     from headrace.api.query import HeadraceQuery
+    from headrace.api.replacement import Replacement
     from headrace.api.shedding import coverage, shed
     from headrace.api.stream import Stream, stream
     from headrace.api.upsert import upsert
@@ -69,6 +71,7 @@ __all__ = [
     "Processor",
     "ProcessorError",
     "QueryError",
+    "Replacement",
     "SessionError",
     "SinkError",
     "SourceError",
@@ -85,6 +88,7 @@ __all__ = [
     "explain",
     "listener",
     "measure",
+    "named",
     "session",
     "shed",
     "start",
@@ -101,6 +105,7 @@ _HOMES = {
     "KeyProcessor": "headrace.operators.processor",
     "KeyedState": "headrace.operators.keyed_state",
     "Processor": "headrace.operators.processor",
+    "Replacement": "headrace.api.replacement",
     "State": "headrace.api.processes",
     "Stream": "headrace.api.stream",
     "count_window": "headrace.api.windows",
@@ -110,6 +115,7 @@ _HOMES = {
     "explain": "headrace.api.enabling",
     "listener": "headrace.api.listening",
     "measure": "headrace.api.measure",
+    "named": "headrace.api.naming",
     "session": "headrace.runtime.session",
     "shed": "headrace.api.shedding",
     "start": "headrace.api.writer",

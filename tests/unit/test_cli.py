@@ -49,7 +49,7 @@ def test_the_help_fits_80_columns_and_cuts_nothing() -> None:
 
 
 def test_every_command_is_listed_and_loads() -> None:
-    helpers = {"__init__", "lazy", "keys", "top_view", "decisions", "replay"}
+    helpers = {"__init__", "lazy", "keys", "top_view", "decisions", "replay", "replace"}
     files = {path.stem for path in Path(cli.__file__).parent.glob("*.py")}
     assert files - helpers == {lazy.module for lazy in COMMANDS.values()}
     for name, lazy in COMMANDS.items():

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from headrace.cli.decisions import decision_table, last_line
 from headrace.cli.lazy import made
+from headrace.cli.replace import replace
 from headrace.control.governor import Entry, Outcome
 from headrace.control.wording import counted, size_text
 from headrace.errors import QueryError
@@ -104,6 +105,9 @@ def auto(checkpoint: str = LOCATION, operator: str | None = OPERATOR) -> None:
     """Let the policy decide again after a change by hand."""
     ask(Checkpoint.existing(checkpoint), {"do": "auto", "operator": operator})
     typer.echo(f"the policy decides again about {operator or 'all operators'}")
+
+
+app.command("replace")(replace)
 
 
 @app.command("decisions")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.api.origin import user_line
-from headrace.api.planning import planning
+from headrace.api.planning import Planned, planning
 from headrace.api.query import HeadraceQuery
 from headrace.api.sources import check_source
 from headrace.api.spark_frame import SparkFrame, falls_back, option_of
@@ -111,8 +114,23 @@ def explain(frame: DataFrame, outputMode: str | None = None) -> None:
                 raise
 
 
+_EVERYTHING: ContextVar[bool] = ContextVar("headrace-everything", default=False)
+
+
+@contextlib.contextmanager
+def planned_as_enabled() -> Iterator[list[Planned]]:
+    """Inside, the stateful queries of a program are planned and not started, as if it had called ``enable`` on its sessions."""
+    token = _EVERYTHING.set(True)
+    ask_before_start(_take, _is_enabled)
+    try:
+        with planning() as noted:
+            yield noted
+    finally:
+        _EVERYTHING.reset(token)
+
+
 def _is_enabled(frame: DataFrame) -> bool:
-    return option_of(frame.sparkSession, {}, "enabled") == "true"
+    return _EVERYTHING.get() or option_of(frame.sparkSession, {}, "enabled") == "true"
 
 
 def _take(written: Written, method: str, argument: Any) -> HeadraceQuery | None:
@@ -124,7 +142,8 @@ def _take(written: Written, method: str, argument: Any) -> HeadraceQuery | None:
             options[str(args[0] if args else named["key"])] = args[1] if len(args) > 1 else named["value"]
         elif name == "options":
             options.update({key: value for key, value in named.items() if value is not None})
-    if option_of(session, options, "enabled") != "true" or not has_state(frame):
+    wanted = "true" if _EVERYTHING.get() else option_of(session, options, "enabled")
+    if wanted != "true" or not has_state(frame):
         return None
     writer = StreamWriter(SparkFrame(frame))
     try:

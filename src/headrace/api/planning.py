@@ -36,6 +36,8 @@ class Planned:
     """What would have been written: rows and output mode of each sink."""
     options: Options = field(default_factory=Options)
     """The options of the query."""
+    plan: QueryPlan | None = None
+    """The query as it would have been started."""
 
 
 _PLANNED: ContextVar[list[Planned] | None] = ContextVar("headrace-planned", default=None)
@@ -63,7 +65,7 @@ def note(plan: QueryPlan) -> PlannedQuery:
     assert noted is not None
     routing = first_routing(plan.flow, plan.config, plan.session, {}, plan.run.elastic)
     formats = tuple(output.format for output in plan.outputs)
-    planned = Planned(plan.flow, routing, formats, plan.run.where, plan.run.name, plan.config.safety, plan.outputs, plan.options)
+    planned = Planned(plan.flow, routing, formats, plan.run.where, plan.run.name, plan.config.safety, plan.outputs, plan.options, plan)
     noted.append(planned)
     return PlannedQuery(planned)
 

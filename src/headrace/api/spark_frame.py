@@ -33,11 +33,11 @@ class SparkFrame:
     def schema(self) -> StructType:
         return self.frame.schema
 
-    def lowered(self, mode: str, where: str) -> Rows:
+    def lowered(self, mode: str, where: str, options: Mapping[str, str]) -> Rows:
         """The DataFrame as a graph. What Spark refuses to run in this output mode is refused with Spark's own error."""
         check_source(self.frame, where)
         check_streaming(self.frame, mode)
-        return lower(self.frame, where, mode)
+        return lower(self.frame, where, mode, panes=option_of(self.session, options, "panes") != "false")
 
     def say_fallback(self, refused: UnsupportedError) -> None:
         """Log that Spark runs the query, and why."""

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from headrace.cli import bench, chaos, cluster, ctl, demo, plan, simulate, state, version
+from headrace.cli import bench, chaos, cluster, ctl, demo, migrate, plan, simulate, state, version
 from headrace.errors import HeadraceError
 
 EXIT_ERROR = 2
@@ -39,6 +39,7 @@ app.command("version")(version.version)
 app.command("bench", context_settings=bench.CONTEXT)(bench.bench)
 app.command("chaos")(chaos.chaos)
 app.command("demo")(demo.demo)
+app.command("migrate")(migrate.migrate)
 app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)
 app.add_typer(cluster.app, name="cluster")

@@ -55,10 +55,13 @@ def keeps_state(node: Logical) -> bool:
     return node.kind in STATEFUL or (node.kind == "Join" and all(child.is_streaming for child in node.children))
 
 
-def lower(frame: DataFrame, where: str, mode: str = "append") -> Rows:
-    """The rows of a streaming DataFrame, for a query in this output mode. Raises UnsupportedError for what Headrace cannot do."""
+def lower(frame: DataFrame, where: str, mode: str = "append", *, panes: bool = True) -> Rows:
+    """The rows of a streaming DataFrame, for a query in this output mode. Raises UnsupportedError for what Headrace cannot do.
+
+    Without ``panes``, each row of a time window is kept in every window that it belongs to, as Spark does.
+    """
     plan = logical_plan(frame)
-    found = Lowerer(where, mode).lower(plan)
+    found = Lowerer(where, mode, panes).lower(plan)
     return found.named(plan.column_names).rows
 
 
@@ -68,6 +71,7 @@ class Lowerer:
 
     where: str
     mode: str = "append"
+    panes: bool = True
     _known: list[tuple[Logical, Lowered]] = field(default_factory=list)
     _tops: list[tuple[Logical, Logical]] = field(default_factory=list)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.build import compile_flow
 from headrace.compile.dataflow import Dataflow
@@ -50,6 +50,8 @@ class Output:
     make_sink: Callable[[], Sink]
     weight: float = 1.0
     """How much this sink's results matter when rows must be dropped."""
+    frame: DataFrame | None = None
+    """The DataFrame of Spark's that the rows were lowered from; None if they were built by methods of ours."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def start_query(plan: QueryPlan) -> Engine:
     checkpoint = Checkpoint(location)
     found = recognise(plan.flow, checkpoint, plan.config.operatorChanges)
     flow = found.flow
-    checkpoint.open(_stores(flow), found.about)
+    checkpoint.open(stores_of(flow), found.about)
     checkpoint.lock()
     try:
         # All checks come before the token is taken. On a disk without locks, taking it ends a query that still runs.
@@ -273,7 +275,7 @@ def _check_name(session: SparkSession, name: str | None, where: str) -> None:
         raise QueryError(where=where, wanted="a queryName of its own", found=found, hint=hint)
 
 
-def _stores(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
+def stores_of(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
     """By store: its layout and description, which query.json keeps."""
     found: dict[StoreId, tuple[Layout, dict[str, object]]] = {}
     for op in flow.ops:

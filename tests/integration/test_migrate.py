@@ -59,8 +59,8 @@ class Case:
 
 _MANY = (
     'F.count("*"), F.sum("n"), F.avg("n"), F.avg("m"), F.sum("m"), F.sum("x"), F.min("k"), F.max("x"), F.stddev("n"), F.skewness("n"), '
-    'F.corr("n", "x"), F.max_by("n", "ts"), F.bit_xor("n"), F.collect_set("n"), F.approx_count_distinct("n"), F.percentile("n", 0.5), '
-    'F.expr("count_if(n > 1)"), F.expr("sum(n) FILTER (WHERE x > 0)"), F.sort_array(F.collect_list("n"))'
+    'F.corr("n", "x"), F.max_by("n", F.struct("ts", "n")), F.bit_xor("n"), F.collect_set("n"), F.approx_count_distinct("n"), '
+    'F.percentile("n", 0.5), F.expr("count_if(n > 1)"), F.expr("sum(n) FILTER (WHERE x > 0)"), F.sort_array(F.collect_list("n"))'
 )
 CASES = [
     Case("tumbling windows", f'events.groupBy(F.window("ts", "10 seconds"), "k").agg({_MANY})', quick=True),
@@ -77,6 +77,10 @@ CASES = [
     Case("duplicates for a time", 'events.dropDuplicatesWithinWatermark(["k", "n"])'),
     Case("join", 'events.join(others, F.expr("k = key AND at BETWEEN ts - INTERVAL 5 SECONDS AND ts + INTERVAL 8 SECONDS"))', quick=True),
     Case("semi join", 'events.join(others, F.expr("k = key AND n = number AND at BETWEEN ts AND ts + INTERVAL 9 SECONDS"), "leftsemi")'),
+    Case(
+        "outer join",
+        'events.join(others, F.expr("k = key AND n = number AND at BETWEEN ts - INTERVAL 8 SECONDS AND ts"), "left")',
+    ),
     Case(
         "chain",
         'events.dropDuplicates(["k", "n", "ts"]).groupBy(F.window("ts", "5 seconds"), "k").count()'
@@ -113,7 +117,7 @@ class Kept(StatefulProcessor):
         self.total = handle.getValueState("total", "c long")
         self.seen = handle.getListState("seen", "n int")
         self.by = handle.getMapState("by", "n int", "c long")
-    def handleInputRows(self, key, rows, timers):
+    def handleInputRows(self, key, rows, timerValues):
         c = self.total.get()[0] if self.total.exists() else 0
         for row in rows:
             c += 1
@@ -125,8 +129,8 @@ class Kept(StatefulProcessor):
         self.handle.registerTimer(last + 15000)
         yield Row(k=key[0], c=c)
         yield Row(k=key[0], c=1000 * sum(each[0] or 0 for each in self.seen.get()) + sum(v[0] for _, v in self.by.iterator()))
-    def handleExpiredTimer(self, key, timers, info):
-        yield Row(k=key[0], c=-info.getExpiryTimeInMs())
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+        yield Row(k=key[0], c=-expiredTimerInfo.getExpiryTimeInMs())
     def close(self):
         pass
 """,
@@ -258,3 +262,52 @@ def rescaled(query: Any, at: int) -> None:
     assert isinstance(query, hr.HeadraceQuery)
     if at == MOVED + 1:
         query.rescale(3)
+
+
+REFUSED = [
+    (
+        'events.join(others, F.expr("k = key AND at BETWEEN ts AND ts + INTERVAL 30 SECONDS"), "left")',
+        "rows of the left side whose partners are forgotten",
+    ),
+    ('events.groupBy("k", F.window("ts", "20 seconds", "5 seconds")).count()', "cannot be divided into the panes"),
+    ('events.groupBy("k", F.window("ts", "5 seconds")).agg(F.first("n"))', "and not its event time"),
+]
+
+
+@pytest.mark.extra
+@pytest.mark.slow
+@pytest.mark.parametrize(("query", "words"), REFUSED, ids=[words for _, words in REFUSED])
+def test_what_cannot_go_on_exactly_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], query: str, words: str
+) -> None:
+    case = Case("refused", query)
+    place = Place(tmp_path / "place", case, monkeypatch)
+    with settings(spark, **conf(case, PROVIDERS[0])):
+        place.steps(0, FILES, "old")
+        capfd.readouterr()
+        assert run(app, ["migrate", str(place.program), str(place.root / "old"), str(place.root / "new")]) == 2
+    assert words in capfd.readouterr().err.replace("\n", " ")
+    assert not (place.root / "new").exists()
+
+
+@pytest.mark.extra
+@pytest.mark.slow
+def test_another_program_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wrote = Case("wrote", 'events.groupBy("k", F.window("ts", "5 seconds")).agg(F.sum("n"))')
+    others = {
+        'events.groupBy("k", F.window("ts", "5 seconds")).agg(F.max("n"))': "wanted the buffer of max(n)",
+        'events.groupBy("n", F.window("ts", "5 seconds")).agg(F.sum("n"))': "wanted n: int",
+        'events.dropDuplicates(["k", "ts"])': "wanted the state of dedupe",
+        'events.dropDuplicates(["k", "ts"]).groupBy("k", F.window("ts", "5 seconds")).agg(F.sum("n"))': "wanted the 1 operators",
+    }
+    place = Place(tmp_path / "place", wrote, monkeypatch)
+    with settings(spark, **conf(wrote, PROVIDERS[0])):
+        place.steps(0, 2, "old")
+        for query, words in others.items():
+            place.program.write_text(PROGRAM.format(schema=SCHEMA, query=query, mode="append", more=""))
+            capfd.readouterr()
+            assert run(app, ["migrate", str(place.program), str(place.root / "old"), str(place.root / "new")]) == 2
+            assert words in capfd.readouterr().err.replace("\n", " ")
+    assert run(app, ["migrate", str(place.program), str(place.root / "in"), str(place.root / "new")]) == 2

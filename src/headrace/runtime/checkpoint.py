@@ -117,7 +117,7 @@ class Checkpoint:
                     where=str(self.location),
                     wanted="an empty location or a checkpoint of this query",
                     found="a checkpoint of a plain Spark query",
-                    hint="give the query a checkpointLocation of its own",
+                    hint="give the query a checkpointLocation of its own, or carry its state over: headrace migrate FILE.py OLD NEW",
                 )
             for folder in (self.manifests.directory, self.runs, self.staged, self.leases):
                 folder.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -36,6 +36,8 @@ def carry_join(node: StreamJoinNode, plan: StatefulPlan, state: SparkState) -> C
         # A row of the left side that had a partner has been emitted, and counts no more.
         sides[LEFT] = sides[LEFT].filter(~F.col(_MATCHED))
     for which in (LEFT, RIGHT):
+        if node.how == "full":
+            _check_keys(node, sides[which], which, state)
         if OUTER[node.how][which]:
             _check_partners(node, sides, which, state)
     found = {}
@@ -102,6 +104,17 @@ def _name(ours: str, theirs: dict[str, T.StructField], taken: list[str]) -> str 
         return ours
     renamed = _RENAMED.fullmatch(ours)
     return renamed[1] if renamed and renamed[1] in theirs and renamed[1] in taken else None
+
+
+def _check_keys(node: StreamJoinNode, rows: DataFrame, which: int, state: SparkState) -> None:
+    """Refuse rows without a key in a full outer join. Spark keeps them until they are emitted; we never keep them."""
+    found = rows.filter(reduce(or_, (F.col(quoted(name)).isNull() for name in node.on[which]))).count()
+    if found:
+        raise UnsupportedError(
+            where=state.where,
+            found=f"{found:,} rows of the {NAMES[which]} side whose key is null",
+            hint="let Spark run until they are emitted, or filter them in the program",
+        )
 
 
 def _check_partners(node: StreamJoinNode, sides: list[DataFrame], which: int, state: SparkState) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
@@ -79,7 +80,7 @@ CASES = [
     Case("semi join", 'events.join(others, F.expr("k = key AND n = number AND at BETWEEN ts AND ts + INTERVAL 9 SECONDS"), "leftsemi")'),
     Case(
         "outer join",
-        'events.join(others, F.expr("k = key AND n = number AND at BETWEEN ts - INTERVAL 8 SECONDS AND ts"), "left")',
+        'events.join(others, F.expr("k = key AND at BETWEEN ts - INTERVAL 8 SECONDS AND ts"), "left")',
     ),
     Case(
         "chain",
@@ -311,3 +312,44 @@ def test_another_program_is_refused(
             assert run(app, ["migrate", str(place.program), str(place.root / "old"), str(place.root / "new")]) == 2
             assert words in capfd.readouterr().err.replace("\n", " ")
     assert run(app, ["migrate", str(place.program), str(place.root / "in"), str(place.root / "new")]) == 2
+
+
+@pytest.mark.extra
+@pytest.mark.slow
+@pytest.mark.parametrize("seam", ["an unfinished batch", "results that are due"])
+def test_nothing_is_lost_or_doubled_at_the_seam(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seam: str) -> None:
+    """Spark is stopped after it has planned a batch and before it has finished it, or before the batch that would emit what is due."""
+    case = Case("seam", 'events.groupBy("k", F.window("ts", "5 seconds")).agg(F.count("*"))')
+    undisturbed, moved = (Place(tmp_path / name, case, monkeypatch) for name in ("undisturbed", "moved"))
+    unfinished = seam == "an unfinished batch"
+    batches: list[list[Values]] = []
+
+    def collect(rows: DataFrame, _: int) -> None:
+        if unfinished and len(list((moved.root / "events").iterdir())) > MOVED:
+            raise RuntimeError("the machine is lost")
+        batches.append(values(rows))
+
+    with settings(spark, **conf(case, PROVIDERS[0])):
+        wanted = [row for step in undisturbed.steps(0, FILES, "old") for row in step]
+        with settings(spark, spark__sql__streaming__noDataMicroBatches__enabled=None if unfinished else "false"):
+            query = moved.frame().writeStream.option("checkpointLocation", str(moved.root / "old")).foreachBatch(collect).start()
+            for at in range(MOVED):
+                shutil.copy(moved.root / "waiting" / f"events{at}.parquet", moved.root / "events" / f"{at}.parquet")
+                query.processAllAvailable()
+            if unfinished:
+                shutil.copy(moved.root / "waiting" / f"events{MOVED}.parquet", moved.root / "events" / f"{MOVED}.parquet")
+                with pytest.raises(StreamingQueryException):
+                    query.processAllAvailable()
+            query.stop()
+        offsets, commits = (
+            sorted(int(p.name) for p in (moved.root / "old" / name).iterdir() if p.name.isdigit()) for name in ("offsets", "commits")
+        )
+        assert (offsets[-1] > commits[-1]) == unfinished
+        assert run(app, ["migrate", str(moved.program), str(moved.root / "old"), str(moved.root / "new")]) == 0
+        hr.enable(spark)
+        try:
+            ours = moved.steps(MOVED + unfinished, FILES, "new")
+        finally:
+            hr.disable(spark)
+    found = [row for step in [*batches, *ours] for row in step]
+    assert_same_rows(found, wanted, ["k", "window", "count"], seam)

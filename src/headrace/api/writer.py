@@ -274,7 +274,7 @@ class StreamWriter(missing.Helpful):
             where,
             self._foreach_batch,
         )
-        return Output(rows, self._mode, where, self._format, lambda: make_sink(request), self._weight, frame)
+        return Output(rows, self._mode, where, self._format, lambda config: make_sink(request, config), self._weight, frame)
 
     def toTable(
         self,

@@ -1,9 +1,9 @@
 """The control endpoint: change a running query from another terminal.
 
-It is HTTP on the loopback address (``runtime/control_server.py``), on a port that the kernel picks. Port and token are in a file of the
-checkpoint that only its owner can read. Whoever can read it could change the checkpoint anyway. A request is one JSON object, such as
-``{"do": "rescale", "instances": 4}``. The answer has ``routing``, or ``error`` with the message that the same call would raise in the
-program.
+It is HTTP on the loopback address (``runtime/control_server.py``), on a port that the kernel picks. Port and token are in a file on the
+driver's machine that only its owner can read: in the checkpoint's folder, or in one of the user's (``runtime/private.py``). A request
+is one JSON object, such as ``{"do": "rescale", "instances": 4}``. The answer has ``routing``, or ``error`` with the message that the same
+call would raise in the program.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Endpoint:
     ) -> None:
         self.shed_entries = shed_entries
         self.elastic, self.progress, self.autoscaler, self.departures = elastic, progress, autoscaler, departures
-        self.query, self.path = str(checkpoint.location), checkpoint.directory / FILE
+        self.query, self._folder = checkpoint.location, checkpoint.private
         self.token = secrets.token_urlsafe(32)
         self._server: ControlServer | None = None
         self._closing = threading.Lock()
@@ -62,6 +62,7 @@ class Endpoint:
     def open(self) -> None:
         """Start to listen, and write port and token to the file."""
         self._server = server = ControlServer(self.token, self.answer)
+        self.path = self._folder() / FILE
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
         # The file is created with its permissions. If they were set afterwards, others could read it in between.
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
@@ -111,13 +112,14 @@ class Endpoint:
 
 def ask(checkpoint: Checkpoint, request: dict[str, Any]) -> dict[str, Any]:
     """Send a request to the query that runs on a checkpoint."""
-    path: Path = checkpoint.directory / FILE
-    where = str(checkpoint.location)
+    path: Path = checkpoint.private() / FILE
+    where = checkpoint.location
     try:
         about = json.loads(path.read_text())
         port, token, process = int(about["port"]), str(about["token"]), about["process"]
     except FileNotFoundError:
-        raise QueryError(where=where, wanted="a query that runs on this checkpoint", found="none", hint="start it first") from None
+        hint = "start it first; control works only on the driver's machine"
+        raise QueryError(where=where, wanted="a query that runs on this checkpoint", found="none on this machine", hint=hint) from None
     except PermissionError:
         wanted = "the user who started the query, or root"
         raise QueryError(where=where, wanted=wanted, found="a user who may not read the query's token") from None

@@ -38,7 +38,7 @@ def export(checkpoint: Checkpoint, folder: Path, version: Version | None = None)
         with pinned(checkpoint, version) as manifest:
             done = [_written(checkpoint, manifest, store, folder / str(store)) for store in manifest.stores]
             about = {
-                "checkpoint": str(checkpoint.location),
+                "checkpoint": checkpoint.location,
                 "version": manifest.version,
                 "watermark_ms": manifest.watermark_ms if manifest.watermark_nodes_ms else None,
                 "offsets": manifest.offsets,

@@ -12,10 +12,8 @@ So the next batch begins where Spark has stopped, and what has fallen due in the
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 
@@ -25,15 +23,19 @@ from headrace.compile.migration.registry import Carried, carried
 from headrace.errors import CheckpointError, UnsupportedError
 from headrace.graph.nodes import Rows, SharedNode, StatefulNode, UnionNode
 from headrace.ids import OperatorId, StoreId, Version
-from headrace.runtime.checkpoint import FOLDER, Checkpoint, local_path
+from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.identity import recognise
 from headrace.runtime.initial import write_rows
-from headrace.runtime.spark_log import NO_OFFSET, SparkLog
-from headrace.runtime.start import QueryPlan, first_routing, stores_of
+from headrace.runtime.places import CHECKPOINT_OPTION, FOLDER, IDENTITY
+from headrace.runtime.spark_log import COMPACT, NO_OFFSET, SparkLog
+from headrace.runtime.start import QueryPlan, first_routing, settings_of, stores_of
+from headrace.spark.hadoop import check_file_system, for_hadoop
 from headrace.spark.plan_text import sources_in
 from headrace.spark.spark_state import SparkState, states_of
+from headrace.state.durable import DurableStore
 from headrace.state.manifest import Counters, Manifest, StoreState
 from headrace.state.run import RunRef
+from headrace.state.stores import address_of, open_store
 
 BUILT_IN = (aggregates, duplicates, joins, user_states)
 """The modules that carry state over. Importing a module registers its functions."""
@@ -53,7 +55,10 @@ class Migration:
     """What is carried over from one checkpoint."""
 
     plan: QueryPlan
-    old: Path
+    old: str
+    """Where Spark's checkpoint is."""
+    logs: DurableStore
+    """Spark's checkpoint."""
     batch: Version
     """The last batch that Spark has committed."""
     watermark_ms: int
@@ -65,15 +70,18 @@ class Migration:
     parts: tuple[Part, ...]
 
     def write(self, new: str) -> dict[StoreId, int]:
-        """Write the new checkpoint; returns the number of rows of each store. If this fails, nothing is left of it."""
-        target = local_path(new)
-        if target.exists() and any(target.iterdir()):
-            raise CheckpointError(where=str(target), wanted="a folder that does not exist yet, or is empty", found="files")
-        existed = target.exists()
+        """Write the new checkpoint; returns the number of rows of each store. If this fails, its files are removed."""
+        session, config = self.plan.session, self.plan.config
+        checkpoint = Checkpoint(new, state=config.stateLocation, settings=settings_of(session, config.storeRequestSeconds))
+        check_file_system(session, checkpoint.location)
+        stores = (checkpoint.places.logs, checkpoint.store)
+        if any(_everything(store) for store in stores):
+            raise CheckpointError(where=checkpoint.location, wanted="a place that does not exist yet, or is empty", found="files")
         try:
-            return self._write(Checkpoint(new))
+            return self._write(checkpoint)
         except BaseException:
-            shutil.rmtree(target if not existed else target / FOLDER, ignore_errors=True)
+            for store in stores:
+                store.delete(*_everything(store))
             raise
 
     def counted(self) -> dict[StoreId, int]:
@@ -82,7 +90,7 @@ class Migration:
 
     def offsets(self) -> list[tuple[str, str]]:
         """Our sources, each with the offset from which it goes on."""
-        stored = SparkLog(self.old).needed_offsets(self.batch)
+        stored = SparkLog(self.logs, self.old).needed_offsets(self.batch)
         texts = sources_in(self.plan.flow.streaming)
         return [(text, stored[at] or "its beginning") for text, at in zip(texts, self.sources, strict=True)]
 
@@ -92,7 +100,7 @@ class Migration:
         checkpoint.open(stores_of(found.flow), found.about)
         checkpoint.claim()
         try:
-            self._copy_logs(checkpoint.location)
+            self._copy_logs(checkpoint.places.logs)
             runs: dict[StoreId, tuple[RunRef, ...]] = {}
             keys: dict[OperatorId, int] = {}
             for part in self.parts:
@@ -100,7 +108,7 @@ class Migration:
                     written: tuple[tuple[RunRef, ...], int] = (), 0
                     if name in part.stores:
                         prefix = f"migrated-{part.op.id}{f'.{name}' if name else ''}-e{checkpoint.fence.writer}"
-                        written = write_rows(part.stores[name], checkpoint.runs, prefix, store.layout, config.durable)
+                        written = write_rows(part.stores[name], checkpoint.store.below("runs"), prefix, store.layout, config.durable)
                     runs[StoreId(part.op.id, name)] = written[0]
                     if len(part.op.plan.operator.stores) == 1:
                         keys[part.op.id] = written[1]
@@ -122,34 +130,41 @@ class Migration:
         finally:
             checkpoint.release()
 
-    def _copy_logs(self, target: Path) -> None:
+    def _copy_logs(self, target: DurableStore) -> None:
         """Spark's logs, with the sources in our order."""
-        for name in ("metadata", ".metadata.crc"):
-            if (self.old / name).exists():
-                shutil.copy2(self.old / name, target / name)
-        shutil.copytree(self.old / "commits", target / "commits")
-        (target / "offsets").mkdir()
-        for path in (self.old / "offsets").iterdir():
-            if path.name.isdigit():
-                head, lines = path.read_text().split("\n")[:2], path.read_text().split("\n")[2:]
-                (target / "offsets" / path.name).write_text("\n".join([*head, *(lines[at] for at in self.sources)]))
+        log = SparkLog(self.logs, self.old)
+        keys = ["metadata", *(f"commits/{number}" for number in log.numbers("commits"))]
+        copied = {key: key for key in keys}
         for place, at in enumerate(self.sources):
-            if (self.old / "sources" / str(at)).exists():
-                shutil.copytree(self.old / "sources" / str(at), target / "sources" / str(place))
+            copied |= {key: f"sources/{place}/{key.rpartition('/')[2]}" for key in self.logs.keys(f"sources/{at}/")}
+        for key, name in copied.items():
+            target.put(name, self.logs.get(key))
+        for number in log.numbers("offsets"):
+            lines = self.logs.get(f"offsets/{number}").decode().split("\n")
+            target.put(f"offsets/{number}", "\n".join([*lines[:2], *(lines[2 + at] for at in self.sources)]).encode())
+
+
+def _everything(store: DurableStore, prefix: str = "") -> list[str]:
+    """All keys of a store."""
+    below = [key for folder in store.folders(prefix) for key in _everything(store, f"{prefix}{folder}/")]
+    return [key for key in store.keys(prefix) if key.removeprefix(prefix) not in store.folders(prefix)] + below
 
 
 def planned_migration(plan: QueryPlan, frame: DataFrame, old: str) -> Migration:
     """Read Spark's checkpoint and match it with the query. ``frame`` is the DataFrame that Spark ran. Writes nothing."""
-    location = local_path(old)
-    if (location / FOLDER).exists():
-        raise CheckpointError(where=str(location), wanted="a checkpoint of plain Spark", found="one of Headrace")
-    log = SparkLog(location)
+    session = plan.session
+    location = address_of(old, CHECKPOINT_OPTION)
+    check_file_system(session, location)
+    logs = open_store(location, settings_of(session, plan.config.storeRequestSeconds))
+    if logs.size(f"{FOLDER}/{IDENTITY}") is not None:
+        raise CheckpointError(where=location, wanted="a checkpoint of plain Spark", found="one of Headrace")
+    log = SparkLog(logs, location)
     last = log.newest("commits")
     if last is None:
-        raise CheckpointError(where=str(location), wanted="a checkpoint of a query that has finished a batch", found="no commits")
+        raise CheckpointError(where=location, wanted="a checkpoint of a query that has finished a batch", found="no commits")
     batch = Version(last)
     offsets = log.needed_offsets(batch)
-    states = states_of(plan.session, location, batch)
+    states = states_of(session, for_hadoop(location), batch)
     nodes = [node for output in plan.outputs for node in _nodes(output.rows)]
     if len(states) != len(nodes):
         raise UnsupportedError(
@@ -165,9 +180,9 @@ def planned_migration(plan: QueryPlan, frame: DataFrame, old: str) -> Migration:
         if id(node) not in parts:
             op = ops[id(node)]
             parts[id(node)] = Part(op, state, carried(node, op.plan, state))
-    sources = _source_order(plan, frame, len(offsets), location)
-    used, reached = _watermarks(location, last)
-    return Migration(plan, location, batch, used, reached, sources, tuple(parts.values()))
+    sources = _source_order(plan, frame, len(offsets), log)
+    used, reached = _watermarks(logs, last)
+    return Migration(plan, location, logs, batch, used, reached, sources, tuple(parts.values()))
 
 
 def _nodes(rows: Rows) -> Iterator[StatefulNode]:
@@ -184,49 +199,48 @@ def _nodes(rows: Rows) -> Iterator[StatefulNode]:
         yield from _nodes(each)
 
 
-def _watermarks(location: Path, batch: int) -> tuple[int, int]:
+def _watermarks(logs: DurableStore, batch: int) -> tuple[int, int]:
     """The watermark that a batch of Spark's used, and the one that it reached."""
-    used = json.loads((location / "offsets" / str(batch)).read_text().split("\n")[1]).get("batchWatermarkMs", 0)
-    reached = json.loads((location / "commits" / str(batch)).read_text().split("\n")[1] or "{}").get("nextBatchWatermarkMs", 0)
-    return int(used), max(int(used), int(reached))
+
+    def noted(log: str, name: str) -> int:
+        return int(json.loads(logs.get(f"{log}/{batch}").decode().split("\n")[1] or "{}").get(name, 0))
+
+    used, reached = noted("offsets", "batchWatermarkMs"), noted("commits", "nextBatchWatermarkMs")
+    return used, max(used, reached)
 
 
-def _source_order(plan: QueryPlan, frame: DataFrame, stored: int, location: Path) -> tuple[int, ...]:
+def _source_order(plan: QueryPlan, frame: DataFrame, stored: int, log: SparkLog) -> tuple[int, ...]:
     """For each source of ours its place among Spark's. A source that Spark reads twice must have been read equally far."""
     theirs, ours = sources_in(frame), sources_in(plan.flow.streaming)
+    where = log.location
     if len(theirs) != stored:
-        raise UnsupportedError(
-            where=str(location), wanted=f"a program with the {stored} sources whose offsets are here", found="; ".join(theirs) or "none"
-        )
-    log = SparkLog(location)
-    found: list[int] = []
+        found = "; ".join(theirs) or "none"
+        raise UnsupportedError(where=where, wanted=f"a program with the {stored} sources whose offsets are here", found=found)
+    places: list[int] = []
     for text in ours:
-        same = [at for at, each in enumerate(theirs) if each == text]
-        free = [at for at in same if at not in found]
+        free = [at for at, each in enumerate(theirs) if each == text and at not in places]
         if not free:
-            raise UnsupportedError(where=str(location), wanted="; ".join(theirs), found=text, hint="the sources must be the same")
-        found.append(free[0])
-    for at in (at for at in range(stored) if at not in found):
-        twin = next(each for each in found if theirs[each] == theirs[at])
+            raise UnsupportedError(where=where, wanted="; ".join(theirs), found=text, hint="the sources must be the same")
+        places.append(free[0])
+    for at in (at for at in range(stored) if at not in places):
+        twin = next(each for each in places if theirs[each] == theirs[at])
         for number in log.numbers("offsets"):
-            offsets = log.offsets(Version(number)) or ()
-            if offsets[at] != offsets[twin] or not _same_entries(location / "sources", at, twin):
+            offsets = log.needed_offsets(Version(number))
+            if offsets[at] != offsets[twin] or _entries(log.store, at) != _entries(log.store, twin):
                 raise UnsupportedError(
                     "Spark has read this source twice, and we read it once",
-                    where=str(location),
+                    where=where,
                     wanted="both to have read the same rows in each batch",
                     found=f"{offsets[twin] or NO_OFFSET} and {offsets[at] or NO_OFFSET} in batch {number}",
                 )
-    return tuple(found)
+    return tuple(places)
 
 
-def _same_entries(sources: Path, one: int, other: int) -> bool:
-    """True if the logs of two sources have the same files in each batch. Sources other than files have no log."""
-
-    def entries(at: int) -> dict[str, set[tuple[object, object]]]:
-        folder = sources / str(at)
-        paths = [path for path in folder.iterdir() if path.name.removesuffix(".compact").isdigit()] if folder.exists() else []
-        read = {path.name: [json.loads(line) for line in path.read_text().split("\n")[1:] if line] for path in paths}
-        return {name: {(each.get("path"), each.get("batchId")) for each in lines} for name, lines in read.items()}
-
-    return entries(one) == entries(other)
+def _entries(logs: DurableStore, source: int) -> dict[str, set[tuple[str, int]]]:
+    """The files that a source's log lists, by entry. Sources other than files have no log."""
+    keys = [key for key in logs.keys(f"sources/{source}/") if key.rpartition("/")[2].removesuffix(COMPACT).isdigit()]
+    read = {key.rpartition("/")[2]: logs.get(key).decode().split("\n")[1:] for key in keys}
+    return {
+        name: {(str(each.get("path")), int(each.get("batchId", -1))) for each in map(json.loads, filter(None, lines))}
+        for name, lines in read.items()
+    }

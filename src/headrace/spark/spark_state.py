@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,7 +12,7 @@ class SparkState:
     """The state of one operator of a query."""
 
     session: SparkSession
-    location: Path
+    location: str
     """The query's checkpoint."""
     operator: int
     """Spark's number of the operator."""
@@ -29,10 +28,10 @@ class SparkState:
     def rows(self, **options: str) -> DataFrame:
         """The rows of a store, as Spark's reader gives them: ``key``, ``value`` and more. ``options`` are the reader's."""
         reader = self.session.read.format("statestore").option("batchId", self.batch).option("operatorId", self.operator)
-        return reader.options(**options).load(str(self.location))
+        return reader.options(**options).load(self.location)
 
 
-def states_of(session: SparkSession, location: Path, batch: int) -> list[SparkState]:
+def states_of(session: SparkSession, location: str, batch: int) -> list[SparkState]:
     """The operators of a query that keep state, in the order of Spark's numbers."""
-    found = session.read.format("state-metadata").load(str(location)).select("operatorId", "operatorName").distinct()
+    found = session.read.format("state-metadata").load(location).select("operatorId", "operatorName").distinct()
     return [SparkState(session, location, int(number), str(name), batch) for number, name in sorted(map(tuple, found.collect()))]

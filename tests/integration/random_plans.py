@@ -95,8 +95,8 @@ def _top(plan: Plan, case: tuple[str, int, tuple[str, ...], bool]) -> Plan:
 
 def _over(plan: Plan, call: str) -> Plan:
     def step(rows: DataFrame) -> DataFrame:
-        windowed = rows.withColumn("w", F.window("ts", "20 seconds"))
-        return windowed.select("k", F.window_time("w").alias("ts"), F.expr(f"{call} OVER (PARTITION BY w, k)").cast("int").alias("n"))
+        windowed = rows.withColumn("w", F.window("ts", "20 seconds")).withColumn("over", F.expr(f"{call} OVER (PARTITION BY w, k)"))
+        return windowed.select("k", F.window_time("w").alias("ts"), F.col("over").cast("int").alias("n"))
 
     return then(plan, f"{call} OVER a window", step)
 

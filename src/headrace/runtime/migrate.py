@@ -137,11 +137,14 @@ class Migration:
         copied = {key: key for key in keys}
         for place, at in enumerate(self.sources):
             copied |= {key: f"sources/{place}/{key.rpartition('/')[2]}" for key in self.logs.keys(f"sources/{at}/")}
-        for key, name in copied.items():
-            target.put(name, self.logs.get(key))
+        data = {name: self.logs.get(key) for key, name in copied.items()}
         for number in log.numbers("offsets"):
             lines = self.logs.get(f"offsets/{number}").decode().split("\n")
-            target.put(f"offsets/{number}", "\n".join([*lines[:2], *(lines[2 + at] for at in self.sources)]).encode())
+            data[f"offsets/{number}"] = "\n".join([*lines[:2], *(lines[2 + at] for at in self.sources)]).encode()
+        for name, content in data.items():
+            if target.local is not None:
+                (target.local / name).parent.mkdir(parents=True, exist_ok=True)
+            target.put(name, content)
 
 
 def _everything(store: DurableStore, prefix: str = "") -> list[str]:

@@ -137,6 +137,31 @@ class Kept(StatefulProcessor):
 """,
         conf=(("spark__sql__streaming__stateStore__providerClass", f"org.apache.spark.sql.execution.streaming.state.{PROVIDERS[1]}"),),
     ),
+    Case(
+        "time to live",
+        'events.groupBy("k").transformWithState(Kept(), "k string, c long", "Append", "ProcessingTime")',
+        more="""
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+class Kept(StatefulProcessor):
+    def init(self, handle):
+        self.total = handle.getValueState("total", "c long", 3_600_000)
+        self.seen = handle.getListState("seen", "n int", 3_600_000)
+        self.by = handle.getMapState("by", "n int", "c long", 3_600_000)
+    def handleInputRows(self, key, rows, timerValues):
+        c = self.total.get()[0] if self.total.exists() else 0
+        for row in rows:
+            c += 1
+            self.seen.appendValue((row.n,))
+            if row.n is not None:
+                self.by.updateValue((row.n,), (c,))
+        self.total.update((c,))
+        yield Row(k=key[0], c=c + 1000 * len(list(self.seen.get())) + 1_000_000 * len(list(self.by.iterator())))
+    def close(self):
+        pass
+""",
+        conf=(("spark__sql__streaming__stateStore__providerClass", f"org.apache.spark.sql.execution.streaming.state.{PROVIDERS[1]}"),),
+    ),
 ]  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from headrace.runtime.identity import recognise
 from headrace.runtime.initial import write_rows
 from headrace.runtime.places import CHECKPOINT_OPTION, FOLDER, IDENTITY
 from headrace.runtime.spark_log import COMPACT, NO_OFFSET, SparkLog
-from headrace.runtime.start import QueryPlan, first_routing, settings_of, stores_of
+from headrace.runtime.start import QueryPlan, first_routing, settings_of, stores_of, streaming_of
 from headrace.spark.hadoop import check_file_system, for_hadoop
 from headrace.spark.plan_text import sources_in
 from headrace.spark.spark_state import SparkState, states_of
@@ -138,9 +138,11 @@ class Migration:
         for place, at in enumerate(self.sources):
             copied |= {key: f"sources/{place}/{key.rpartition('/')[2]}" for key in self.logs.keys(f"sources/{at}/")}
         data = {name: self.logs.get(key) for key, name in copied.items()}
+        # A source of our own, which only makes batches come, begins now.
+        own = [NO_OFFSET] * (len(sources_in(streaming_of(self.plan.flow))) - len(self.sources))
         for number in log.numbers("offsets"):
             lines = self.logs.get(f"offsets/{number}").decode().split("\n")
-            data[f"offsets/{number}"] = "\n".join([*lines[:2], *(lines[2 + at] for at in self.sources)]).encode()
+            data[f"offsets/{number}"] = "\n".join([*lines[:2], *(lines[2 + at] for at in self.sources), *own]).encode()
         for name, content in data.items():
             if target.local is not None:
                 (target.local / name).parent.mkdir(parents=True, exist_ok=True)

@@ -212,9 +212,7 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     elastic = None if run.elastic is None else run.elastic.on(session.sparkContext.defaultParallelism)
     trigger_s = _interval_s(session, run)
     engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, _shedding(flow, plan.outputs, run, trigger_s))
-    ticks = any(op.plan.timing.ticks for op in flow.ops)
-    streaming = with_ticks(flow.streaming) if ticks else flow.streaming
-    writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
+    writer = streaming_of(flow).writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
     if run.name:
         writer = writer.queryName(run.name)
     if run.trigger:
@@ -235,6 +233,11 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
             raise CheckpointError(where=checkpoint.location, wanted=wanted, found=str(failure), hint=hint) from None
         raise
     return engine
+
+
+def streaming_of(flow: Dataflow) -> DataFrame:
+    """The streaming DataFrame that Spark runs. It may have a source more than the flow, the last one, so that batches come by the clock."""
+    return with_ticks(flow.streaming) if any(op.plan.timing.ticks for op in flow.ops) else flow.streaming
 
 
 def _shedding(flow: Dataflow, outputs: Sequence[Output], run: RunOptions, trigger_s: float) -> ShedSettings | None:

@@ -26,6 +26,7 @@ from headrace.operators.windows import TimeWindow
 from headrace.spark.aggregation import AggregateCall
 from headrace.spark.buffers import SparkBuffer
 from headrace.spark.spark_state import SparkState
+from headrace.spark.words import texts
 from headrace.state.layout import SUB
 
 _BITS, _PER_WORD = 6, 10
@@ -67,10 +68,24 @@ def _with_keys(node: AggregateNode, found: Analysed, rows: DataFrame, state: Spa
         check_same_types(state.where, [window], [(node.window.name, _window_type(node, found))])
         rows = rows.withColumn("window", F.col("key").getField(window.name))
     check_same_types(state.where, fields, [(key.name, key.type) for key in found.keys])
+    _check_names(node, fields, state)
     internal = [F.col("key").getField(f.name).cast(key.type).alias(key.internal) for f, key in zip(fields, found.keys, strict=True)]
     stored = [key_column(f, key.type) for f, key in zip(fields, found.keys, strict=True) if key in found.stored]
     named = [column.alias(f"k{at}") for at, column in enumerate(stored)] or [F.lit(0).cast("byte").alias("k0")]
     return rows.select("*", *internal, *named)
+
+
+def _check_names(node: AggregateNode, fields: list[T.StructField], state: SparkState) -> None:
+    """Refuse keys that are other columns. Those that are expressions have names of Spark's, which say nothing."""
+    known = set(node.source.columns)
+    mine = [text.rsplit(" AS ", 1)[0].strip("`") for text in texts(node.source, list(node.keys))]
+    if any(a != f.name and a in known and f.name in known for a, f in zip(mine, fields, strict=True)):
+        raise UnsupportedError(
+            where=state.where,
+            wanted=f"the keys {', '.join(mine)}",
+            found=", ".join(f.name for f in fields),
+            hint="the program must be the one that wrote the checkpoint",
+        )
 
 
 def _numbered(rows: DataFrame) -> DataFrame:

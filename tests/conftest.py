@@ -74,6 +74,7 @@ def small_session() -> SparkSession:
         "headrace tests",
         master="local[2]",
         **{name.replace(".", "__"): value for name, value in BASIC.items()},
+        headrace__ui="false",
         spark__sql__shuffle__partitions="2",
         # Queries have few rows, and compiling their plans would take longer than running them. Programs that tests start do compile.
         spark__sql__codegen__wholeStage="false",

@@ -126,6 +126,15 @@ class Config:
     kafkaLostNote: str = "refuse"
     """What happens if the query was broken off while it delivered a version to Kafka, and Kafka has forgotten whether it has it: refuse the
     start, or deliver the version, perhaps for the second time."""
+    history: bool = True
+    """Append progress and decisions to the checkpoint, in files of bounded size. The monitor, ``headrace report`` and
+    ``headrace simulate replay`` read them."""
+    ui: bool = False
+    """Serve the monitor, a page about the queries of this program, while it runs. ``hr.session`` switches it on."""
+    uiHost: str = "127.0.0.1"
+    """The address on which the monitor listens. Whoever can reach it and knows the token in its URL can read state and change queries."""
+    uiPort: int = 0
+    """The port of the monitor. 0: any that is free."""
     logLevel: str = ""
     """The level from which Headrace prints log messages to stderr, in the driver and in Spark's Python workers: debug, info, warning or
     error. If empty, it prints nothing. The level is that of the whole process: the last query that sets it wins."""
@@ -223,6 +232,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "cacheBytes": (0, 10**18),
     "replicas": (0, 16),
     "parallelRecovery": (1, 64),
+    "uiPort": (0, 65_535),
 }
 """The allowed range of each numeric option."""
 

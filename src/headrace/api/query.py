@@ -61,8 +61,13 @@ class HeadraceQuery(Helpful):
 
     _is = "a query"
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, ui: str | None = None) -> None:
+        self._engine, self._ui = engine, ui
+
+    @property
+    def ui(self) -> str | None:
+        """The URL of the monitor's page about this query, with the token that opens it; None without (``headrace.ui``)."""
+        return self._ui
 
     @property
     def _spark(self) -> StreamingQuery:

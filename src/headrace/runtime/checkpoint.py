@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from headrace.runtime.private import private_folder
 from headrace.runtime.safety.chain import check_chain, check_journal, check_remembers, links, since_needed
 from headrace.runtime.spark_log import SparkLog, check_together
 from headrace.state.disk import disk_errors
-from headrace.state.durable import FolderStore
+from headrace.state.durable import FolderStore, at_once
 from headrace.state.gaps import GapLog
 from headrace.state.journal import Journal, Record
 from headrace.state.layout import Layout
@@ -33,6 +34,8 @@ from headrace.state.routing import Routing
 
 FOLDERS = ("runs", "staged")
 """What tasks write."""
+FEW = 4
+"""In a store behind a network, old versions are removed when there are so many."""
 ROUTING = "routing.json"
 _log = logger(__name__)
 
@@ -40,8 +43,8 @@ _log = logger(__name__)
 class Checkpoint:
     """The ``headrace`` folder of a checkpoint location."""
 
-    def __init__(self, location: str, *, state: str = "", settings: Settings | None = None) -> None:
-        """``state`` is ``headrace.stateLocation``, if it was given; ``settings`` say how to reach stores behind a network."""
+    def __init__(self, location: str, *, state: str = "", settings: Callable[[], Settings] = Settings) -> None:
+        """``state`` is ``headrace.stateLocation``, if it was given; ``settings`` gives how to reach stores behind a network."""
         self.places = Places.of(location, state, settings)
         self.location = self.places.location
         self.store = self.places.store
@@ -56,9 +59,10 @@ class Checkpoint:
         self.noted = NotedRouting(self.store, ROUTING)
         self._files: dict[Version, set[tuple[str, str]]] = {}
         self._swept = False
-        self.beside = ThreadPoolExecutor(2, "headrace-store")
+        self.beside = ThreadPoolExecutor(4, "headrace-store")
         """What is asked of a store behind a network while a batch runs."""
         self._collecting: Future[None] | None = None
+        self._ahead: tuple[Version, Future[Record | None]] | None = None
         self.current: Manifest | None = None
         """The newest version of a query whose state is made durable from time to time only. No manifest file names it yet."""
 
@@ -253,14 +257,25 @@ class Checkpoint:
                 hint="undo the change, or start with a new checkpointLocation and read the stream from its beginning",
             )
 
+    def ask_ahead(self, version: Version) -> None:
+        """Called when a batch begins: look for the version's record while its manifest is looked for, if that takes requests."""
+        self._ahead = None if self.store.local is not None else (version, self.beside.submit(self.journal.read, version))
+
+    def record_of(self, version: Version) -> Record | None:
+        """The record of the batch's version in the journal; None if there is none."""
+        if self._ahead is None or self._ahead[0] != version:
+            return self.journal.read(version)
+        found, self._ahead = self._ahead[1].result(), None
+        return found
+
     def collect_soon(self, collect: Callable[[], None]) -> None:
-        """Remove what is old: at once, or beside the next batches if that takes many requests. Then an error is raised the next time."""
+        """Remove what is old: at once, or beside the next batch if that takes requests. Then that batch raises the errors, at its end."""
         if self.store.local is not None:
             collect()
-        elif self._collecting is None or self._collecting.done():
-            last, self._collecting = self._collecting, self.beside.submit(collect)
-            if last is not None:
-                last.result()
+            return
+        if self._collecting is not None:
+            self._collecting.result()
+        self._collecting = self.beside.submit(collect)
 
     def collect_garbage(self, keep: int) -> None:
         """Remove versions that are neither among the newest nor leased, and the files that only they needed."""
@@ -271,14 +286,17 @@ class Checkpoint:
             self._swept = True
         versions = self.manifests.versions()
         old = versions[:-keep]
-        leased = self.leased() if old else set()
+        if len(old) < (FEW if self.store.local is None else 1):
+            return
+        leased = self.leased()
         stale = [v for v in old if v not in leased]
         if not stale:
             return
         files = {v: self.files_of(v) for v in versions}
         # Manifests are removed first, so that no reader sees a version without its files. A reader takes its lease before it reads the
         # manifest. So a reader that came meanwhile finds no manifest, or its lease is seen now and the version is restored.
-        retired = {version: self.manifests.retire(version) for version in stale}
+        retired: dict[Version, bytes] = {}
+        at_once(self.store, [partial(self._retire, version, retired) for version in stale])
         wanted = self.leased().intersection(stale)
         for version in wanted:
             self.manifests.restore(version, retired[version])
@@ -287,6 +305,9 @@ class Checkpoint:
         self.store.delete(*(f"{folder}/{file}" for version in gone for folder, file in files[version] - kept))
         for version in gone:
             self._files.pop(version, None)
+
+    def _retire(self, version: Version, retired: dict[Version, bytes]) -> None:
+        retired[version] = self.manifests.retire(version)
 
     def files_of(self, version: Version) -> set[tuple[str, str]]:
         """The (folder, file) pairs that a version needs. Manifests do not change, so each is read once."""

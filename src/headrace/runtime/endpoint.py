@@ -26,6 +26,7 @@ from headrace.runtime.autoscale import Autoscaler, decisions_of, required_autosc
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.control_server import LOOPBACK, ControlServer
 from headrace.runtime.elastic import LiveRouting
+from headrace.runtime.preview import preview
 
 if TYPE_CHECKING:
     # Asking a running query must work without Spark.
@@ -99,12 +100,46 @@ class Endpoint:
             case {"do": "decisions"}:
                 return {"decisions": to_json(decisions_of(self.autoscaler, None if self.shed_entries is None else self.shed_entries()))}
             case {"do": "status"}:
-                return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress()}
+                return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress(), "policy": self._policy()}
+            case {"do": "preview", "change": dict() as change}:
+                return {"preview": preview(self.elastic, change)}
+            case {"do": "executors"}:
+                return {"executors": self._executors()}
             case _:
                 wanted = "rescale with instances, move with slots and to, spread with slots, rebalance, auto, decommission with executor,"
-                wanted += " decisions, or status"
+                wanted += " preview with change, executors, decisions, or status"
                 raise QueryError(where="control endpoint", wanted=wanted, found=json.dumps(request)[:200])
         return {"routing": self._routing()}
+
+    def _policy(self) -> dict[str, Any] | None:
+        """The policy's settings, the operators that it leaves alone, and since when others cool down; None without a policy."""
+        if self.autoscaler is None:
+            return None
+        governor = self.autoscaler.decisions.governor
+        left = {name: governor.settings.cooldown_s - (time.time() - at_s) for name, at_s in governor.changed_at_s.items()}
+        cooling = {name: round(seconds, 1) for name, seconds in left.items() if seconds > 0}
+        return {**governor.settings.to_json(), "overridden": sorted(governor.overridden), "coolingS": cooling}
+
+    def _executors(self) -> list[dict[str, Any]] | None:
+        """The executors, with what is known of each; None on a local master."""
+        placement = self.elastic.placement
+        if placement is None:
+            return None
+        heard, silent = placement.guard.questions.heard_s(), placement.guard.questions.silent_s()
+        homes = [home for each in self.elastic.homes().values() for home in each]
+        states = (("leaving", placement.leaving), ("avoided", placement.avoided), ("released", placement.released))
+        return [
+            {
+                "id": each.id,
+                "host": each.host,
+                "cores": each.cores,
+                "instances": homes.count(each.id),
+                "state": next((name for name, ids in states if each.id in ids), "live"),
+                "heardS": heard.get(each.id),
+                "silentS": silent.get(each.id),
+            }
+            for each in placement.executors.live()
+        ]
 
     def _routing(self) -> dict[str, Any]:
         return {name: routing.to_json() for name, routing in self.elastic.routing.items()}

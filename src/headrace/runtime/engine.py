@@ -41,6 +41,9 @@ from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.gate import BatchGate
 from headrace.runtime.guard import Guard
+from headrace.runtime.history import PERIOD_S, History
+from headrace.runtime.history_about import about_query
+from headrace.runtime.history_files import history_folder
 from headrace.runtime.jobs import JOBS_AT_ONCE, JobRunner
 from headrace.runtime.leaving import Departures
 from headrace.runtime.lending import Files, Share
@@ -97,6 +100,8 @@ class Engine:
     """Keeps copies of state on other executors; None without."""
     shedder: Shedder | None
     """Chooses what batches drop; None if the user allows no drops."""
+    history: History | None
+    """Records progress and decisions in the checkpoint; None without."""
     closing: contextlib.ExitStack
     """Closes the parts in reverse order. Even if some of that fails, the checkpoint is released."""
 
@@ -121,6 +126,10 @@ class Engine:
             self.replicas.start()
         self.closing.callback(self.endpoint.close)
         self.endpoint.open()
+        if self.history is not None:
+            self.closing.callback(self.history.stop, self.gate.failure)
+            settings = None if self.autoscaler is None else self.autoscaler.settings
+            self.history.start(lambda: about_query(self.flow, self.sinks, self.spark, self.routing.routing, settings, self.safety))
 
 
 def assemble(
@@ -134,8 +143,7 @@ def assemble(
     shed: ShedSettings | None = None,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
-    session = flow.session
-    spark = SparkQuery(session)
+    session, spark = flow.session, SparkQuery(flow.session)
     keeping, homes = _keeping(flow, checkpoint, config)
     placement = _placement(flow, checkpoint, config, session, keeping)
     decisions = None if elastic is None else DecisionLog(elastic)
@@ -146,7 +154,7 @@ def assemble(
     live = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover, decisions=decisions)
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
     shedder = None if shed is None else Shedder(flow, shed, live.instances)
-    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder)
+    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, history := _history(checkpoint, spark, config, elastic))
     preparations = Preparations()
     shapes = shapes_of(flow, sinks)
     closing = contextlib.ExitStack()
@@ -201,6 +209,7 @@ def assemble(
         checkpointer,
         replicas,
         shedder,
+        history,
         closing,
     )
 
@@ -209,6 +218,11 @@ def _close_all(checkpoint: Checkpoint, sinks: tuple[Sink, ...]) -> None:
     for sink in sinks:
         sink.close()
     checkpoint.release()
+
+
+def _history(checkpoint: Checkpoint, spark: SparkQuery, config: Config, elastic: Elastic | None) -> History | None:
+    period_s = PERIOD_S if elastic is None else elastic.period_s
+    return History(checkpoint.location, history_folder(checkpoint), spark, period_s) if config.history else None
 
 
 def _stores(flow: Dataflow) -> tuple[StoreId, ...]:

@@ -21,6 +21,7 @@ from headrace.state.durable import DurableStore
 from headrace.state.layout import SUB, Layout
 from headrace.state.manifest import Manifest
 from headrace.state.run import RunReader
+from headrace.state.slots import SlotRanges, clip
 from headrace.state.working import Working
 
 _TRIES = 5
@@ -110,14 +111,13 @@ def state_schema(checkpoint: Checkpoint, wanted: StoreId) -> pa.Schema:
     return pa.schema(list(columns.items()))
 
 
-def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId) -> Iterator[pa.RecordBatch]:
-    """The merged state of a store, in pieces ordered by key hash, with the column names of the user."""
+def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId, slots: SlotRanges = ((0, SLOTS),)) -> Iterator[pa.RecordBatch]:
+    """The merged state of a store in some slots, in pieces ordered by key hash, with the column names of the user."""
     store, names = _described(checkpoint, wanted)
     layout = store.layout
-    every = ((0, SLOTS),)
     live_from = store.lifetime.live_from(manifest.watermark_ms) if layout.has_sub else None
     with reading(checkpoint.store.below("runs"), layout) as reader:
-        for rows in View(reader, list(manifest.whole(wanted)), every).scan(store, sub_min=live_from):
+        for rows in View(reader, clip(manifest.whole(wanted), slots), slots).scan(store, sub_min=live_from):
             # An aggregate of the whole stream has a constant key without a name. It is not shown.
             columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=bool(names["keys"])))
             if layout.has_sub and names["sub"]:

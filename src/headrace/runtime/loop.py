@@ -82,6 +82,7 @@ class BatchLoop:
         self.keeping.settle(Version(version - 1))
         if self.checkpointer is not None:
             self.checkpointer.catch_up()
+        self.checkpoint.ask_ahead(version)
         manifest = self._already_made(version)
         replayed = manifest is not None
         self.versions.configure(batch.sparkSession)

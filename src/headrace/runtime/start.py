@@ -146,8 +146,9 @@ def start_query(plan: QueryPlan) -> Engine:
     if location is None:
         location = _default_location(session, run.name, run.where, sinks)
     end_orphans()
-    settings = settings_of(session, plan.config.storeRequestSeconds)
-    checkpoint = Checkpoint(location, state=plan.config.stateLocation, settings=settings)
+    checkpoint = Checkpoint(
+        location, state=plan.config.stateLocation, settings=lambda: settings_of(session, plan.config.storeRequestSeconds)
+    )
     check_file_system(session, checkpoint.location)
     found = recognise(plan.flow, checkpoint, plan.config.operatorChanges)
     flow = found.flow

@@ -22,7 +22,7 @@ from typing import Any
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, InvariantError
 from headrace.ids import FIRST_VERSION, OperatorId, Version
 from headrace.state.durable import DurableStore
-from headrace.state.manifest import Manifest, from_json, numbered, to_json
+from headrace.state.manifest import Manifest, from_json, listed, to_json
 
 FORMAT = 1
 """The format of the journal's files."""
@@ -124,7 +124,7 @@ class Journal:
 
     def versions(self) -> list[Version]:
         """The versions that have a record, oldest first."""
-        return numbered(self.store.keys(self.PREFIX))
+        return listed(self.store, self.PREFIX, self.key)
 
     def read(self, version: Version) -> Record | None:
         """The record of a version; None if there is none."""

@@ -69,7 +69,7 @@ class Replay:
 
     def make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> Made:
         """Make a version. If state that it builds on was lost, compute that again first."""
-        record, misses = self.checkpoint.journal.read(version), Counter[tuple[str, str]]()
+        record, misses = self.checkpoint.record_of(version), Counter[tuple[str, str]]()
         while True:
             try:
                 if self._lacks(Version(version - 1)):

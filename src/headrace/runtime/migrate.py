@@ -72,7 +72,7 @@ class Migration:
     def write(self, new: str) -> dict[StoreId, int]:
         """Write the new checkpoint; returns the number of rows of each store. If this fails, its files are removed."""
         session, config = self.plan.session, self.plan.config
-        checkpoint = Checkpoint(new, state=config.stateLocation, settings=settings_of(session, config.storeRequestSeconds))
+        checkpoint = Checkpoint(new, state=config.stateLocation, settings=lambda: settings_of(session, config.storeRequestSeconds))
         check_file_system(session, checkpoint.location)
         stores = (checkpoint.places.logs, checkpoint.store)
         if any(_everything(store) for store in stores):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from headrace.api.query import HeadraceQuery
     from headrace.api.shedding import coverage, shed
     from headrace.api.stream import Stream, stream
+    from headrace.api.upsert import upsert
     from headrace.api.windows import count_window
     from headrace.api.writer import start
     from headrace.control.elastic import Elastic
@@ -86,6 +87,7 @@ __all__ = [
     "shed",
     "start",
     "stream",
+    "upsert",
     "writeStream",
 ]
 __version__ = "0.1.0"
@@ -109,6 +111,7 @@ _HOMES = {
     "shed": "headrace.api.shedding",
     "start": "headrace.api.writer",
     "stream": "headrace.api.stream",
+    "upsert": "headrace.api.upsert",
     "writeStream": "headrace.api.enabling",
 }
 

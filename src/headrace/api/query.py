@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.api.failed import as_sparks
 from headrace.api.missing import Helpful
 from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
@@ -30,8 +32,12 @@ _LEASED: deque[tuple[DurableStore, str]] = deque()
 class Progress(dict[str, Any]):
     """The progress of one batch: Spark's progress as a dict, with Headrace's own fields under ``headrace``.
 
-    Fields can also be read as attributes, as Spark's can: ``query.lastProgress.batchId``. An unknown field raises ``MissingError``.
+    Fields can also be read as attributes, as Spark's can: ``query.lastProgress.sources[0].numInputRows``. An unknown field raises
+    ``MissingError``.
     """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        super().__init__({name: _readable(value) for name, value in fields.items()})
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -50,6 +56,13 @@ class Progress(dict[str, Any]):
     def prettyJson(self) -> str:
         """The progress as indented JSON text."""
         return json.dumps(self, indent=2)
+
+
+def _readable(value: Any) -> Any:
+    """A field of a progress. Parts of it can be read as attributes too."""
+    if isinstance(value, dict):
+        return Progress(value)
+    return [_readable(each) for each in value] if isinstance(value, list) else value
 
 
 class HeadraceQuery(Helpful):
@@ -136,7 +149,7 @@ class HeadraceQuery(Helpful):
 
     def exception(self) -> HeadraceError | None:
         """The error that ended the query, or None. ``details`` of a ``BatchFailedError`` has the whole stack trace."""
-        return self._engine.gate.failure()
+        return as_sparks(self._engine.gate.failure())
 
     def _raise_failure(self) -> None:
         if not self.isActive and (error := self.exception()) is not None:

@@ -14,7 +14,7 @@ from headrace.errors import QueryError, UnsupportedError
 from headrace.frontend.lower import lower
 from headrace.graph.nodes import Rows
 from headrace.logs import logger
-from headrace.spark.streaming_checks import check_streaming
+from headrace.spark.streaming_checks import check_sink, check_streaming
 
 _log = logger(__name__)
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -43,6 +43,10 @@ class SparkFrame:
     def rows(self, where: str, mode: str = "append", options: Mapping[str, str] = _NO_OPTIONS) -> Rows:
         """The DataFrame as a graph, if Spark accepts it."""
         return lower(self.frame, where, mode, panes=option_of(self.session, options, "panes") != "false")
+
+    def check_sink(self, format: str, mode: str, name: str | None, checkpoint: str | None) -> None:
+        """Raise Spark's own error if Spark refuses the sink."""
+        check_sink(self.session, format, mode, name, checkpoint)
 
     def say_fallback(self, refused: UnsupportedError) -> None:
         """Log that Spark runs the query, and why."""

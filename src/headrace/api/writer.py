@@ -223,9 +223,11 @@ class StreamWriter(missing.Helpful):
                 found = f"{self._options['path']!r} and {path!r}"
                 raise QueryError(where=where, wanted="one path, in option('path') or in start", found=found)
             self._options["path"] = path
-        run = RunOptions(self._name, self._trigger, self._elastic, where, self._deadline)
+        run = RunOptions(self._name, self._trigger, self._elastic, where, self._deadline, isinstance(self._rows, SparkFrame))
         if not isinstance(self._rows, SparkFrame):
             return _started([self._output(where)], self._options, run)
+        kind = self._format if self._foreach_batch is None else "foreachBatch"
+        self._rows.check_sink(kind, str(self._mode), self._name, self._options.get(CHECKPOINT))
         try:
             plan = plan_query([self._output(where)], self._options, run)
         except UnsupportedError as refused:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,10 +23,11 @@ from headrace.compile.shedding import IDENTITY, NO_DROPPING, Dropping, identifie
 from headrace.control.batch_report import sources_of
 from headrace.graph.nodes import StatefulNode
 from headrace.graph.shedding import By, ShedStep
-from headrace.graph.steps import Step
+from headrace.graph.steps import ObserveStep, Step, WatermarkStep
 from headrace.ids import InputId, OperatorId, SourceId
 from headrace.operators.kernel import OutputMode
 from headrace.spark.expressions import quoted
+from headrace.spark.plans import has_watermark
 from headrace.state.drops import Drops, ShedId
 
 TAG = "__headrace_source"
@@ -73,6 +75,17 @@ class Branch:
     def sheds(self) -> tuple[ShedStep, ...]:
         """The places in it where rows may be dropped."""
         return tuple(step for step in self.steps if isinstance(step, ShedStep))
+
+    def observed(self, rows: DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What the observations among the steps measure of the rows that the branch begins at, by name."""
+        for at, step in enumerate(self.steps):
+            if isinstance(step, ObserveStep):
+                yield step.name, step.measured(Branch(self.source, self.steps[:at]).apply(rows))
+
+    @property
+    def observes(self) -> bool:
+        """True if its rows are measured for the query's progress."""
+        return any(isinstance(step, ObserveStep) for step in self.steps)
 
     def begin(self, flow: Dataflow) -> tuple[DataFrame | Op, tuple[Step, ...]]:
         """The streaming DataFrame that the user built, or the operator that it begins at; and the steps after it.
@@ -161,6 +174,17 @@ class Dataflow:
     def identifies_rows(self) -> bool:
         """True if rows of the sources carry a hash of their identity, because some may be dropped by it."""
         return any(step.by is not By.KEY for step in self.sheds.values())
+
+    @cached_property
+    def watermarks(self) -> tuple[WatermarkStep, ...]:
+        """The watermarks on results of operators, in the order of the operators that read them."""
+        steps = (step for op in self.ops for branch in op.branches for step in branch.steps if isinstance(step, WatermarkStep))
+        return tuple({step.key: step for step in steps}.values())
+
+    @cached_property
+    def reads_event_times(self) -> bool:
+        """True if the streaming plan has watermarks of its own."""
+        return any(has_watermark(frame) for frame in self.sources.values())
 
     @property
     def identities(self) -> dict[SourceId, str]:

@@ -125,6 +125,8 @@ class Timing:
     """True if results fall due by the clock, so that batches must come while the stream has no rows."""
     after_rows: bool = False
     """True if a watermark takes effect after the rows of the next batch, if such a batch is known to come. So it is with Spark's timers."""
+    expires: bool = True
+    """False if Spark runs no batch without rows when the watermark has moved, because nothing of this operator would fall due then."""
     refusals: Mapping[OutputMode, Refusal] = field(default_factory=dict)
     """The reasons for refusing modes, where there is more to say than that they are not in `modes`."""
 

@@ -12,20 +12,25 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 
 from headrace.errors import UnsupportedError
-from headrace.frontend import aggregates, duplicates, joins, user_states, windows
+from headrace.frontend import aggregates, duplicates, joins, limits, observations, user_states, watermarks, windows
 from headrace.frontend.lowered import Lowered
 from headrace.frontend.registry import lowered_by
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
 from headrace.spark.logical import Logical, logical_plan, made_of
 from headrace.spark.plan_ranks import covers, window_parts
+from headrace.spark.pruned import Pruned
 from headrace.spark.stateful import STATEFUL
 
-BUILT_IN = (aggregates, duplicates, joins, user_states, windows)
+BUILT_IN = (aggregates, duplicates, joins, limits, observations, user_states, watermarks, windows)
 """The modules that lower nodes. Importing a module registers its functions."""
 
 WHOLE = {"Sort": "sort(...)", "GlobalLimit": "limit(...)", "LocalLimit": "limit(...)"}
-"""Steps that need all results at once, which only complete mode has."""
+"""Steps on the results of an aggregate that need all of them at once, which only complete mode has."""
+PER_BATCH = {"FlatMapGroupsInPandas", "FlatMapGroupsInArrow", "FlatMapCoGroupsInPandas", "FlatMapCoGroupsInArrow", "MapGroups", "CoGroup"}
+"""Nodes that read several rows, but of one batch alone: Spark keeps nothing of them from batch to batch."""
 _PIECES = {
+    "FlatMapGroupsInPandas",
+    "FlatMapGroupsInArrow",
     "Project",
     "Filter",
     "Generate",
@@ -39,6 +44,8 @@ _PIECES = {
 }
 _PIECES |= {"Repartition", "RepartitionByExpression", "RebalancePartitions", *WHOLE}
 """Stateless nodes with one input that mean the same on the results of a batch."""
+_BESIDE_ROWS = ("CollectMetrics", "EventTimeWatermark")
+"""Nodes that read rows for something else than their results."""
 _STATIC_JOINS = ({"Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti"}, {"Inner", "Cross", "RightOuter"})
 """Kinds of joins with a static DataFrame: with the stream on the left, and on the right. Others would need all rows of the stream."""
 
@@ -52,6 +59,8 @@ def keeps_state(node: Logical) -> bool:
     """True if a node, on a stream, reads several rows or keeps state between batches."""
     if not node.is_streaming:
         return False
+    if node.kind in PER_BATCH or (node.kind == "Sort" and not node.is_global_sort):
+        return False
     return node.kind in STATEFUL or (node.kind == "Join" and all(child.is_streaming for child in node.children))
 
 
@@ -61,7 +70,7 @@ def lower(frame: DataFrame, where: str, mode: str = "append", *, panes: bool = T
     Without ``panes``, each row of a time window is kept in every window that it belongs to, as Spark does.
     """
     plan = logical_plan(frame)
-    found = Lowerer(where, mode, panes).lower(plan)
+    found = Lowerer(where, mode, Pruned(plan), panes).lower(plan)
     return found.named(plan.column_names).rows
 
 
@@ -70,18 +79,16 @@ class Lowerer:
     """Lowers the nodes of one plan."""
 
     where: str
-    mode: str = "append"
+    mode: str
+    pruned: Pruned
     panes: bool = True
     _known: list[tuple[Logical, Lowered]] = field(default_factory=list)
     _tops: list[tuple[Logical, Logical]] = field(default_factory=list)
 
     def lower(self, node: Logical) -> Lowered:
         """The rows of a node."""
-        state = [each for each in node.tree() if keeps_state(each)]
-        if not state:
+        if not any(keeps_state(each) for each in node.tree()):
             return Lowered(node, Rows(node.frame()), self.where)
-        if all(each.kind in WHOLE for each in state):
-            raise self._refused(state[0], WHOLE[state[0].kind], "")
         leaf = self._leaf(node)
         self._tops.append((leaf, node))
         if leaf.kind == "Union":
@@ -98,8 +105,12 @@ class Lowerer:
         """The node at the top of the stateless piece that reads this node's results."""
         return next((top for leaf, top in reversed(self._tops) if leaf is node), node)
 
+    def used(self, node: Logical) -> tuple[frozenset[int], ...] | None:
+        """For each input of a node: the ids of the columns that somebody uses; None if that is not known."""
+        return self.pruned.inputs(node)
+
     def _leaf(self, node: Logical) -> Logical:
-        """The first node below that is no stateless step: a stateful one, or a union."""
+        """The first node below that is no stateless step."""
         while True:
             below = self._below(node)
             if below is None:
@@ -107,12 +118,12 @@ class Lowerer:
             node = below
 
     def _below(self, node: Logical) -> Logical | None:
-        """The input of a stateless step; None for a stateful node and for a union."""
+        """The input of a stateless step; None for a stateful node, a union, and what reads rows without changing them."""
         if node.has_stream_in_subquery():
             raise self._refused(node, "a subquery over a stream", "join the two streams instead")
         if node.kind == "Window":
             return node.children[0] if self._needs_all(node) or self._goes_on(node) else None
-        if node.kind == "Union" or (keeps_state(node) and node.kind not in WHOLE):
+        if node.kind in ("Union", *_BESIDE_ROWS) or (keeps_state(node) and not self._needs_all(node)):
             return None
         streaming = [child for child in node.children if child.is_streaming]
         if node.kind in _PIECES and len(node.children) == 1:
@@ -121,15 +132,14 @@ class Lowerer:
             if node.join_type in _STATIC_JOINS[0 if node.children[0].is_streaming else 1]:
                 return streaming[0]
             raise self._refused(node, f"a {node.join_type} join of a stream with a DataFrame that is no stream", "")
-        if node.kind == "EventTimeWatermark":
-            raise self._refused(node, "withWatermark on results of a stateful operator", "declare the watermark on the source")
         raise self._refused(node, f"{node.kind} on results of a stateful operator", "")
 
     def _needs_all(self, node: Logical) -> bool:
         """True if a step needs all results of the operator below at once, which it gets in complete mode."""
-        if node.kind != "Window":
-            return node.kind in WHOLE
-        return self.mode == "complete" and any(keeps_state(each) and each.kind not in (*WHOLE, "Window") for each in node.tree())
+        if node.kind in WHOLE:
+            return node.kind == "Sort" or (self.mode == "complete" and any(_shows_all(each) for each in node.tree()))
+        below = (each for each in node.tree() if each.kind not in (*WHOLE, "Window"))
+        return node.kind == "Window" and self.mode == "complete" and any(keeps_state(each) for each in below)
 
     def _goes_on(self, node: Logical) -> bool:
         """True if a window function reads the results of another, and gets each of its partitions whole: then it needs no state."""
@@ -206,6 +216,11 @@ def _older_times(node: Logical) -> set[int]:
         return set()
     below = _older_times(streaming[0])
     return {each.id for each in node.columns if each.is_event_time and (each.id in below or made_of(node, each.id) & below)}
+
+
+def _shows_all(node: Logical) -> bool:
+    """True if a node gives all its results again in each batch of complete mode."""
+    return node.kind in ("Aggregate", "Window") and node.is_streaming
 
 
 def _empty(frame: DataFrame) -> DataFrame:

@@ -150,6 +150,14 @@ class DedupWithinNode(OneInput):
 
 
 @dataclass(frozen=True, eq=False)
+class LimitNode(OneInput):
+    """``limit(n)``: the first rows that come, in all batches together."""
+
+    limit: int
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
 class JoinNode:
     """``join`` of two streams, or of one with itself."""
 
@@ -179,6 +187,8 @@ class StreamJoinNode:
     """The names of key columns that are no columns of the result."""
     times: tuple[str | None, str | None]
     """For each side the column by whose event time its rows are forgotten; None if they never are."""
+    may_be_late: tuple[bool, bool]
+    """For each side: rows are dropped if the watermark has passed this time. False for a side without a watermark of its own."""
     keep_us: tuple[int | None, int | None]
     """For each side: a row is forgotten when the watermark has passed its time by this much; None: never."""
     how: str

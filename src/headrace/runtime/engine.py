@@ -66,6 +66,7 @@ from headrace.runtime.shedding import Shedder, ShedSettings
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.version import VersionMaker, shapes_of
+from headrace.runtime.watermark import Pace
 from headrace.spark.executors import Executors
 from headrace.spark.replayable import forgetful_sources, unreplayable_sources
 from headrace.state.routing import Routing
@@ -141,6 +142,7 @@ def assemble(
     elastic: Elastic | None,
     trigger_s: float,
     shed: ShedSettings | None = None,
+    pace: Pace = Pace.AT_ONCE,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
     session, spark = flow.session, SparkQuery(flow.session)
@@ -155,8 +157,7 @@ def assemble(
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
     shedder = None if shed is None else Shedder(flow, shed, live.instances)
     progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, history := _history(checkpoint, spark, config, elastic))
-    preparations = Preparations()
-    shapes = shapes_of(flow, sinks)
+    preparations, shapes = Preparations(), shapes_of(flow, sinks)
     closing = contextlib.ExitStack()
     closing.callback(_close_all, checkpoint, sinks)
     closing.enter_context(homes)
@@ -166,7 +167,7 @@ def assemble(
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
     runner = JobRunner(flow, sinks, checkpoint.store, preparations, combining, placement, recovery, beside, elastic is not None)
     runner = replace(runner, active=config.safety.approach is Approach.ACTIVE)
-    versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder)
+    versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder, pace)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
     safety, outage = config.safety, Outage(checkpoint, config.storeWaitSeconds)
     replicas = _replicas(placement, recovery, keeping, safety)

@@ -128,9 +128,7 @@ class History:
         except GONE:
             return []
 
-    def _lines(
-        self, ready: list[tuple[BatchProgress, dict[str, Any] | None]], seen: Seen
-    ) -> tuple[list[Line], list[Line], list[Line]]:
+    def _lines(self, ready: list[tuple[BatchProgress, dict[str, Any] | None]], seen: Seen) -> tuple[list[Line], list[Line], list[Line]]:
         """Points, events and whole progresses of these batches."""
         points, events, whole = [], [], []
         for progress, spark in ready:
@@ -201,6 +199,8 @@ def merged(ours: BatchProgress, spark: dict[str, Any] | None, query: SparkQuery)
     handle = query.handle
     whole = spark or {"id": str(handle.id), "runId": str(handle.runId), "name": handle.name, "batchId": ours.version}
     whole["stateOperators"] = ours.operators()
+    if ours.observed:
+        whole["observedMetrics"] = {**whole.get("observedMetrics", {}), **ours.observed}
     if ours.event_time():
         whole["eventTime"] = {**whole.get("eventTime", {}), **ours.event_time()}
     whole["headrace"] = ours.headrace() | {"latencyMs": ours.latency(whole.get("eventTime", {}))}

@@ -193,6 +193,7 @@ class BatchLoop:
             redundancy=None if self.replicas is None else self.replicas.redundancy,
             checkpointed=None if self.checkpointer is None else self.checkpointer.last,
             store_waited_s=self.outage.drain(),
+            observed=self.delivery.drain_observed(),
         )
         self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
         begin, end, _ = progress.times_s

@@ -29,6 +29,7 @@ from headrace.runtime.safety.sigma import unbounded
 from headrace.runtime.session import check_session, starting
 from headrace.runtime.shedding import ShedSettings
 from headrace.runtime.sinks import EXACTLY_ONCE, Sink
+from headrace.runtime.watermark import Pace
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
 from headrace.spark.hadoop import check_file_system, for_hadoop, store_settings
@@ -66,6 +67,8 @@ class RunOptions:
     where: str
     deadline: str | None = None
     """How old rows may be when their results are delivered; None if rows are dropped only to keep up."""
+    as_spark: bool = False
+    """True for an unmodified program: a watermark takes effect when it does in Spark."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +215,8 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     routing = first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
     elastic = None if run.elastic is None else run.elastic.on(session.sparkContext.defaultParallelism)
     trigger_s = _interval_s(session, run)
-    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, _shedding(flow, plan.outputs, run, trigger_s))
+    shedding = _shedding(flow, plan.outputs, run, trigger_s)
+    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shedding, _pace(session, run))
     writer = streaming_of(flow).writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
     if run.name:
         writer = writer.queryName(run.name)
@@ -298,6 +302,14 @@ def stores_of(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]
         for name, store in op.plan.operator.stores.items():
             found[StoreId(op.id, name)] = store.layout, {**op.plan.description.shown, "kernel": kernels[name]}
     return found
+
+
+def _pace(session: SparkSession, run: RunOptions) -> Pace:
+    """When a watermark that a batch has moved takes effect."""
+    if not run.as_spark:
+        return Pace.AT_ONCE
+    follows = str(session.conf.get("spark.sql.streaming.noDataMicroBatches.enabled", "true")).lower() == "true"
+    return Pace.AFTER_ROWS if follows and not run.trigger.get("once") else Pace.ONE_BATCH
 
 
 def _interval_s(session: SparkSession, run: RunOptions) -> float:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from enum import StrEnum
 
 from headrace.spark.event_times import Nodes
+from headrace.state.journal import Record
 
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
@@ -31,6 +33,22 @@ class Watermark:
     nodes_ms: Nodes = ()
     idle: tuple[int, ...] = ()
     """Nodes that have had no rows for so long that they are left out."""
+
+
+class Pace(StrEnum):
+    """When a watermark that a batch has moved takes effect."""
+
+    AT_ONCE = "at once"
+    AFTER_ROWS = "after rows"
+    """As in Spark: after the rows of the next batch, if such a batch is known to come."""
+    ONE_BATCH = "one batch"
+    """The same, but Spark runs no batch without rows, so that it is always the next batch with rows."""
+
+
+def noted(record: Record) -> Watermark:
+    """The watermark that a version reached when it was first made."""
+    facts = record.facts
+    return Watermark(facts.watermark_ms, facts.watermark_nodes_ms, facts.watermark_idle)
 
 
 class Tracker:

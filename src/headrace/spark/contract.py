@@ -60,7 +60,7 @@ MEMBERS: Members = {
         "ExpressionUtils": "column/1 expression/1",
     },
     "org.apache.spark.sql.internal": {
-        "SessionState": "conf sqlParser catalog newHadoopConf dataSourceManager",
+        "SessionState": "conf sqlParser catalog newHadoopConf dataSourceManager optimizer",
         "UnresolvedFunction": "functionName arguments",
         "Alias": "name child",
         "Literal": "value",
@@ -99,7 +99,7 @@ MEMBERS: Members = {
         "Project": "new/2 projectList",
         "Filter": "condition",
         "Join": "joinType",
-        "Generate": "outer",
+        "Generate": "generator outer child",
         "Aggregate": "groupingExpressions aggregateExpressions",
         "EventTimeWatermark": "nodeId eventTime delay child copy/4",
         "MapInArrow": "functionExpr isBarrier profile copy/5",

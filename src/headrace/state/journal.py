@@ -118,8 +118,12 @@ class Journal:
     def key(self, version: Version) -> str:
         return f"{self.PREFIX}{version:012d}.json"
 
+    def where(self, version: Version) -> str:
+        """The address of a version's object, for messages."""
+        return self.store.where(self.key(version))
+
     def path(self, version: Version) -> Path:
-        """The address of a record, for messages and tests."""
+        """The file of a record, in a folder."""
         return Path(self.store.where(self.key(version)))
 
     def versions(self) -> list[Version]:

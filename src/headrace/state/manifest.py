@@ -277,8 +277,12 @@ class ManifestStore:
     def key(self, version: Version) -> str:
         return f"{self.PREFIX}{version:012d}.json"
 
+    def where(self, version: Version) -> str:
+        """The address of a version's object, for messages."""
+        return self.store.where(self.key(version))
+
     def path(self, version: Version) -> Path:
-        """The address of a manifest, for messages and tests."""
+        """The file of a manifest, in a folder."""
         return Path(self.store.where(self.key(version)))
 
     @property
@@ -298,7 +302,7 @@ class ManifestStore:
         except FileNotFoundError as missing:
             kept = self.versions()
             raise VersionNotFoundError(
-                where=str(self.directory.parent),
+                where=self.store.where(""),
                 wanted=f"version {version}",
                 found=f"versions {kept[0]} to {kept[-1]}" if kept else "no version",
                 hint="only the last versions are kept; the option headrace.versionsToKeep says how many",

@@ -76,7 +76,8 @@ def _rows(node: StreamJoinNode, which: int, state: SparkState) -> DataFrame:
         check_same_types(state.where, [theirs[name]], [(f.name, f.dataType)])
         known.add(name)
         columns.append(F.col("value").getField(name).cast(f.dataType).alias(f.name))
-    if known != set(theirs):
+    # Either leaves out columns that nobody reads, but not one column each: then the sides are not the same.
+    if known != set(theirs) and len(known) < len([f for f in frame.schema.fields if not f.name.startswith(_COMPUTED)]):
         raise UnsupportedError(
             where=state.where,
             wanted=f"the columns of the {NAMES[which]} side: {', '.join(frame.columns)}",

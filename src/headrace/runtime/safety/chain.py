@@ -31,11 +31,11 @@ def links(manifests: ManifestStore, journal: Journal) -> Iterator[Link]:
 
     for version, manifest in durable.items():
         before = kept(manifest.follows) if manifest.follows == version - 1 else [durable[v] for v in [manifest.follows] if v in durable]
-        yield manifest, before, str(manifests.path(version))
+        yield manifest, before, manifests.where(version)
     for version, facts in records.items():
         # The record of a durable version is kept only for the one behind it. What it builds on may be gone.
         if version > max(durable, default=NO_VERSION):
-            yield facts, kept(Version(version - 1)), str(journal.path(version))
+            yield facts, kept(Version(version - 1)), journal.where(version)
 
 
 def _read(store: DurableStore, versions: Sequence[Version], read: Callable[[Version], Found]) -> dict[Version, Found]:

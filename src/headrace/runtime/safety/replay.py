@@ -169,7 +169,7 @@ class Replay:
         record = self.checkpoint.journal.read(version)
         if record is None:
             raise CheckpointMismatchError(
-                where=str(self.checkpoint.journal.path(version)),
+                where=self.checkpoint.journal.where(version),
                 wanted=f"the record of version {version}, whose state was lost",
                 found="no such file",
                 hint="restore the folder 'headrace' and Spark's logs from one backup, or start with a new checkpointLocation",

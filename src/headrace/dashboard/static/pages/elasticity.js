@@ -105,7 +105,7 @@ function WhatIf({ query, live, policies }) {
       ${fields.map((name) => html`<${Input} key=${name} label=${name} type="number" step="any" placeholder="default" value=${values[name] ?? ""} onInput=${(value) => setValues({ ...values, [name]: value })} />`)}
       <${Act} label="replay" primary run=${run} said=${setSaid} />
     </div>
-    <${Said} said=${said} />
+    <${Said} said=${said} close=${() => setSaid(null)} />
     ${found && html`<${Replayed} found=${found} />`}
   </${Card}>`;
 }

@@ -79,7 +79,7 @@ function Page({ query, live }) {
   const newest = found.checkpoints && found.checkpoints.at(-1);
   return html`
     <div class="tiles">
-      <${Tile} value=${whole(found.recoveries.length)} label=${found.recoveries.length ? `recoveries, the longest in ${span(Math.max(...found.recoveries.map((each) => each.recoveredMs)))}` : "recoveries"} />
+      ${(found.executors || found.recoveries.length > 0) && html`<${Tile} value=${whole(found.recoveries.length)} label=${found.recoveries.length ? `recoveries, the longest in ${span(Math.max(...found.recoveries.map((each) => each.recoveredMs)))}` : "recoveries"} />`}
       ${found.executors && html`<${Tile} value=${whole(found.executors.length)} label="executors" />`}
       ${newest && html`<${Tile} value=${query.state === "running" ? span(Date.now() - newest.t * 1000) : clock(newest.t)} label=${query.state === "running" ? "since the last checkpoint" : "last checkpoint"} />`}
       ${found.replicas && html`<${Tile} value=${`${found.replicas.copies - found.replicas.missing} of ${found.replicas.copies}`} label="copies of state" level=${found.replicas.missing ? "warn" : ""} />`}

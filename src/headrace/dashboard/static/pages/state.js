@@ -92,7 +92,7 @@ function Runs({ query, version }) {
 }
 
 const cell = (value) => (value === null || value === undefined ? html`<span class="quiet">null</span>` : typeof value === "object" ? JSON.stringify(value) : String(value));
-const LIMIT = 50;
+const LIMIT = 20;
 
 function Browse({ query, stores, versions, version, setVersion }) {
   const [store, setStore] = useState(stores[0].store);
@@ -150,7 +150,7 @@ function Difference({ query, stores, versions }) {
       <${Choice} label="from" value=${pair[0]} options=${[["", "oldest kept"], ...options]} onChange=${(value) => setPair([chosen(value), pair[1]])} />
       <${Choice} label="to" value=${pair[1]} options=${[["", "newest"], ...options]} onChange=${(value) => setPair([pair[0], chosen(value)])} />
       <${Act} label="compare" primary run=${run} said=${setSaid} /></div>
-    <${Said} said=${said} />
+    <${Said} said=${said} close=${() => setSaid(null)} />
     ${found && html`<${Table} columns=${columns} rows=${found.rows} label="differences" empty="Nothing differs." />`}
   </${Card}>`;
 }

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.api.origin import user_line
-from headrace.api.planning import Planned, planning
+from headrace.api.planning import planning
 from headrace.api.query import HeadraceQuery
 from headrace.api.sources import check_source
 from headrace.api.spark_frame import SparkFrame, falls_back, option_of
@@ -118,13 +118,12 @@ _EVERYTHING: ContextVar[bool] = ContextVar("headrace-everything", default=False)
 
 
 @contextlib.contextmanager
-def planned_as_enabled() -> Iterator[list[Planned]]:
-    """Inside, the stateful queries of a program are planned and not started, as if it had called ``enable`` on its sessions."""
+def as_if_enabled() -> Iterator[None]:
+    """Inside, stateful queries are treated as if the program had called ``enable`` on its sessions."""
     token = _EVERYTHING.set(True)
     ask_before_start(_take, _is_enabled)
     try:
-        with planning() as noted:
-            yield noted
+        yield
     finally:
         _EVERYTHING.reset(token)
 

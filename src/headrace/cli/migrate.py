@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from headrace.cli.program import check_found, run_program, sessions_kept
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -24,34 +24,31 @@ def migrate(
     dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be carried over."),
 ) -> None:
     """Carry a stopped query over from a checkpoint of plain Spark: state, offsets and watermark."""
-    from headrace.api.enabling import planned_as_enabled
+    from headrace.api.enabling import as_if_enabled
+    from headrace.api.programs import planned_by
     from headrace.runtime.migrate import planned_migration
 
-    with sessions_kept():
-        with planned_as_enabled() as queries:
-            failed = run_program(file)
-        check_found(queries, file, failed)
-        chosen = _chosen(queries, query, old, new, file)
-        plan = chosen.plan
-        frame = None if plan is None else plan.outputs[0].frame
-        if plan is None or frame is None:
-            raise HeadraceError(
-                where=chosen.where, wanted="a query of Spark's DataFrames", found="one of hr.stream, which Spark cannot run"
-            )
-        found = planned_migration(plan, frame, old)
-        rows = {str(store): count for store, count in (found.counted() if dry_run else found.write(new)).items()}
+    with as_if_enabled():
+        program = planned_by(file, "migrate", printing=False)
+    chosen = _chosen(program.queries, query, old, new, file)
+    plan = chosen.written.plan
+    frame = plan.outputs[0].frame
+    if frame is None:
+        raise HeadraceError(where=chosen.where, wanted="a query of Spark's DataFrames", found="one of hr.stream, which Spark cannot run")
+    found = planned_migration(plan, frame, old)
+    rows = {str(store): count for store, count in (found.counted() if dry_run else found.write(new)).items()}
     _show(found, rows)
     typer.echo(f"nothing was written: this is a dry run for {new}" if dry_run else f"written: {new}")
 
 
-def _chosen(queries: list[Planned], name: str | None, old: str, new: str, file: Path) -> Planned:
+def _chosen(queries: Sequence[Planned], name: str | None, old: str, new: str, file: Path) -> Planned:
     """The query that is meant: by its name, by its checkpoint, or the only one."""
     places = {str(Path(each).absolute()) for each in (old, new)}
     if name is not None:
         found = [each for each in queries if each.name == name]
     else:
         found = [each for each in queries if str(Path(str(each.options.get("checkpointLocation", ""))).absolute()) in places]
-        found = found or (queries if len(queries) == 1 else [])
+        found = found or (list(queries) if len(queries) == 1 else [])
     if len(found) != 1:
         names = ", ".join(f"{each.name or 'a query without a name'} ({each.where})" for each in queries)
         wanted = f"one query {name!r}" if name else f"one query with the checkpointLocation {old} or {new}"

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import typer
 
-from headrace.cli.program import check_found, run_program
-
 
 def plan(
     file: Path = typer.Argument(help="A Python program that builds and starts Headrace queries."),
@@ -18,12 +16,11 @@ def plan(
     dot: Path | None = typer.Option(None, help="Write the graph for Graphviz into this file."),
 ) -> None:
     """Print and draw the plan of a program's queries. The program runs, but its queries are only planned, not started."""
-    from headrace.api.planning import planning
+    from headrace.api.programs import planned_by
     from headrace.compile.explain import rendered
 
-    with planning() as queries:
-        failed = run_program(file)
-    check_found(queries, file, failed)
+    program = planned_by(file, "plan", printing=False)
+    queries, failed = program.queries, program.failed
     for number, query in enumerate(queries):
         sinks = list(query.sinks)
         about = query.flow, query.routing, sinks, [f"to {sink}" for sink in sinks]

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 
-from headrace.errors import UnsupportedError
+from headrace.errors import QueryError, UnsupportedError
 from headrace.frontend import aggregates, duplicates, joins, limits, observations, user_states, watermarks, windows
 from headrace.frontend.lowered import Lowered
 from headrace.frontend.registry import lowered_by
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
 from headrace.spark.logical import Logical, logical_plan, made_of
+from headrace.spark.named import name_of
 from headrace.spark.plan_ranks import covers, window_parts
 from headrace.spark.pruned import Pruned
 from headrace.spark.stateful import STATEFUL
@@ -95,11 +96,24 @@ class Lowerer:
             lowered = self._union(leaf)
         else:
             lowered = self._stateful(leaf)
+        lowered = self._named(lowered, [name for each in self._between(node, leaf) if (name := name_of(each)) is not None])
         found = lowered.after(node)
         whole = next((STATEFUL[each.kind] for each in self._between(node, leaf) if self._needs_all(each)), None)
         if whole is not None and leaf.kind == "Union":
             raise self._refused(node, f"{whole} of a union", "")
         return found if whole is None else replace(found, rows=replace(found.rows, whole=whole))
+
+    def _named(self, lowered: Lowered, names: list[str]) -> Lowered:
+        """The rows with the name that the user gave to the operator that they come from."""
+        if not names:
+            return lowered
+        if lowered.rows.origin is None or isinstance(lowered.rows.origin, UnionNode):
+            hint = "call hr.named on the results of the operator, before the union"
+            wanted = "the results of one stateful operator"
+            raise QueryError(where=self.where, wanted=wanted, found=f"a union named {names[0]!r}", hint=hint)
+        if len(set(names)) > 1:
+            raise QueryError(where=self.where, wanted="one name for an operator", found=" and ".join(map(repr, names)))
+        return replace(lowered, rows=replace(lowered.rows, name=names[0]))
 
     def above(self, node: Logical) -> Logical:
         """The node at the top of the stateless piece that reads this node's results."""

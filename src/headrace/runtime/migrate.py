@@ -23,6 +23,7 @@ from headrace.compile.migration.registry import Carried, carried
 from headrace.errors import CheckpointError, UnsupportedError
 from headrace.graph.nodes import Rows, SharedNode, StatefulNode, UnionNode
 from headrace.ids import OperatorId, StoreId, Version
+from headrace.runtime.changes import Policy
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.identity import recognise
 from headrace.runtime.initial import write_rows
@@ -96,7 +97,7 @@ class Migration:
 
     def _write(self, checkpoint: Checkpoint) -> dict[StoreId, int]:
         plan, config = self.plan, self.plan.config
-        found = recognise(plan.flow, checkpoint, config.operatorChanges)
+        found = recognise(plan.flow, checkpoint, Policy())
         checkpoint.open(stores_of(found.flow), found.about)
         checkpoint.claim()
         try:

@@ -194,6 +194,6 @@ class BatchLoop:
             checkpointed=None if self.checkpointer is None else self.checkpointer.last,
             store_waited_s=self.outage.drain(),
         )
-        self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
+        self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows, begin_s)))
         begin, end, _ = progress.times_s
         _log.debug("the batch took %.0f ms for %d rows", (end - begin) * 1000, progress.rows)

@@ -56,6 +56,9 @@ class Config:
     """Rows that compaction may merge per batch and instance. ``compactFactor`` may allow more."""
     compactFactor: float = 2.5
     """Compaction may also merge this many times the rows that the batch wrote."""
+    panes: bool = True
+    """Keep the rows of time windows in panes, each once. If off, a row counts in every window that it belongs to, as in Spark: for queries
+    that were moved over from Spark with sliding windows (`headrace migrate`). A checkpoint goes on with what it began with."""
     productGrid: str = "4x4"
     """Rows and columns of the grid over which crossJoin divides its work. A row of one input goes to all cells of one grid row, and a row
     of the other input to all cells of one grid column. A checkpoint keeps the grid that it began with."""

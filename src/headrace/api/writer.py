@@ -267,7 +267,8 @@ class StreamWriter(missing.Helpful):
         return writer if self._foreach_batch is None else writer.foreachBatch(self._foreach_batch)
 
     def _output(self, where: str) -> Output:
-        rows = self._rows.lowered(str(self._mode), where) if isinstance(self._rows, SparkFrame) else self._rows
+        frame = self._rows.frame if isinstance(self._rows, SparkFrame) else None
+        rows = self._rows.lowered(str(self._mode), where, self._options) if isinstance(self._rows, SparkFrame) else self._rows
         request = SinkRequest(
             rows.session,
             self._format,
@@ -279,7 +280,7 @@ class StreamWriter(missing.Helpful):
             where,
             self._foreach_batch,
         )
-        return Output(rows, self._mode, where, self._format, lambda config: make_sink(request, config), self._weight)
+        return Output(rows, self._mode, where, self._format, lambda config: make_sink(request, config), self._weight, frame)
 
     def toTable(
         self,

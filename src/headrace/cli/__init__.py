@@ -26,6 +26,7 @@ COMMANDS = {
     "report": Lazy("Write what a query did as one HTML page.", "report"),
     "ctl": Lazy("Change a running query: its instances and their slots.", "ctl"),
     "state": Lazy("Show and check a checkpoint, without Spark.", "state"),
+    "migrate": Lazy("Carry a query over from plain Spark, with its state.", "migrate"),
     "plan": Lazy("Print and draw the plan of a program's queries.", "plan"),
     "chaos": Lazy("Test your own query with faults, against Spark's answer.", "chaos"),
     "cluster": Lazy("Start and stop a Spark cluster on this machine.", "cluster"),

@@ -138,7 +138,7 @@ class Checkpoint:
                     where=self.location,
                     wanted="an empty location or a checkpoint of this query",
                     found="a checkpoint of a plain Spark query",
-                    hint="give the query a checkpointLocation of its own",
+                    hint="give the query a checkpointLocation of its own, or carry its state over: headrace migrate FILE.py OLD NEW",
                 )
             if self.store.local is not None:
                 for folder in (self.manifests.directory, self.runs, self.staged, self.leases):
@@ -379,8 +379,6 @@ class Checkpoint:
 def describe_layout(layout: Layout) -> list[str]:
     """A layout as text, one line per column."""
     return [f"{f.name}: {f.type}" for f in layout.schema]
-
-
 
 
 @contextlib.contextmanager

@@ -207,7 +207,7 @@ class BatchLoop:
             store_waited_s=self.outage.drain(),
             observed=self.delivery.drain_observed(),
         )
-        self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
+        self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows, begin_s)))
         if self.tracing is not None:
             self.tracing.report(progress, phases)
         begin, end, _ = progress.times_s

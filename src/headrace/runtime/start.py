@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.build import compile_flow
 from headrace.compile.dataflow import Dataflow
@@ -56,6 +56,8 @@ class Output:
     make_sink: Callable[[Config], Sink]
     weight: float = 1.0
     """How much this sink's results matter when rows must be dropped."""
+    frame: DataFrame | None = None
+    """The DataFrame of Spark's that the rows were lowered from; None if they were built by methods of ours."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def start_query(plan: QueryPlan, policy: Policy | None = None, *, was_undone: bo
     found = recognise(plan.flow, checkpoint, policy or Policy(plan.config.operatorChanges))
     flow = found.flow
     check_changes(flow, found.changes, checkpoint, plan.config)
-    checkpoint.open(_stores(flow), found.about)
+    checkpoint.open(stores_of(flow), found.about)
     for number, sink in enumerate(sinks):
         sink.identify(checkpoint.query_id(), number)
     checkpoint.lock()
@@ -228,9 +230,7 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     trigger_s = _interval_s(session, run)
     shed = _shedding(flow, plan.outputs, run, trigger_s)
     engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shed, _pace(session, run), changes, run.name)
-    ticks = any(op.plan.timing.ticks for op in flow.ops)
-    streaming = with_ticks(flow.streaming) if ticks else flow.streaming
-    writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
+    writer = streaming_of(flow).writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
     if run.name:
         writer = writer.queryName(run.name)
     if run.trigger:
@@ -251,6 +251,11 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
             raise CheckpointError(where=checkpoint.location, wanted=wanted, found=str(failure), hint=hint) from None
         raise
     return engine
+
+
+def streaming_of(flow: Dataflow) -> DataFrame:
+    """The streaming DataFrame that Spark runs. It may have a source more than the flow, the last one, so that batches come by the clock."""
+    return with_ticks(flow.streaming) if any(op.plan.timing.ticks for op in flow.ops) else flow.streaming
 
 
 def _shedding(flow: Dataflow, outputs: Sequence[Output], run: RunOptions, trigger_s: float) -> ShedSettings | None:
@@ -302,7 +307,7 @@ def _check_name(session: SparkSession, name: str | None, where: str) -> None:
         raise QueryError(where=where, wanted="a queryName of its own", found=found, hint=hint)
 
 
-def _stores(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
+def stores_of(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
     """By store: its layout and description, which query.json keeps."""
     found: dict[StoreId, tuple[Layout, dict[str, object]]] = {}
     for op in flow.ops:

@@ -287,8 +287,9 @@ class VersionMaker:
         return [(op, staged[op.id]) for op in self.flow.ops if op.id in staged]
 
     def _held_back(self, before: Manifest | None, late_ms: int) -> int:
-        """The watermark that the version before has seen. It is later than that version's own if that one held it back, see `_advance`."""
-        if before is None or self.tracker is None or not self._after_rows:
+        """The watermark that the version before has seen. It is later than that version's own if that one held it back, see `_advance`,
+        or if it stands for a batch of plain Spark (`runtime/migrate.py`)."""
+        if before is None or self.tracker is None:
             return late_ms
         return self.tracker.of(late_ms, before.watermark_nodes_ms, before.watermark_idle)
 

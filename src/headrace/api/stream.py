@@ -21,10 +21,10 @@ from headrace.api.names import checked_name, resolved_columns
 from headrace.api.origin import user_line
 from headrace.api.places import shed_rows
 from headrace.api.sources import check_source, check_step
+from headrace.api.spark_frame import SparkFrame
 from headrace.api.writer import StreamWriter
 from headrace.errors import MissingError, QueryError, UnsupportedError
 from headrace.frontend import lowered
-from headrace.frontend.lower import lower
 from headrace.graph.nodes import DedupNode, Rows, StatefulNode
 from headrace.graph.steps import MethodStep
 from headrace.logs import logger, suppressed
@@ -387,4 +387,4 @@ def stream(frame: DataFrame) -> Stream:
     """
     where = user_line("stream")
     check_source(frame, where)
-    return Stream(lower(frame, where))
+    return Stream(SparkFrame(frame).rows(where))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from rich.text import Text
 from headrace.errors import CheckpointError, CorruptStateError, HeadraceError, VersionNotFoundError
 from headrace.ids import StoreId, Version
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.export import export
 from headrace.runtime.inspection import pinned, state_rows, store_about
 from headrace.runtime.verification import verify
 from headrace.state.manifest import Manifest
@@ -143,6 +145,18 @@ def check(
         _print(f"{which}: {result.files:,} files checked, {len(result.broken)} findings; a restart would be refused")
         raise typer.Exit(EXIT_BROKEN)
     _print(f"{which}: {result.files:,} files, {result.bytes:,} bytes of state and output, all intact")
+
+
+@app.command("export")
+def export_(
+    checkpoint: str = LOCATION,
+    folder: Path = typer.Argument(help="A new or empty folder.", metavar="DIR"),
+    version: int | None = VERSION,
+) -> None:
+    """Write the merged state of all operators to Parquet files, a folder for each store, with the column names of the query."""
+    exported, stores = export(Checkpoint.existing(checkpoint), folder, _version(version))
+    for each in stores:
+        _print(f"{each.folder}: {each.rows:,} rows of {each.store}, version {exported}")
 
 
 def _version(given: int | None) -> Version | None:

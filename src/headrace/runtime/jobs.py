@@ -109,9 +109,7 @@ class JobRunner:
 
     def drain_times(self) -> Nodes:
         """For each watermark on results: the greatest event time since the last call, minus the delay. None without rows."""
-        found = tuple(
-            None if step.key not in self.times_ms else self.times_ms[step.key] - step.delay_ms for step in self.flow.watermarks
-        )
+        found = tuple(None if step.key not in self.times_ms else self.times_ms[step.key] - step.delay_ms for step in self.flow.watermarks)
         self.times_ms.clear()
         return found
 

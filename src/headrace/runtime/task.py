@@ -244,7 +244,8 @@ class Attempt:
         """The instance's state before the batch, by store."""
         views = {}
         for name, store in self.spec.operator.stores.items():
-            reader = RunReader(self.spec.store.below("runs"), store.layout, working, writes_home=self.spec.writes_home)
+            folder, home = self.spec.store.below("runs"), self.spec.writes_home
+            reader = RunReader(folder, store.layout, working, writes_home=home, earlier=self.spec.earlier.get(name, ()))
             views[name] = View(reader, clip(part.own(self.spec.refs.get(name, ())), part.slots, reader), part.slots)
         return views
 

@@ -37,9 +37,12 @@ from headrace.errors import (
 if TYPE_CHECKING:
     from headrace.api.enabling import disable, enable, explain, writeStream
     from headrace.api.grouped import GroupedStream
+    from headrace.api.listening import listener
     from headrace.api.measure import measure
+    from headrace.api.naming import named
     from headrace.api.processes import State
     from headrace.api.query import HeadraceQuery
+    from headrace.api.replacement import Replacement
     from headrace.api.shedding import coverage, shed
     from headrace.api.stream import Stream, stream
     from headrace.api.upsert import upsert
@@ -68,6 +71,7 @@ __all__ = [
     "Processor",
     "ProcessorError",
     "QueryError",
+    "Replacement",
     "SessionError",
     "SinkError",
     "SourceError",
@@ -82,7 +86,9 @@ __all__ = [
     "disable",
     "enable",
     "explain",
+    "listener",
     "measure",
+    "named",
     "session",
     "shed",
     "start",
@@ -99,6 +105,7 @@ _HOMES = {
     "KeyProcessor": "headrace.operators.processor",
     "KeyedState": "headrace.operators.keyed_state",
     "Processor": "headrace.operators.processor",
+    "Replacement": "headrace.api.replacement",
     "State": "headrace.api.processes",
     "Stream": "headrace.api.stream",
     "count_window": "headrace.api.windows",
@@ -106,7 +113,9 @@ _HOMES = {
     "disable": "headrace.api.enabling",
     "enable": "headrace.api.enabling",
     "explain": "headrace.api.enabling",
+    "listener": "headrace.api.listening",
     "measure": "headrace.api.measure",
+    "named": "headrace.api.naming",
     "session": "headrace.runtime.session",
     "shed": "headrace.api.shedding",
     "start": "headrace.api.writer",

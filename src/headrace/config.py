@@ -21,7 +21,7 @@ IS_OPTION = "is an option"
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
 KAFKA_DELIVERIES = ("transactions", "tasks")
 KAFKA_LOST_NOTE = ("refuse", "deliver")
-OPERATOR_CHANGES = ("refuse", "accept")
+OPERATOR_CHANGES = ("refuse", "accept", "backfill")
 FETCH_FROM = ("executors", "checkpoint")
 ACKNOWLEDGE = ("home", "peers")
 CHECKPOINT_ORDERS = ("min-max", "round-robin", "whole")
@@ -56,6 +56,9 @@ class Config:
     """Rows that compaction may merge per batch and instance. ``compactFactor`` may allow more."""
     compactFactor: float = 2.5
     """Compaction may also merge this many times the rows that the batch wrote."""
+    panes: bool = True
+    """Keep the rows of time windows in panes, each once. If off, a row counts in every window that it belongs to, as in Spark: for queries
+    that were moved over from Spark with sliding windows (`headrace migrate`). A checkpoint goes on with what it began with."""
     productGrid: str = "4x4"
     """Rows and columns of the grid over which crossJoin divides its work. A row of one input goes to all cells of one grid row, and a row
     of the other input to all cells of one grid column. A checkpoint keeps the grid that it began with."""
@@ -106,14 +109,22 @@ class Config:
     recovery: str = ""
     """How the query recovers: checkpoint, peer, active, upstream or amnesia. If empty, peer with ``replicas``, and checkpoint without."""
     operatorChanges: str = "refuse"
-    """What happens if operators were added or removed since the checkpoint was written: refuse or accept. With accept, a new operator
-    starts with empty state and does not see earlier rows, and the state of a removed one is dropped."""
+    """What happens if operators or the columns of their state have changed since the checkpoint was written: refuse, accept or backfill.
+    Changes that lose nothing are never refused. With accept, what is new starts without earlier rows, and the state of what was removed
+    is dropped. With backfill, what is new is computed from all rows that the sources have had."""
     enabled: bool = False
     """``hr.enable(spark)`` sets it in the session: stateful queries that are started with Spark's own ``df.writeStream`` run on Headrace.
     On a writer, false leaves that one query to Spark."""
     fallback: str = "error"
     """What happens to a DataFrame of Spark's that Headrace cannot run, but Spark can: error, or spark. With spark, the query runs on
     Spark's own operators, and a warning says so."""
+    metricsPort: int = -1
+    """The port on which the program serves metrics of its queries for Prometheus, at ``/metrics``. 0: any that is free; -1: none. Queries
+    with the same port share it."""
+    metricsHost: str = "127.0.0.1"
+    """The address on which metrics are served. Whoever can reach it can read them."""
+    traces: bool = False
+    """Trace batches with OpenTelemetry, by the tracer provider that the program has set. Needs ``pip install headrace[otel]``."""
     kafkaDelivery: str = "transactions"
     """How results reach Kafka: transactions or tasks. With transactions, the driver sends each version in one transaction, exactly once.
     With tasks, all tasks send their part, as Spark's own sink does: at least once, with the version in the header ``headrace-version``."""
@@ -228,6 +239,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "storeRequestSeconds": (0.1, 3600),
     "cacheBytes": (0, 10**18),
     "replicas": (0, 16),
+    "metricsPort": (-1, 65_535),
     "parallelRecovery": (1, 64),
     "uiPort": (0, 65_535),
 }

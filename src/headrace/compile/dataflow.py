@@ -8,7 +8,7 @@ struct column, a tag says which source a row comes from, and every reader filter
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, count
 from typing import Any
@@ -28,6 +28,7 @@ from headrace.ids import InputId, OperatorId, SourceId
 from headrace.operators.kernel import OutputMode
 from headrace.spark.expressions import quoted
 from headrace.spark.plans import has_watermark
+from headrace.state.conversion import Conversion
 from headrace.state.drops import Drops, ShedId
 
 TAG = "__headrace_source"
@@ -115,6 +116,8 @@ class Op:
     mode: OutputMode = OutputMode.APPEND
     name: str | None = None
     """The name that the user gave it, if any."""
+    earlier: Mapping[str, tuple[Conversion, ...]] = field(default_factory=dict)
+    """By store: how runs are read that were written before the query was changed."""
 
     @property
     def where(self) -> str:

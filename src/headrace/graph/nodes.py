@@ -6,7 +6,8 @@ Spark's own plan. The `api` package builds nodes and checks them at the user's l
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -220,6 +221,8 @@ class StateSpec:
     timers: TimerClock | None
     ttl_us: int | None
     ttl_by: TimerClock
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    """What values are that a key has not been given, because an earlier program did not have them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckpointMismatchError, StateSchemaError, StorageError, require
-from headrace.ids import NO_TOKEN, OperatorId, StoreId, Version
+from headrace.errors import CheckpointMismatchError, StorageError, require
+from headrace.ids import NO_TOKEN, NO_VERSION, OperatorId, StoreId, Version
 from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
-from headrace.runtime.identity_file import IDENTITY_FORMAT, read_identity, write_identity
+from headrace.runtime.identity_file import BEFORE, IDENTITY_FORMAT, SINCE, in_effect, of_state, read_identity, write_identity
 from headrace.runtime.leases import leased_versions, take_lease
 from headrace.runtime.noted_routing import NotedRouting
 from headrace.runtime.places import IDENTITY, Places
@@ -66,6 +66,11 @@ class Checkpoint:
         self.current: Manifest | None = None
         """The newest version of a query whose state is made durable from time to time only. No manifest file names it yet."""
 
+    @property
+    def name(self) -> str:
+        """The last part of the location, for people."""
+        return self.location.rstrip("/").rpartition("/")[2]
+
     @classmethod
     def existing(cls, location: str) -> Checkpoint:
         """Open a checkpoint for reading. Raises an error if there is none."""
@@ -103,9 +108,9 @@ class Checkpoint:
         return private_folder(self.location) if self.store.local is None else self.store.local
 
     def open(self, stores: dict[StoreId, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
-        """Create the folder, or check that it belongs to this query, by the layout and description of every store.
+        """Create the folder, unless it is there. ``runtime/identity.py`` has checked that its state fits this query.
 
-        ``about`` says which operators and sources these are; see ``runtime/identity.py``.
+        ``stores`` are the layout and the description of every store, and ``about`` says which operators and sources these are.
         """
         wanted = {
             "format": IDENTITY_FORMAT,
@@ -117,9 +122,7 @@ class Checkpoint:
             },
         }
         if self.is_there:
-            stored = self.identity()
-            wanted["id"] = stored.get("id") or wanted["id"]
-            self._check_identity(stored, wanted)
+            wanted["id"] = self.identity().get("id") or wanted["id"]
         else:
             self._create(wanted)
         self._wanted = wanted
@@ -135,7 +138,7 @@ class Checkpoint:
                     where=self.location,
                     wanted="an empty location or a checkpoint of this query",
                     found="a checkpoint of a plain Spark query",
-                    hint="give the query a checkpointLocation of its own",
+                    hint="give the query a checkpointLocation of its own, or carry its state over: headrace migrate FILE.py OLD NEW",
                 )
             if self.store.local is not None:
                 for folder in (self.manifests.directory, self.runs, self.staged, self.leases):
@@ -144,19 +147,25 @@ class Checkpoint:
             write_identity(self.store, wanted)
 
     def keep_identity(self) -> None:
-        """Write to query.json what has changed since the last start: names, and operators that were added or removed.
+        """Write to query.json what has changed since the last start: names, stores, and operators that were added or removed.
 
-        Only the owner of the checkpoint may call this. If the change drops state, it is called with the first commit. Until then the state
-        is still there, and a program that has the operator must find it, even if this start fails.
+        Only the owner of the checkpoint may call this. If the state changes, it is called with the first commit. Until that version is
+        committed, the query before the change counts, so that it finds its state even if this start fails.
         """
         self._kept = True
-        if json.loads(json.dumps(self._wanted, default=str)) != self.identity():
+        before, is_undone = self._identity()
+        if is_undone or json.loads(json.dumps(self._wanted, default=str)) != before:
             self.fence.check("changing query.json")
-            write_identity(self.store, self._wanted)
+            change = {BEFORE: before, SINCE: self._newest() + 1} if self.changes_state() else {}
+            write_identity(self.store, {**self._wanted, **change})
 
-    def drops_state(self) -> bool:
-        """True if the checkpoint has state of an operator that the query no longer has."""
-        return self.has_versions() and not set(self._wanted["retired"]) <= set(self.identity()["retired"])
+    def changes_state(self) -> bool:
+        """True if the checkpoint has versions, and the query has other operators, or other columns or descriptions of their state."""
+        return self.has_versions() and of_state(self.identity()) != of_state(json.loads(json.dumps(self._wanted, default=str)))
+
+    def _newest(self) -> Version:
+        """The newest version; `NO_VERSION` if there is none."""
+        return max((*self.manifests.versions()[-1:], *self.journal.versions()[-1:]), default=NO_VERSION)
 
     def lock(self) -> None:
         """Raise an error if the lock file says that a query runs on this checkpoint. That query is not disturbed."""
@@ -237,25 +246,20 @@ class Checkpoint:
         if self._wanted and not self._kept:
             self.keep_identity()
 
-    def identity(self) -> dict[str, Any]:
-        """Read query.json. Raises an error if it is damaged or of another format."""
-        return read_identity(self.store)
+    def undo_undelivered(self) -> None:
+        """Forget the newest version if Spark has not committed its batch, which is then computed anew. Call it while no query runs."""
+        newest, delivered = self._newest(), self.spark_log.newest("commits")
+        if newest != NO_VERSION and (delivered is None or delivered < newest):
+            self.store.delete(self.manifests.key(newest), self.journal.key(newest))
+            self.current = None
 
-    def _check_identity(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-        """Raise an error if a store has another layout than in the checkpoint. `runtime/identity.py` has matched the stores."""
-        for name, mine in wanted["operators"].items():
-            theirs = found["operators"].get(name)
-            same = ("fingerprint", "window", "keys", "calls")
-            if theirs is None or not self.has_versions() or all(theirs.get(each) == mine.get(each) for each in same):
-                continue
-            changes = _differences(theirs, mine)
-            kind = StateSchemaError if theirs["keys"] == mine["keys"] else CheckpointMismatchError
-            raise kind(
-                where=f"{self.location}, {name}",
-                wanted="the state that the query now needs: " + "; ".join(f"{k} {new}" for k, (_, new) in changes.items()),
-                found="; ".join(f"{k} {old}" for k, (old, _) in changes.items()),
-                hint="undo the change, or start with a new checkpointLocation and read the stream from its beginning",
-            )
+    def identity(self) -> dict[str, Any]:
+        """What query.json says of the query that wrote the newest version. Raises an error if it is damaged or of another format."""
+        return self._identity()[0]
+
+    def _identity(self) -> tuple[dict[str, Any], bool]:
+        """The identity, and True if the file also has a change of the query that no version was made with."""
+        return in_effect(read_identity(self.store), self._newest)
 
     def ask_ahead(self, version: Version) -> None:
         """Called when a batch begins: look for the version's record while its manifest is looked for, if that takes requests."""
@@ -375,11 +379,6 @@ class Checkpoint:
 def describe_layout(layout: Layout) -> list[str]:
     """A layout as text, one line per column."""
     return [f"{f.name}: {f.type}" for f in layout.schema]
-
-
-def _differences(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    names = ("keys", "window", "calls", "layout")
-    return {n: (theirs.get(n), mine.get(n)) for n in names if theirs.get(n) != mine.get(n)}
 
 
 @contextlib.contextmanager

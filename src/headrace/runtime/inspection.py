@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from headrace.ids import SLOTS, StoreId, Version
 from headrace.logs import logger, suppressed
 from headrace.operators.description import store_from
 from headrace.operators.kernel import View
+from headrace.operators.store import Store
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.state.conversion import Conversion
 from headrace.state.durable import DurableStore
 from headrace.state.layout import SUB, Layout
 from headrace.state.manifest import Manifest
@@ -67,13 +69,16 @@ def lease(checkpoint: Checkpoint, version: Version) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reading(runs: DurableStore, layout: Layout) -> Iterator[RunReader]:
-    """A reader of runs, outside of the query's tasks. What a store behind a network has of them is fetched for as long as the block."""
+def reading(runs: DurableStore, layout: Layout, earlier: Iterable[Conversion] = ()) -> Iterator[RunReader]:
+    """A reader of runs, outside of the query's tasks. What a store behind a network has of them is fetched for as long as the block.
+
+    ``earlier`` are the conversions of runs that were written with an earlier layout.
+    """
     if runs.local is not None:
-        yield RunReader(runs, layout)
+        yield RunReader(runs, layout, earlier=earlier)
         return
     with tempfile.TemporaryDirectory(prefix="headrace-read-", ignore_cleanup_errors=True) as folder:
-        yield RunReader(runs, layout, Working(Path(folder)))
+        yield RunReader(runs, layout, Working(Path(folder)), earlier=earlier)
 
 
 def store_about(checkpoint: Checkpoint, store: StoreId) -> dict[str, Any]:
@@ -86,10 +91,8 @@ def store_about(checkpoint: Checkpoint, store: StoreId) -> dict[str, Any]:
     return about
 
 
-def state_rows(
-    checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId, slots: SlotRanges = ((0, SLOTS),)
-) -> Iterator[pa.RecordBatch]:
-    """The merged state of a store in some slots, in pieces ordered by key hash, with the column names of the user."""
+def _described(checkpoint: Checkpoint, wanted: StoreId) -> tuple[Store, dict[str, Any]]:
+    """A store, and the user's names for its columns."""
     about = store_about(checkpoint, wanted)
     if "kernel" not in about:
         raise CheckpointError(
@@ -98,10 +101,27 @@ def state_rows(
             found="none: an older Headrace wrote this checkpoint",
             hint="read the state with query.state()",
         )
-    store = store_from(about["kernel"])
-    layout, names = store.layout, about["kernel"]["names"]
+    return store_from(about["kernel"]), about["kernel"]["names"]
+
+
+def state_schema(checkpoint: Checkpoint, wanted: StoreId) -> pa.Schema:
+    """The columns that `state_rows` gives, under names that differ from one another."""
+    store, names = _described(checkpoint, wanted)
+    layout = store.layout
+    keys = [(name, kind) for name, (_, kind) in zip(names["keys"], layout.keys, strict=bool(names["keys"]))]
+    sub = [(names["sub"], pa.timestamp("us", tz="UTC"))] if layout.has_sub and names["sub"] else []
+    values = [(name, kind) for name, (_, kind) in zip(names["values"], layout.values, strict=True)]
+    columns = dict([*keys, *sub, *values])
+    return pa.schema(list(columns.items()))
+
+
+def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId, slots: SlotRanges = ((0, SLOTS),)) -> Iterator[pa.RecordBatch]:
+    """The merged state of a store in some slots, in pieces ordered by key hash, with the column names of the user."""
+    store, names = _described(checkpoint, wanted)
+    layout = store.layout
+    earlier = [Conversion.from_json(each) for each in store_about(checkpoint, wanted).get("earlier", ())]
     live_from = store.lifetime.live_from(manifest.watermark_ms) if layout.has_sub else None
-    with reading(checkpoint.store.below("runs"), layout) as reader:
+    with reading(checkpoint.store.below("runs"), layout, earlier) as reader:
         for rows in View(reader, clip(manifest.whole(wanted), slots), slots).scan(store, sub_min=live_from):
             # An aggregate of the whole stream has a constant key without a name. It is not shown.
             columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=bool(names["keys"])))

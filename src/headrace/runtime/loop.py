@@ -20,6 +20,7 @@ from headrace.config import Config
 from headrace.guarantees import Approach
 from headrace.ids import Version, WriterId
 from headrace.logs import logger
+from headrace.runtime.backfill import Backfill
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.deliver import Delivery
@@ -27,6 +28,7 @@ from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.failures import Stopping
 from headrace.runtime.jobs import Reports
+from headrace.runtime.phases import Phase, Phases
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
@@ -38,7 +40,7 @@ from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.shed_report import Shed
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
-from headrace.runtime.task import Phase
+from headrace.runtime.tracing import Tracing
 from headrace.runtime.version import Made, VersionMaker
 from headrace.state.manifest import Manifest
 
@@ -64,19 +66,23 @@ class BatchLoop:
     progress: ProgressLog
     recovery: Recovery | None
     outage: Outage
+    tracing: Tracing | None = None
+    backfill: Backfill | None = None
+    """Computes the state of new operators from history, in the first batch; None if there is nothing to compute."""
     last_begin_s: float = field(default_factory=time.time)
     swept: int = 0
     """How many times as many versions as ``EVERY`` there were when the folders were last listed."""
 
     def run(self, batch: DataFrame, version: Version) -> None:
         """Run one batch: make its version unless it exists, deliver it, collect garbage, and report."""
-        with nullcontext() if self.recovery is None else self.recovery.placement.guard.working(f"batch {version}"):
+        guarded = nullcontext() if self.recovery is None else self.recovery.placement.guard.working(f"batch {version}")
+        with guarded, nullcontext() if self.tracing is None else self.tracing.batch(version):
             self._run(batch, version)
 
     def _run(self, batch: DataFrame, version: Version) -> None:
         begin_s = time.time()
         fail_point("batch-begin", version)
-        phases: dict[str, float] = {}
+        phases = Phases()
         reports: Reports = {}
         shed: Shed | None = None
         self.keeping.settle(Version(version - 1))
@@ -85,6 +91,9 @@ class BatchLoop:
         self.checkpoint.ask_ahead(version)
         manifest = self._already_made(version)
         replayed = manifest is not None
+        if replayed and self.backfill is not None and self.backfill.found is not None:
+            # The version with what was computed from history is committed, and only its delivery is repeated.
+            self.backfill = None
         self.versions.configure(batch.sparkSession)
         if manifest is None:
             batch = self.replay.kept(batch, version)
@@ -111,13 +120,19 @@ class BatchLoop:
 
     def _make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> tuple[Manifest, Reports, Shed | None]:
         """Make a version, commit it and deliver it, in the order of the query's guarantee."""
+        if self.backfill is not None:
+            with Phase(phases, "backfill"):
+                self.backfill.run(batch.sparkSession, version)
         made = self.replay.make(batch, version, phases)
+        if self.backfill is not None:
+            made = self.backfill.with_results(made)
         if self.config.safety.commits_first:
             manifest = self._commit(made, phases)
             self._deliver(batch, manifest, phases, made.dropping)
         else:
             self._deliver(batch, made.manifest, phases, made.dropping)
             manifest = self._commit(made, phases)
+        self.backfill = None
         shedder = self.versions.shedder
         return manifest, made.reports, None if shedder is None else shedder.shed(manifest, made.dropping)
 
@@ -173,7 +188,7 @@ class BatchLoop:
         self.checkpoint.collect_garbage(self.config.versionsToKeep)
 
     def _report(
-        self, manifest: Manifest, reports: Reports, replayed: bool, phases: dict[str, float], begin_s: float, shed: Shed | None
+        self, manifest: Manifest, reports: Reports, replayed: bool, phases: Phases, begin_s: float, shed: Shed | None
     ) -> None:
         progress = BatchProgress(
             version=manifest.version,
@@ -195,6 +210,8 @@ class BatchLoop:
             store_waited_s=self.outage.drain(),
             observed=self.delivery.drain_observed(),
         )
-        self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
+        self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows, begin_s)))
+        if self.tracing is not None:
+            self.tracing.report(progress, phases)
         begin, end, _ = progress.times_s
         _log.debug("the batch took %.0f ms for %d rows", (end - begin) * 1000, progress.rows)

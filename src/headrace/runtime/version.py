@@ -18,7 +18,7 @@ from headrace.compile.dataflow import Dataflow, Op
 from headrace.compile.shedding import Dropping
 from headrace.config import Config
 from headrace.errors import CheckpointError
-from headrace.ids import OperatorId, StoreId, Version
+from headrace.ids import NO_VERSION, OperatorId, StoreId, Version
 from headrace.operators.kernel import Moment, OutputMode
 from headrace.runtime import watermark
 from headrace.runtime.checkpoint import Checkpoint
@@ -27,14 +27,13 @@ from headrace.runtime.failpoints import fail_point, points_for_tasks
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JobRunner, Reports
 from headrace.runtime.parallel import ReroutedError
+from headrace.runtime.phases import Phase
 from headrace.runtime.reports import counters_of, merged
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.schedule import Job, OperatorShape, Staged, plan_step
 from headrace.runtime.session import configure_query_session
 from headrace.runtime.shedding import Shedder
-from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
-from headrace.runtime.task import Phase
 from headrace.runtime.task_spec import TaskSpec
 from headrace.runtime.watermark import Pace
 from headrace.spark.event_times import EventTimes
@@ -47,27 +46,6 @@ from headrace.state.slots import join
 
 States = dict[StoreId, tuple[RunRef, ...]]
 """By store: references to its runs."""
-
-
-def shapes_of(flow: Dataflow, sinks: Sequence[Sink]) -> tuple[OperatorShape, ...]:
-    """What the schedule must know about each operator."""
-    shapes = []
-    for op in flow.ops:
-        alone = flow.next_op(op)
-        own = [at for at, port in enumerate(flow.outlets) if [b.source for b in port] == [op.id] and sinks[at].direct]
-        # What is measured of results is measured once more of what was staged.
-        direct = [at for at in own if not flow.watermarks and not any(branch.observes for branch in flow.outlets[at])]
-        shapes.append(
-            OperatorShape(
-                op.id,
-                upstream=tuple(up.id for up in flow.upstream(op)),
-                reads_source=op.reads_source,
-                only_reader=None if alone is None else alone.id,
-                emits_at_once=op.plan.operator.emits_at_once(op.mode),
-                sink=direct[0] if direct and flow.consumers(op.id) == 1 else None,
-            )
-        )
-    return tuple(shapes)
 
 
 @dataclass(frozen=True)
@@ -118,6 +96,8 @@ class VersionMaker:
     """Set by the first batch, because only the query's own session knows the watermark policy. Spark keeps that of the first start."""
     previous: Manifest | None = None
     """The last version, if it was made or delivered since this start of the query."""
+    version_made: Version = NO_VERSION
+    """The version that is being made, or was made last."""
 
     def configure(self, session: SparkSession) -> None:
         """Set up the session that Spark made for the query. Only the first batch does it, because all batches have the same session."""
@@ -138,8 +118,8 @@ class VersionMaker:
                 continue
 
     def _make(self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None) -> Made:
-        before = self._before(version)
-        now_ms, begin_s = record.now_ms if record else int(time.time() * 1000), watermark.clock_s()
+        before, self.version_made = self.before(version), version
+        now_ms, begin_s = self._now_ms(version, record), watermark.clock_s()
         states = {name: state.runs for name, state in before.stores.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
         origin = self.checkpoint.origin_soon(version, before)
@@ -200,7 +180,10 @@ class VersionMaker:
         """Let the next version build on this one, which was delivered, without reading its manifest again."""
         self.previous = manifest
 
-    def _before(self, version: Version) -> Manifest | None:
+    def _now_ms(self, version: Version, record: Record | None) -> int:
+        return record.now_ms if record else int(time.time() * 1000)
+
+    def before(self, version: Version) -> Manifest | None:
         """The version that this one builds on."""
         if version == 0:
             return None
@@ -304,8 +287,9 @@ class VersionMaker:
         return [(op, staged[op.id]) for op in self.flow.ops if op.id in staged]
 
     def _held_back(self, before: Manifest | None, late_ms: int) -> int:
-        """The watermark that the version before has seen. It is later than that version's own if that one held it back, see `_advance`."""
-        if before is None or self.tracker is None or not self._after_rows:
+        """The watermark that the version before has seen. It is later than that version's own if that one held it back, see `_advance`,
+        or if it stands for a batch of plain Spark (`runtime/migrate.py`)."""
+        if before is None or self.tracker is None:
             return late_ms
         return self.tracker.of(late_ms, before.watermark_nodes_ms, before.watermark_idle)
 
@@ -366,6 +350,7 @@ class VersionMaker:
             boundaries=self.keeping.boundaries(),
             pinned=self.keeping.pinned(op.id, plan.operator.stores),
             passes_on=not staged,
+            earlier=op.earlier,
             log_level=config.logLevel,
             fail_points=points_for_tasks(),
         )

@@ -60,12 +60,17 @@ class Tracker:
     """
 
     def __init__(self, policy: str = "min", idle_s: float = 0) -> None:
+        self._policy = policy
         self._choose = max if policy.lower() == "max" else min
         self._idle_s = idle_s
         self._nodes: Nodes = ()
         self._absent_s: tuple[float | None, ...] = ()
         """By node: for how long others have had rows while it had none; None if it had rows in the last batch."""
         self._begin_s = 0.0
+
+    def fresh(self) -> Tracker:
+        """A tracker by the same rules that has seen nothing, and takes no node for idle."""
+        return Tracker(self._policy)
 
     def advance(self, before_ms: int, now: Nodes, begin_s: float) -> Watermark:
         """The watermark after a batch that began at ``begin_s``. Idle nodes count only if all are idle. With 0 idle seconds none is."""

@@ -38,6 +38,7 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "SortOrder": "new/4 child direction nullOrdering",
         "SortDirection": "defaultNullOrdering",
     },
+    "org.apache.spark.sql.catalyst.trees": {"TreeNodeTag": "new/1", "TreeNode": "setTagValue/2 getTagValue/1"},
     "org.apache.spark.sql.catalyst.rules": {"RuleExecutor": "execute/1"},
     "org.apache.spark.sql.errors": {
         "QueryCompilationErrors": (

@@ -123,7 +123,7 @@ class StreamWriter(missing.Helpful):
         """Let the number of instances follow the load, with the policy and bounds of ``settings``.
 
         Example: ``elastic(hr.Elastic(policy="elastic-manager", min=1, max=8))``. After each batch the policy gets the utilisation of
-        the instances. Its decisions take effect between two batches. ``query.decisions()`` and ``headrace ctl CHECKPOINT decisions`` list
+        the instances. Its decisions take effect between two batches. ``query.decisions()`` and ``headrace ctl decisions CHECKPOINT`` list
         them. An operator that is changed by hand is left alone until ``query.elastic_resume()``.
         """
         if not isinstance(settings, Elastic):

@@ -66,6 +66,11 @@ class Checkpoint:
         self.current: Manifest | None = None
         """The newest version of a query whose state is made durable from time to time only. No manifest file names it yet."""
 
+    @property
+    def name(self) -> str:
+        """The last part of the location, for people."""
+        return self.location.rstrip("/").rpartition("/")[2]
+
     @classmethod
     def existing(cls, location: str) -> Checkpoint:
         """Open a checkpoint for reading. Raises an error if there is none."""

@@ -31,6 +31,7 @@ from headrace.runtime.safety.sigma import unbounded
 from headrace.runtime.session import check_session, starting
 from headrace.runtime.shedding import ShedSettings
 from headrace.runtime.sinks import EXACTLY_ONCE, Sink
+from headrace.runtime.tracing import check_available
 from headrace.runtime.watermark import Pace
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
@@ -106,6 +107,8 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
                 raise QueryError(where=output.where, wanted="append or update: this output has no aggregate", found="output mode complete")
     if config.safety.approach is Approach.UPSTREAM:
         _check_bounded(flow, run.where)
+    if config.traces:
+        check_available()
     if (settings := _shedding(flow, outputs, run, _interval_s(session, run))) is not None:
         # Raises an error if the trigger leaves no time.
         _ = settings.budget_s
@@ -225,8 +228,8 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     routing = first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
     elastic = None if run.elastic is None else run.elastic.on(session.sparkContext.defaultParallelism)
     trigger_s = _interval_s(session, run)
-    shedding = _shedding(flow, plan.outputs, run, trigger_s)
-    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shedding, _pace(session, run), changes)
+    shed = _shedding(flow, plan.outputs, run, trigger_s)
+    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shed, _pace(session, run), changes, run.name)
     writer = streaming_of(flow).writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
     if run.name:
         writer = writer.queryName(run.name)

@@ -27,13 +27,13 @@ from headrace.runtime.failpoints import fail_point, points_for_tasks
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JobRunner, Reports
 from headrace.runtime.parallel import ReroutedError
+from headrace.runtime.phases import Phase
 from headrace.runtime.reports import counters_of, merged
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.schedule import Job, OperatorShape, Staged, plan_step
 from headrace.runtime.session import configure_query_session
 from headrace.runtime.shedding import Shedder
 from headrace.runtime.spark_query import SparkQuery
-from headrace.runtime.task import Phase
 from headrace.runtime.task_spec import TaskSpec
 from headrace.runtime.watermark import Pace
 from headrace.spark.event_times import EventTimes

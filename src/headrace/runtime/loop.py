@@ -91,6 +91,9 @@ class BatchLoop:
         self.checkpoint.ask_ahead(version)
         manifest = self._already_made(version)
         replayed = manifest is not None
+        if replayed and self.backfill is not None and self.backfill.found is not None:
+            # The version with what was computed from history is committed, and only its delivery is repeated.
+            self.backfill = None
         self.versions.configure(batch.sparkSession)
         if manifest is None:
             batch = self.replay.kept(batch, version)

@@ -95,7 +95,7 @@ def test_what_the_page_on_watching_shows_works(
     Path("in").mkdir()
     Path("in/0.json").write_text('{"k": 1}\n')
     totals = hr.stream(spark.readStream.schema("k long").json(str(folder / "in"))).groupBy("k").count()
-    names: dict[str, Any] = {"totals": totals, "spark": spark}
+    names: dict[str, Any] = {"totals": totals, "spark": spark, "hr": hr}
     for language, text in blocks("docs/monitoring.md"):
         assert language == "python"
         # A fixed port may be taken on the machine that tests.

@@ -68,7 +68,7 @@ def test_a_driver_that_slept_while_another_went_on_is_fenced_off(
         kill_session(first)
     said = (program.work / "program.log").read_text(errors="replace")
     assert "another query has taken over this checkpoint" in said
-    assert f"before {before}" in said
+    assert f"before {before}" in said, said
     assert snapshot(program) == files, "the first one has neither written nor removed anything that counts"
     assert totals(program) == reference(source)
 

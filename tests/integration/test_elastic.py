@@ -120,7 +120,7 @@ def test_instances_follow_the_load_unless_somebody_knows_better(
         assert instances(query) == by_hand
         assert f"rescale to {by_hand} was asked for; no automatic changes of process until" in ctl("decisions")
         # Given back, it shrinks.
-        assert "process" in ctl("auto")
+        assert "all operators" in ctl("auto")
         source.pour(2, until=lambda: instances(query) == 1)
         assert Outcome.RESUMED in outcomes(query)
         query.processAllAvailable()

@@ -36,8 +36,14 @@ def printed(tmp_path: Path, *options: str) -> list[str]:
     return done.stderr.split("begin\n")[1].splitlines()
 
 
-def test_a_query_prints_nothing_by_default(tmp_path: Path) -> None:
-    assert printed(tmp_path) == []
+def test_a_query_prints_where_its_monitor_is_and_nothing_else(tmp_path: Path) -> None:
+    (line,) = printed(tmp_path)
+    assert line.startswith("headrace: the monitor is at http://127.0.0.1:")
+
+
+@pytest.mark.extra
+def test_a_query_without_a_monitor_prints_nothing(tmp_path: Path) -> None:
+    assert printed(tmp_path, "headrace.ui=false") == []
 
 
 def test_a_level_makes_driver_and_workers_print_with_fields(tmp_path: Path) -> None:

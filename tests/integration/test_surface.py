@@ -64,7 +64,7 @@ def test_python_s_own_tools_are_not_disturbed(frame: DataFrame) -> None:
     for each in (stream, stream.groupBy("k"), stream.writeStream):
         assert getattr(each, "nobody", 7) == 7
         assert copy.copy(each) is not None
-        for name in ("_repr_html_", "__deepcopy__", "_ipython_canary_method_should_not_exist_"):
+        for name in ("__deepcopy__", "_ipython_canary_method_should_not_exist_"):
             assert not hasattr(each, name)
         assert "agg" in dir(each) or "start" in dir(each)
     with pytest.raises(MissingError, match="a branch: long"):

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
 TIMEOUT_S = 240
 LINES_MAX = 8
+EXPECTED = re.compile(r"\d\d/\d\d/\d\d .* WARN (ProcessingTimeExecutor|Garbage)|headrace: the monitor is at")
+"""Lines of Spark's own, and where the monitor is."""
 
 
 @dataclass
@@ -50,7 +52,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     parts: dict[str, list[str]] = {}
     for part in stderr.split("== ")[1:]:
         name, *lines = part.rstrip().split("\n")
-        parts[name] = [line for line in lines if line and not re.match(r"\d\d/\d\d/\d\d .* WARN (ProcessingTimeExecutor|Garbage)", line)]
+        parts[name] = [line for line in lines if line and not EXPECTED.match(line)]
     assert "interrupt" in parts, stderr
     return Ended(program.returncode, parts, folder)
 

@@ -12,14 +12,15 @@ from headrace.errors import MissingRunError
 from headrace.ids import Version
 from headrace.runtime.safety.copies import Copies
 from headrace.runtime.safety.replay import Replay
+from headrace.state.durable import FolderStore
 
 FILE = "v000000000039-aggregate-i0-e1x7f58a8b0-a1372-run.arrow"
 
 
-def replay(runs: Path, durable: bool) -> Replay:
+def replay(folder: Path, durable: bool) -> Replay:
     copies = Copies(holders={FILE: {"1", "2"}})
     copies.durable = {FILE} if durable else set()
-    checkpoint = SimpleNamespace(runs=runs, current="manifest")
+    checkpoint = SimpleNamespace(store=FolderStore(folder), current="manifest", record_of=lambda _: None)
     versions = SimpleNamespace(previous="manifest")
     routing = SimpleNamespace(lost_runs=lambda: frozenset() if durable else frozenset([FILE]))
     parts = [None, checkpoint, SimpleNamespace(copies=copies), versions, routing, None]
@@ -39,7 +40,7 @@ def replay(runs: Path, durable: bool) -> Replay:
 )
 def test_a_run_that_a_task_lacks(tmp_path: Path, durable: bool, is_there: bool, again: bool) -> None:
     if is_there:
-        (tmp_path / FILE).touch()
+        FolderStore(tmp_path).put(f"runs/{FILE}", b"", sync=False)
     made = replay(tmp_path, durable)
     missing = MissingRunError(path=str(tmp_path / FILE), wanted="the state file", found="no such file")
     missing.executor = "1"
@@ -66,7 +67,6 @@ def missing_run(file: str, executor: str) -> MissingRunError:
 def test_a_batch_is_tried_again_as_long_as_other_runs_are_missing(tmp_path: Path, misses: list[tuple[str, str]], ends: bool) -> None:
     made, left = replay(tmp_path, durable=False), [*misses]
     parts = cast(Any, made)
-    parts.checkpoint.journal = SimpleNamespace(read=lambda _: None)
     parts.keeping.durable = 100
 
     def make(*_: Any) -> str:

@@ -83,7 +83,8 @@ def _console() -> Console:
 
 
 def _open(opener: OpenLane, benchmark: Benchmark, folder: Path, lane: Lane) -> turns.Handle:
-    return opener(benchmark, lane, folder / lane.name.replace(" ", "-"))
+    # Spark takes a comma in the name of its folder for the end of one.
+    return opener(benchmark, lane, folder / lane.name.replace(",", "").replace(" ", "-"))
 
 
 def print_result(line: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headrace.errors import HeadraceError
+from headrace.errors import FencedError, HeadraceError
 from headrace.ids import Version
 from headrace.logs import log_fields, logger
 from headrace.runtime.checkpoint import Checkpoint
@@ -96,9 +96,9 @@ class BatchGate:
                 _log.info("the batch was cancelled, because the query is being stopped: %s", type(failure).__name__, exc_info=True)
                 raise Stopping from None
             # If the query was replaced, its successor may have removed files. Report that it was replaced, not the missing file.
-            replaced = self.checkpoint.fence.lost(f"going on with batch {version}")
+            replaced = failure if isinstance(failure, FencedError) else self.checkpoint.fence.lost(f"going on with batch {version}")
             self.error = replaced or of_batch(failure, version, self.checkpoint.location)
-            raise self.error from (failure if replaced else self.error.__cause__)
+            raise self.error from (failure if replaced is not None and replaced is not failure else self.error.__cause__)
         self.finished = version
 
     def _hold(self) -> None:

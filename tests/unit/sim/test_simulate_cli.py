@@ -40,7 +40,7 @@ def test_a_run_prints_seed_options_claims_and_checkers_and_writes_a_plot(tmp_pat
         (["simulate", "seep-fig13", "--set", "intervals_s=1/x"], "numbers separated by /; found '1/x'"),
         (["simulate", "seep-fig13", "--set", "tick_s=-1"], "tick_s"),
         (["simulate", "seep-fig13", "--set", "runs=0"], "runs"),
-        (["simulate", "replay"], "the file of a recorded progress"),
+        (["simulate", "replay"], "a recorded progress"),
         (["simulate", "replay", "nowhere.jsonl"], "a file that can be read"),
         (["simulate", "replay", __file__], "the progress of a Headrace query"),
         (["simulate", "seep-fig13", __file__], "for replay only"),

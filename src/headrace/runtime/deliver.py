@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import Dataflow
 from headrace.compile.prepared import Frames, Preparations
+from headrace.compile.shed_shape import sink_job
 from headrace.compile.shedding import Dropping
 from headrace.ids import InputId, SourceId
 from headrace.runtime.checkpoint import Checkpoint
@@ -16,6 +17,7 @@ from headrace.runtime.failures import mark_place
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import check_staged, staged_frame
 from headrace.spark.observed import observed
+from headrace.spark.task_times import tagged
 from headrace.state.manifest import Manifest, StagedFile
 
 
@@ -43,9 +45,12 @@ class Delivery:
             self.checkpoint.fence.check(f"delivering version {manifest.version}")
             rows = self._rows(at, batch, manifest.staged, dropping)
             try:
-                sink.deliver(manifest.version, rows)
-                if rows is not None and any(branch.sheds for branch in self.flow.outlets[at]):
-                    dropping.learn(observed(rows))
+                if rows is None or not any(branch.sheds for branch in self.flow.outlets[at]):
+                    sink.deliver(manifest.version, rows)
+                    continue
+                with tagged(batch.sparkSession.sparkContext, sink_job(at), dropping.tags):
+                    sink.deliver(manifest.version, rows)
+                dropping.learn(observed(rows))
             except Exception as failure:
                 # A damaged file makes a Spark task fail. Look for one, to report that instead of Spark's failure.
                 check_staged(directory, manifest.staged)
@@ -66,8 +71,7 @@ class Delivery:
             assert rows is not None
             return rows
 
-        drops = dropping.key if any(branch.sheds for branch in port) else ()
-        return self.preparations.frame((outlet, *frames), build, frames, batch.sparkSession, drops)
+        return self.preparations.frame((outlet, *frames), build, frames, batch.sparkSession)
 
     def _frame(self, name: InputId, batch: DataFrame, staged: tuple[StagedFile, ...]) -> DataFrame | None:
         if isinstance(name, SourceId):

@@ -144,7 +144,7 @@ def assemble(
         facts = {name: replace(each, reads_others=False) for name, each in facts.items()}
     live = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover, decisions=decisions)
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
-    shedder = None if shed is None else Shedder(flow, shed, live.instances)
+    shedder = None if shed is None else Shedder(flow, shed, live.instances, checkpoint.directory)
     progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder)
     preparations = Preparations()
     shapes = shapes_of(flow, sinks)

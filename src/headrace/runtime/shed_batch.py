@@ -15,7 +15,7 @@ from headrace.runtime.spark_query import SparkQuery
 from headrace.spark.kept_rows import compute
 from headrace.spark.observed import observed_in_batch
 from headrace.spark.task_times import tagged
-from headrace.state.drops import Drop, Drops
+from headrace.state.drops import Counted, Drop, Drops, ShedId
 from headrace.state.journal import Record
 
 
@@ -31,14 +31,14 @@ def dropping_of(
 
     if record is not None or shedder is None:
         return turned(None if record is None else record.facts.drops)
-    rows = None
+    counted = None
     if shedder.wants_count(version):
-        rows = _count(batch, turned(Drops(0, {place: Drop(0, math.inf) for place in flow.sheds})))
-    return turned(shedder.choose(version, rows))
+        counted = _count(batch, turned(Drops(0, {place: Drop(0, math.inf) for place in flow.sheds})))
+    return turned(shedder.choose(version, counted))
 
 
-def _count(batch: DataFrame, dropping: Dropping) -> float:
-    """The number of rows that come, counted in the plans of the sources while they drop all that may be dropped."""
+def _count(batch: DataFrame, dropping: Dropping) -> dict[ShedId, Counted]:
+    """The rows that come to each place, counted in the plans of the sources while they drop all that may be dropped."""
     dropping.again()
     cached = batch.is_cached
     if cached:
@@ -47,7 +47,7 @@ def _count(batch: DataFrame, dropping: Dropping) -> float:
     if cached:
         batch.persist()
     dropping.learn_from_sources()
-    return float(max((each.arrived for each in dropping.counted.values()), default=0))
+    return dropping.counted
 
 
 def scan(batch: DataFrame, dropping: Dropping) -> None:

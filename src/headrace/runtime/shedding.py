@@ -33,7 +33,7 @@ from headrace.logs import logger, suppressed
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.shed_report import Shed
 from headrace.spark.task_times import run_times_s
-from headrace.state.drops import SCALE, Drop, Drops, ShedId
+from headrace.state.drops import SCALE, Counted, Drop, Drops, ShedId
 from headrace.state.manifest import Manifest
 
 _log = logger(__name__)
@@ -45,6 +45,7 @@ COSTS_DIFFER = 0.04
 MIX_DIFFERS = 0.05
 MEMORY = "shedding.json"
 """The file beside the manifests with the costs, for the next start."""
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 KEPT_EVERY_S = 10.0
 """How often the costs are written at most."""
 TOLD = 0.05
@@ -88,7 +89,6 @@ class _Ended:
 
     progress: BatchProgress
     shed: Shed
-    expected_s: float
     cold: bool
 
 
@@ -149,16 +149,16 @@ class Shedder:
         """True for the first batch since this start, until its plan is chosen. How many rows it has must be counted."""
         return self._last is None and (self._chosen is None or self._chosen[0] != version)
 
-    def choose(self, version: Version, rows: float | None = None) -> Drops | None:
-        """What a version drops. Asked again about the same version, it gives the same answer. ``rows``: how many come, if that is known."""
+    def choose(self, version: Version, counted: Mapping[ShedId, Counted] | None = None) -> Drops | None:
+        """What a version drops. Asked again about it, this gives the same answer. ``counted``: the rows that come, if they were counted."""
         if self._chosen is None or self._chosen[0] != version:
-            self._chosen = version, self._looked_up(version, rows)
+            self._chosen = version, self._looked_up(version, counted)
         return self._chosen[1]
 
-    def _looked_up(self, version: Version, rows: float | None) -> Drops | None:
+    def _looked_up(self, version: Version, counted: Mapping[ShedId, Counted] | None) -> Drops | None:
         now_s = time.time()
-        expected = self._rows_expected(now_s) if rows is None else rows
-        table = self._first_table() if self._table is None and rows is not None else self._table
+        expected = self._rows_expected(now_s) if counted is None else self._scanned(counted)
+        table = self._first_table(counted) if self._table is None and counted else self._table
         if table is None or not expected:
             self._expected_s = 0.0
             return None
@@ -176,15 +176,18 @@ class Shedder:
             self._tell(version, table, expected, plan, keep, holds)
         return drops if drops is not None and drops.places else None
 
-    def _first_table(self) -> PlanTable | None:
-        """Plans for the first batch since this start: by what the last start has learned, or else by what is assumed."""
-        with suppressed(_log, "the costs of the last start are not known", OSError, ValueError, KeyError, level=logging.DEBUG):
+    def _first_table(self, counted: Mapping[ShedId, Counted]) -> PlanTable | None:
+        """Plans for the first batch since this start: by what the last start has learned, or else by what is assumed.
+
+        None if nothing was learned, and the user did not give a deadline.
+        """
+        with suppressed(_log, "the costs of the last start are not known", *UNREADABLE, level=logging.DEBUG):
             self._costs = remembered(json.loads(self._memory.read_text()), self._shape)
+        if self._costs is None and self.goals.deadline_s is None:
+            return None
         known = self._costs or assumed(self._shape, self.goals.max_loss)
-        share = 1 / max(1, len(self._origins))
-        mix = Mix(tuple((share, origin) for origin in self._origins.values()), dict.fromkeys(self.goals.max_loss, share))
         # Dropping rows makes up for none of the time in which code is compiled.
-        self._table = planned(replace(known, fixed_s=0.0), self.goals, mix, self._plans + 1)
+        self._table = planned(replace(known, fixed_s=0.0), self.goals, self._mix(counted), self._plans + 1)
         self._plans += len(self._table.rooms)
         return self._table
 
@@ -264,32 +267,31 @@ class Shedder:
         if last is not None:
             span_s = begin_s - last.times_s[0]
             more = (progress.backlog.rows_left or 0) - (last.backlog.rows_left or 0)
-            self._rates.append(max(0.0, (self._scanned(shed) + more) / max(span_s, 1e-3)))
+            self._rates.append(max(0.0, (self._scanned(shed.counted) + more) / max(span_s, 1e-3)))
             self.pacing.judge(end_s - begin_s, shed.expected_s)
         for place, each in shed.counted.items():
             # A batch shows a sample of its rows, so the batches before count too.
             earlier = self._worths.get(place, ()) or each.worths
             if each.worths:
                 self._worths[place] = tuple((1 - WORTHS_FADE) * a + WORTHS_FADE * b for a, b in zip(each.worths, earlier, strict=True))
-        self._ended_batches.append(_Ended(progress, shed, shed.expected_s, cold=last is None))
+        self._ended_batches.append(_Ended(progress, shed, cold=last is None))
         self._woken.set()
 
-    def _mix(self, shed: Shed) -> Mix:
+    def _mix(self, counted: Mapping[ShedId, Counted]) -> Mix:
         """What came with each row of the sources in a batch."""
-        scanned = max(1.0, self._scanned(shed))
-        most = self._most_by_source(shed)
+        scanned, most = max(1.0, self._scanned(counted)), self._most_by_source(counted)
         origins = tuple((most.get(source, 0) / scanned, origin) for source, origin in self._origins.items())
-        arrived = {place: each.arrived / scanned for place, each in shed.counted.items()}
+        arrived = {place: each.arrived / scanned for place, each in counted.items()}
         return Mix(origins, {place: arrived.get(place, 0.0) for place in self.goals.max_loss})
 
-    def _scanned(self, shed: Shed) -> float:
+    def _scanned(self, counted: Mapping[ShedId, Counted]) -> float:
         """The rows of the sources."""
-        return float(sum(self._most_by_source(shed).values()))
+        return float(sum(self._most_by_source(counted).values()))
 
-    def _most_by_source(self, shed: Shed) -> dict[InputId, int]:
+    def _most_by_source(self, counted: Mapping[ShedId, Counted]) -> dict[InputId, int]:
         """By source: the most rows that arrived at one of its places."""
         most: dict[InputId, int] = {}
-        for place, each in shed.counted.items():
+        for place, each in counted.items():
             source = self._sources[place]
             most[source] = max(most.get(source, 0), each.arrived)
         return most
@@ -320,7 +322,7 @@ class Shedder:
                 return
             self._costs = costs
             self._keep(costs)
-            if last is not None and self._is_new(costs, mix := self._mix(last.shed)):
+            if last is not None and self._is_new(costs, mix := self._mix(last.shed.counted)):
                 table = planned(costs, self.goals, mix, self._plans + 1)
                 self._plans += len(table.rooms)
                 self._table = table
@@ -336,8 +338,8 @@ class Shedder:
             busiest[work.operator] = max(busiest.get(work.operator, 0.0), work.busy_s)
         kept = {place: float(each.kept) for place, each in shed.counted.items()}
         shares = {place: each.kept / each.arrived if each.arrived else 1.0 for place, each in shed.counted.items()}
-        scanned = self._scanned(shed)
-        handed = scanned * self._mix(shed).handed(shares)
+        scanned = self._scanned(shed.counted)
+        handed = scanned * self._mix(shed.counted).handed(shares)
         counts = {op: routing.instances for op, routing in progress.routing.items()}
         tasks = run_times_s(self._context, shed.tags)
         return ShedBatch(end_s - begin_s, scanned, handed, kept, tasks, busy, busiest, counts, ended.cold)

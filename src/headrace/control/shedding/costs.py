@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -128,7 +129,8 @@ class Costs:
         return any(abs(a - b) > share * max(a, b) for a, b in zip(mine, theirs, strict=True))
 
     def to_json(self) -> dict[str, object]:
-        return {"fixedS": self.fixed_s, "pace": self.pace, "jobs": {name: list(line) for name, line in self.lines.items()}}
+        found = {"fixedS": self.fixed_s, "scanS": self.scan_s, "handedS": self.handed_s, "pace": self.pace}
+        return {**found, "keptS": dict(self.kept_s), "jobs": {name: list(line) for name, line in self.lines.items()}}
 
 
 def fitted(
@@ -158,14 +160,13 @@ def assumed(shape: Shape, places: Iterable[ShedId]) -> Costs:
     return Costs(FIXED_S, ASSUMED_SCAN_S * per_core, 0.0, dict.fromkeys(places, ASSUMED_KEPT_S * per_core))
 
 
-def remembered(body: Mapping[str, object], shape: Shape) -> Costs | None:
-    """The costs that `Costs.to_json` has written, without those of kernels; None if they are those of other jobs."""
-    jobs = body.get("jobs")
-    if not isinstance(jobs, dict) or set(jobs) != set(shape.feeds) | ({SCAN} if shape.cached else set()):
-        return None
-    lines = {str(name): (float(line[0]), float(line[1])) for name, line in jobs.items()}
-    places = list(dict.fromkeys(place for feeding in shape.feeds.values() for place in feeding))
-    return _costs(shape, places, lines, {}, float(str(body["fixedS"])), float(str(body["pace"])))
+def remembered(body: Mapping[str, Any], shape: Shape) -> Costs:
+    """The costs that `Costs.to_json` has written. Raises ValueError if they are those of other jobs, and KeyError if some are missing."""
+    lines = {str(name): (float(line[0]), float(line[1])) for name, line in body["jobs"].items()}
+    if not set(lines) <= {SCAN, *shape.feeds}:
+        raise ValueError(f"costs of {', '.join(lines)}, not of {', '.join(shape.feeds)}")
+    kept = {ShedId(name): float(cost) for name, cost in body["keptS"].items()}
+    return Costs(float(body["fixedS"]), float(body["scanS"]), float(body["handedS"]), kept, float(body["pace"]), lines)
 
 
 def _costs(

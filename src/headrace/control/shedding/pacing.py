@@ -22,6 +22,8 @@ ERRORS_KEPT = 12
 ERROR_ASSUMED = 0.15
 """The standard deviation of predictions that is assumed before there are some."""
 ASSUMED_UNTIL = 6
+SHORT = 0.2
+"""Batches that should take less than this share of their time say nothing about those of an overload."""
 MARGIN_MAX = 2.0
 OLDEST = 0.05
 """This share of the rows may be older than the deadline."""
@@ -91,8 +93,8 @@ class Pacing:
         self._looked_s, self._ended_s = looked, end_s
 
     def judge(self, took_s: float, expected_s: float) -> None:
-        """A batch took so long, and this was expected."""
-        if expected_s > 0:
+        """A batch took so long, and this was expected; 0 if nothing was."""
+        if expected_s > SHORT * self.whole_s:
             self._errors.append(min(MARGIN_MAX, took_s / expected_s) - 1)
 
     def _looked(self, begin_s: float) -> float:

@@ -6,16 +6,20 @@ STAMP := $(VENV)/.headrace-setup
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-plain test-matrix test-wheel dist docs lint typecheck bench chaos soak clean
+.PHONY: help setup jars browser demo test test-all test-plain test-matrix test-wheel dist docs lint typecheck bench chaos soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## create .venv, install everything, check Java (quick when nothing changed)
+setup: $(STAMP) jars ## create .venv, install everything, check Java (quick when nothing changed)
 
 $(STAMP): pyproject.toml scripts/setup
 	@scripts/setup
 	@touch $@
+
+# Nothing depends on these files, so that everything else works without Maven.
+jars: $(STAMP)
+	@scripts/setup-kafka
 
 demo: setup ## run the demo, results in demo-out/
 	$(BIN)/headrace demo --out demo-out
@@ -61,6 +65,10 @@ $(DOCS_STAMP): $(STAMP)
 docs: $(DOCS_STAMP) ## build the documentation and the API reference in site/
 	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --doctree-dir build/doctrees docs site
 	@echo "docs: open site/index.html"
+
+browser: setup ## install what the tests of the monitor need: Playwright, and Chromium (on Debian, as root)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	@command -v chromium chromium-browser google-chrome >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
 lint: setup ## ruff only
 	$(BIN)/ruff check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.runtime.session import THREADS
+from headrace.testing.kafka import connector, why_not
 from tests import archive
 
 GIVEN = os.environ.get("SPARK_SUBMIT_OPTS")
@@ -25,6 +27,14 @@ def pytest_runtest_setup() -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = GIVEN or archive.jvm_options()
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """One line at the end of a test run, if tests were skipped for want of something that this machine lacks."""
+    why = why_not()
+    skipped = sum(why in str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())) if why else 0
+    if skipped:
+        terminalreporter.write_line(f"{skipped} tests with Kafka were skipped: {why}", yellow=True)
+
+
 PLAIN = "HEADRACE_PLAIN"
 """Set by ``make test-plain``: run the tests on a session that Headrace did not make."""
 
@@ -36,6 +46,8 @@ BASIC = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 """Settings that have no effect on plans and tasks."""
+if why_not() is None:
+    BASIC["spark.jars"] = connector()
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +74,7 @@ def small_session() -> SparkSession:
         "headrace tests",
         master="local[2]",
         **{name.replace(".", "__"): value for name, value in BASIC.items()},
+        headrace__ui="false",
         spark__sql__shuffle__partitions="2",
         # Queries have few rows, and compiling their plans would take longer than running them. Programs that tests start do compile.
         spark__sql__codegen__wholeStage="false",

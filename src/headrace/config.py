@@ -19,6 +19,8 @@ PREFIX = "headrace."
 IS_OPTION = "is an option"
 """Marks the fields of `Config` that users cannot set, because they follow from others."""
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
+KAFKA_DELIVERIES = ("transactions", "tasks")
+KAFKA_LOST_NOTE = ("refuse", "deliver")
 OPERATOR_CHANGES = ("refuse", "accept")
 FETCH_FROM = ("executors", "checkpoint")
 ACKNOWLEDGE = ("home", "peers")
@@ -88,6 +90,13 @@ class Config:
     """On a cluster: into how many parts the slots of a lost instance may be split, so that several executors take them over at once. They
     are joined again when other executors have come. Instances are split only if that lets the batch end earlier, and only over executors
     that can read their state: all of them if it is durable, else those with copies. 1: never."""
+    stateLocation: str = ""
+    """Where Headrace's own part of the checkpoint is, if not at the checkpointLocation: a path or a URI. Spark's logs stay there."""
+    cacheBytes: int = 10_000_000_000
+    """How much of the durable state executors keep on their disks, in bytes each. What was not used for longest is removed first. State
+    that is on executors only (checkpointSeconds) is not counted. 0: any amount."""
+    storeRequestSeconds: float = 30.0
+    """How long one request to a store behind a network may take. A request that fails is made again, up to six times."""
     storeWaitSeconds: float = 60.0
     """How long a batch waits if the checkpoint's folder cannot be reached. When it is back, the batch runs again. With 0, the query ends at
     once."""
@@ -105,6 +114,24 @@ class Config:
     fallback: str = "error"
     """What happens to a DataFrame of Spark's that Headrace cannot run, but Spark can: error, or spark. With spark, the query runs on
     Spark's own operators, and a warning says so."""
+    kafkaDelivery: str = "transactions"
+    """How results reach Kafka: transactions or tasks. With transactions, the driver sends each version in one transaction, exactly once.
+    With tasks, all tasks send their part, as Spark's own sink does: at least once, with the version in the header ``headrace-version``."""
+    kafkaMarkerTopic: str = ""
+    """The topic at whose partition 0 Kafka notes which versions it has. If empty, it is the sink's topic, or else
+    ``headrace-deliveries``. It is created if it is not there, and nothing is written to it."""
+    kafkaLostNote: str = "refuse"
+    """What happens if the query was broken off while it delivered a version to Kafka, and Kafka has forgotten whether it has it: refuse the
+    start, or deliver the version, perhaps for the second time."""
+    history: bool = True
+    """Append progress and decisions to the checkpoint, in files of bounded size. The monitor, ``headrace report`` and
+    ``headrace simulate replay`` read them."""
+    ui: bool = False
+    """Serve the monitor, a page about the queries of this program, while it runs. ``hr.session`` switches it on."""
+    uiHost: str = "127.0.0.1"
+    """The address on which the monitor listens. Whoever can reach it and knows the token in its URL can read state and change queries."""
+    uiPort: int = 0
+    """The port of the monitor. 0: any that is free."""
     logLevel: str = ""
     """The level from which Headrace prints log messages to stderr, in the driver and in Spark's Python workers: debug, info, warning or
     error. If empty, it prints nothing. The level is that of the whole process: the last query that sets it wins."""
@@ -198,8 +225,11 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "readyExecutors": (-1, 10_000),
     "checkpointSeconds": (0, 10**6),
     "storeWaitSeconds": (0, 10**6),
+    "storeRequestSeconds": (0.1, 3600),
+    "cacheBytes": (0, 10**18),
     "replicas": (0, 16),
     "parallelRecovery": (1, 64),
+    "uiPort": (0, 65_535),
 }
 """The allowed range of each numeric option."""
 
@@ -211,6 +241,8 @@ _CHOICES = {
     "acknowledge": ACKNOWLEDGE,
     "checkpointOrder": CHECKPOINT_ORDERS,
     "combine": COMBINE,
+    "kafkaDelivery": KAFKA_DELIVERIES,
+    "kafkaLostNote": KAFKA_LOST_NOTE,
     "fallback": FALLBACKS,
     "guarantee": ("", *Guarantee),
     "recovery": ("", *Approach),

@@ -15,6 +15,7 @@ from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptSta
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.spark_log import SparkLog
 from headrace.runtime.verification import verify
+from headrace.state.durable import FolderStore
 from headrace.state.manifest import to_bytes
 from tests.crash.driver import start
 from tests.crash.harness import Left, Program, write_input
@@ -200,7 +201,7 @@ def test_entries_are_read_alike_from_a_compacted_log(spark: SparkSession, tmp_pa
     folder = tmp_path / "sources" / "0"
     folder.mkdir(parents=True)
     lines = [json.dumps({"path": f"file:///in/{n}.parquet", "timestamp": n, "batchId": n}, separators=(",", ":")) for n in range(3000)]
-    log = SparkLog(tmp_path)
+    log = SparkLog(FolderStore(tmp_path), str(tmp_path))
     (folder / "2999").write_text("\n".join(["v1", lines[-1]]))
     (plain,) = log.entries_since(None)
     (folder / "2999").unlink()

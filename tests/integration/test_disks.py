@@ -107,7 +107,7 @@ def test_a_read_only_disk_is_refused_at_the_start(spark: SparkSession, small_dis
         ("{file}/below/it", "folders"),
         ("{root}/" + "x" * 300, "give a shorter path"),
         ("", "found an empty string"),
-        ("hdfs://host/x", "the scheme 'hdfs'"),
+        ("ftp://host/x", "the scheme 'ftp'"),
     ],
 )
 def test_a_location_that_cannot_be_is_refused_at_the_start(spark: SparkSession, tmp_path: Path, location: str, said: str) -> None:

@@ -133,13 +133,13 @@ def test_leases_of_dead_processes_do_not_count(tmp_path: Path) -> None:
     checkpoint.leases.mkdir(parents=True)
     lease = checkpoint.lease(3)
     assert checkpoint.leased() == {3}
-    said = json.loads(lease.read_text())
+    said = json.loads(checkpoint.store.get(lease))
     ended = subprocess.Popen(["true"])
     ended.wait()
     (checkpoint.leases / "dead.json").write_text(json.dumps({**said, "version": 4, "pid": ended.pid}))
     (checkpoint.leases / "old.json").write_text(json.dumps({**said, "version": 5, "since": 0}))
     assert checkpoint.leased() == {3}
-    assert sorted(checkpoint.leases.iterdir()) == [lease]
+    assert sorted(checkpoint.leases.iterdir()) == [checkpoint.directory / lease]
 
 
 def five_versions(tmp_path: Path) -> Checkpoint:

@@ -27,6 +27,7 @@ from headrace.runtime.safety.portions import EarlyShipments, Portion, composed, 
 from headrace.runtime.safety.shipping import Ship, Shipped
 from headrace.state.compact import Compactor
 from headrace.state.delta import DEPTH_MAX, depth_of, wear
+from headrace.state.durable import FolderStore
 from headrace.state.layout import DELETED, HASH, Layout, Policy
 from headrace.state.manifest import Manifest, StoreState
 from headrace.state.run import RunReader, RunRef, write_run
@@ -59,13 +60,13 @@ class Life:
         (self.folder / "durable" / "runs").mkdir(parents=True)
         partials = (Sum(pa.int64()),) if self.policy is Policy.COMBINE else ()
         self.store = Store(Layout(keys=(("k0", pa.int64()),), values=(("p0", pa.int64()),), policy=self.policy), partials)
-        self.files = Files(str(self.folder / "durable" / "runs"), str(self.folder / "home"))
+        self.files = Files(FolderStore(self.folder / "durable" / "runs"), str(self.folder / "home"))
         self.working = self.files.here()
         self.copies = Copies()
 
     @property
     def reader(self) -> RunReader:
-        return RunReader(Path(self.files.runs), self.store.layout, self.working, writes_home=True)
+        return RunReader(self.files.runs, self.store.layout, self.working, writes_home=True)
 
     def write(self, keys: list[int], deleted: bool) -> None:
         """A version: every instance writes a run of its rows, at home."""
@@ -136,7 +137,7 @@ class Life:
         return portions_of_store(ID, self.store, self.routing, home, self.durable.stores[ID].runs, self.durable.version, self.early)
 
     def scanned(self, refs: list[RunRef], working: Working | None) -> dict[int, int]:
-        reader = RunReader(Path(self.files.runs), self.store.layout, working)
+        reader = RunReader(self.files.runs, self.store.layout, working)
         view = View(reader, clip(refs, ((0, SLOTS),), reader), ((0, SLOTS),))
         rows = [row for part in view.scan(self.store) for row in part.to_pylist()]
         assert len({row["k0"] for row in rows}) == len(rows)

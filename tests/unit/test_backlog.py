@@ -9,6 +9,7 @@ import pytest
 
 from headrace.runtime import backlog
 from headrace.runtime.backlog import FileBacklog
+from headrace.state.durable import FolderStore
 
 
 class Source:
@@ -41,7 +42,7 @@ def source(tmp_path: Path) -> Source:
 
 
 def test_files_wait_until_a_batch_takes_them(source: Source) -> None:
-    seen = FileBacklog(source.folder, source.log)
+    seen = FileBacklog(source.folder, FolderStore(source.log))
     source.offer("a", "b", "c", "_hidden", ".tmp")
     source.take(0, "a")
     assert seen.waiting()[0] == 2
@@ -52,7 +53,7 @@ def test_files_wait_until_a_batch_takes_them(source: Source) -> None:
 
 
 def test_a_batch_whose_entry_has_all_before_it_counts_once(source: Source) -> None:
-    seen = FileBacklog(source.folder, source.log)
+    seen = FileBacklog(source.folder, FolderStore(source.log))
     for batch in range(9):
         source.offer(f"f{batch}")
         source.take(batch, f"f{batch}")
@@ -61,7 +62,7 @@ def test_a_batch_whose_entry_has_all_before_it_counts_once(source: Source) -> No
 
 
 def test_batches_without_files_of_this_source(source: Source) -> None:
-    seen = FileBacklog(source.folder, source.log)
+    seen = FileBacklog(source.folder, FolderStore(source.log))
     source.offer("a")
     source.take(0, "a")
     assert seen.waiting()[0] == 0
@@ -74,7 +75,7 @@ def test_batches_without_files_of_this_source(source: Source) -> None:
 
 
 def test_names_of_files_that_are_gone_are_not_kept(source: Source) -> None:
-    seen = FileBacklog(source.folder, source.log)
+    seen = FileBacklog(source.folder, FolderStore(source.log))
     for batch in range(50):
         source.offer(f"f{batch}")
         source.take(batch, f"f{batch}")
@@ -89,7 +90,7 @@ def test_a_restart_knows_what_was_taken_and_counts_only_its_own(source: Source) 
         source.offer(f"f{batch}")
         source.take(batch, f"f{batch}")
     source.offer("new")
-    seen = FileBacklog(source.folder, source.log)
+    seen = FileBacklog(source.folder, FolderStore(source.log))
     source.take(5, "new")
     assert (seen.waiting()[0], seen.taken_count) == (0, 1)
 
@@ -99,7 +100,7 @@ def test_of_an_entry_with_all_before_it_only_the_end_is_read(source: Source, mon
     for batch in range(299):
         source.offer(f"f{batch}")
         source.take(batch, f"f{batch}")
-    seen = FileBacklog(source.folder, source.log)
+    seen = FileBacklog(source.folder, FolderStore(source.log))
     source.offer("x", "y")
     source.take(299, "x", "y")
     path = next(source.log.glob("299*"))

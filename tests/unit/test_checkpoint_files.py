@@ -128,7 +128,7 @@ def test_a_lease_that_makes_no_sense_protects_nothing_and_stops_nobody(
     checkpoint.collect_garbage(1)
     assert checkpoint.manifests.versions() == [0, 2]
     assert "wrong.json: ignored" in caplog.text
-    assert (is_lease(mine), is_lease(wrong)) == (True, False)
+    assert (is_lease(checkpoint.store, mine), is_lease(checkpoint.store, "leases/wrong.json")) == (True, False)
 
 
 @pytest.fixture

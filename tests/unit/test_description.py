@@ -14,6 +14,7 @@ from headrace.operators import description as D
 from headrace.operators import lifetime as L
 from headrace.operators import more_partials as M
 from headrace.operators import partials as P
+from headrace.operators import top_rows
 from headrace.operators.aggregate import RunningAggregate
 from headrace.operators.counted import CountAggregate
 from headrace.operators.dedup import DropDuplicates
@@ -93,7 +94,8 @@ def test_labels_name_the_call_that_a_column_belongs_to() -> None:
 
 
 def test_every_partial_can_be_described() -> None:
-    merging = {c for m in (P, M) for _, c in inspect.getmembers(m, inspect.isclass) if c.__module__ == m.__name__ and hasattr(c, "merge")}
+    classes = [(m, c) for m in (P, M, top_rows) for _, c in inspect.getmembers(m, inspect.isclass)]
+    merging = {c for m, c in classes if c.__module__ == m.__name__ and hasattr(c, "merge")}
     assert set(D.PARTIALS.values()) == merging - {P.Partial}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -231,7 +230,7 @@ def homes_with(live: int, placement: Placement, **instances: int) -> dict[str, l
 
 def placement(pool: PoolClient | None) -> Placement:
     return Placement(
-        cast(Any, Cluster()), cast(Any, None), Path(), lambda *_: [], lends=True, working=None, guard=cast(Any, None), pool=pool
+        cast(Any, Cluster()), cast(Any, None), cast(Any, None), lambda *_: [], lends=True, working=None, guard=cast(Any, None), pool=pool
     )
 
 

@@ -15,7 +15,7 @@ from headrace.state.durable import FolderStore
 
 
 def fence_of(path: Path) -> Fence:
-    return Fence(path, FolderStore(path))
+    return Fence(str(path), lambda: path, FolderStore(path))
 
 
 def _full(*_: object) -> int:

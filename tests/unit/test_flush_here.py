@@ -21,7 +21,8 @@ from headrace.operators.shape import ProcessorShape, TimerClock
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
 from headrace.runtime.flush_here import close_here, closes_here
-from headrace.runtime.task import TaskSpec
+from headrace.runtime.task_spec import TaskSpec
+from headrace.state.durable import FolderStore
 from headrace.state.layout import HASH, SUB, Layout, Policy
 from headrace.state.routing import Routing
 from headrace.state.run import RunRef, write_run
@@ -83,7 +84,8 @@ def test_a_flush_in_the_driver_can_be_done_again(tmp_path: Path) -> None:
     rows = pa.RecordBatch.from_pydict({name: columns[name] for name in layout.schema.names}, schema=layout.schema)
     ref = write_run(tmp_path / "runs", "r.arrow", rows, layout, seq=RunSeq(1), lo=0, hi=SLOTS, sync=False)
     task = TaskSpec(
-        directory=str(tmp_path),
+        store=FolderStore(tmp_path),
+        query="q",
         operator=operator,
         operator_id=OperatorId("aggregate"),
         version=Version(1),

@@ -101,24 +101,24 @@ def test_records_of_several_runs_are_told_apart(journal: Journal, tmp_path: Path
 
 
 def test_gaps_in_the_journal_are_refused(tmp_path: Path) -> None:
-    check_journal(tmp_path, [], [])
-    check_journal(tmp_path, [Version(3)], [Version(3), Version(4), Version(5)])
-    check_journal(tmp_path, [Version(9)], [Version(3)])
+    check_journal(str(tmp_path), [], [])
+    check_journal(str(tmp_path), [Version(3)], [Version(3), Version(4), Version(5)])
+    check_journal(str(tmp_path), [Version(9)], [Version(3)])
     with pytest.raises(CheckpointMismatchError, match="none of version 5"):
-        check_journal(tmp_path, [Version(3)], [Version(4), Version(6)])
+        check_journal(str(tmp_path), [Version(3)], [Version(4), Version(6)])
     with pytest.raises(CheckpointMismatchError, match="none of version 0"):
-        check_journal(tmp_path, [], [Version(1)])
+        check_journal(str(tmp_path), [], [Version(1)])
 
 
 def test_what_came_before_the_first_batch_that_matters_may_be_gone(tmp_path: Path) -> None:
     journaled = [Version(each) for each in (6, 7, 8, 9)]
-    check_journal(tmp_path, [], journaled, since=Version(7))
-    check_journal(tmp_path, [Version(2)], journaled, since=Version(7))
-    check_journal(tmp_path, [], [Version(9)], since=Version(10))
+    check_journal(str(tmp_path), [], journaled, since=Version(7))
+    check_journal(str(tmp_path), [Version(2)], journaled, since=Version(7))
+    check_journal(str(tmp_path), [], [Version(9)], since=Version(10))
     with pytest.raises(CheckpointMismatchError, match="none of version 5"):
-        check_journal(tmp_path, [], journaled, since=Version(6))
+        check_journal(str(tmp_path), [], journaled, since=Version(6))
     with pytest.raises(CheckpointMismatchError, match="none of version 7"):
-        check_journal(tmp_path, [], [Version(6), Version(8), Version(9)], since=Version(7))
+        check_journal(str(tmp_path), [], [Version(6), Version(8), Version(9)], since=Version(7))
 
 
 def test_a_restart_needs_what_the_last_version_depends_on_that_spark_has_committed(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from headrace.runtime.leases import leased_versions
 from headrace.runtime.lifetime import QueryLifetime
 from headrace.runtime.safety.outage import Outage
 from headrace.runtime.spark_query import SparkQuery
+from headrace.state.durable import FolderStore
 from headrace.state.routing import Routing
 
 SOURCE = Path(headrace.__file__).parent
@@ -150,8 +151,8 @@ def test_a_control_request_that_fails_is_logged_with_its_traceback(caplog: pytes
 
 
 def test_a_lease_that_cannot_be_read_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "folder.json").mkdir()
-    assert leased_versions(tmp_path) == set()
+    (tmp_path / "leases" / "folder.json").mkdir(parents=True)
+    assert leased_versions(FolderStore(tmp_path)) == set()
     (record,) = caplog.records
     assert "the lease cannot be read" in record.getMessage()
 
@@ -165,7 +166,7 @@ def test_reading_a_version_without_a_lease_is_logged_with_the_version(tmp_path: 
 
 
 def test_an_entry_of_sparks_log_that_cannot_be_read_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    backlog = FileBacklog(tmp_path / "files", tmp_path / "log")
+    backlog = FileBacklog(tmp_path / "files", FolderStore(tmp_path / "log"))
     (tmp_path / "files").mkdir()
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "0").write_text("v1\nno json\n")

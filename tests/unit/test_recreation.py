@@ -18,7 +18,9 @@ from headrace.operators.kernel import MAIN, Moment, OutputMode
 from headrace.operators.partials import Count
 from headrace.operators.windowed import WINDOW, WindowedAggregate
 from headrace.operators.windows import TimeWindow
-from headrace.runtime.task import Attempt, TaskSpec
+from headrace.runtime.task import Attempt
+from headrace.runtime.task_spec import TaskSpec
+from headrace.state.durable import FolderStore
 from headrace.state.layout import HASH, Layout, Policy
 from headrace.state.recreation import carried_over
 from headrace.state.routing import Routing
@@ -98,7 +100,8 @@ class Engine:
 
     def _run(self, rows: list[pa.RecordBatch], until_ms: int | None) -> None:
         spec = TaskSpec(
-            directory=str(self.folder),
+            store=FolderStore(self.folder),
+            query="q",
             operator=self.operator,
             operator_id="op",
             version=self.version,

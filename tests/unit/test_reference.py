@@ -21,7 +21,7 @@ DIRECTIVE = re.compile(r"^\.\. auto(?:class|function|exception|data):: ([\w.]+)(
 MODULE = re.compile(r"^\.\. currentmodule:: (\S+)", re.MULTILINE)
 
 INTERNAL = {
-    "headrace.Elastic": "most, on, chosen",
+    "headrace.Elastic": "most, on, chosen, to_json",
     "headrace.GroupedStream": "rows, keys, window, window_at, results_of",
     "headrace.Stream": "rows",
     "headrace.api.measure.Measured": "graph",

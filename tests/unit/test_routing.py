@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.control.hot import levelled_routing, unit_work
 from headrace.errors import InvariantError, QueryError
 from headrace.ids import SLOTS, hash_at, position_of
-from headrace.runtime.elastic import _ranges
+from headrace.runtime.elastic import slot_ranges
 from headrace.state.routing import Routing
 from headrace.state.units import Units
 
@@ -119,8 +119,8 @@ def test_a_slot_of_many_keys_is_cut_evenly() -> None:
 
 
 def test_ends_that_no_hash_can_tell_apart_are_refused() -> None:
-    assert _ranges((7.25, 7.5)) == [(7.25, 7.5)]
-    assert _ranges((7 + 1e-15, 8)) == [(7.0, 8)]
+    assert slot_ranges((7.25, 7.5)) == [(7.25, 7.5)]
+    assert slot_ranges((7 + 1e-15, 8)) == [(7.0, 8)]
     for each in ((1e-20, 2e-20), (7.5, 7.5 + 1e-16), (float("nan"), 3.0), (0.0, float("inf"))):
         with pytest.raises(QueryError, match="slots: numbers"):
-            _ranges(each)
+            slot_ranges(each)

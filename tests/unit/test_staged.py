@@ -16,6 +16,7 @@ from headrace.operators.partials import Count
 from headrace.operators.windowed import WindowedAggregate
 from headrace.operators.windows import TimeWindow
 from headrace.runtime.staged import STAGED_ROWS, StagedReader, check_staged, write_staged
+from headrace.state.durable import FolderStore
 from headrace.state.layout import HASH, SUB, Layout, Policy
 from headrace.state.manifest import StagedFile
 from headrace.state.run import RunReader, write_run
@@ -31,7 +32,7 @@ def piece(first: int, rows: int) -> pa.RecordBatch:
 
 def read(path: Path, rows: int, length: int, crc: int) -> list[pa.RecordBatch]:
     file = StagedFile(path.name, path.parent.name, length, crc, rows, "op")
-    return list(StagedReader(str(path.parent.parent), (), ("x", "t")).read(file))
+    return list(StagedReader(FolderStore(path.parent.parent), (), ("x", "t")).read(file))
 
 
 @pytest.mark.parametrize("pieces", [[3], [1, 0, 5], [STAGED_ROWS, 1], [STAGED_ROWS // 2] * 5])
@@ -82,7 +83,7 @@ def test_damage_anywhere_in_a_file_of_many_pieces_is_found(tmp_path: Path) -> No
     data[length * 2 // 3] ^= 1
     path.write_bytes(data)
     with pytest.raises(CorruptStateError, match="checksum"):
-        check_staged(tmp_path, (StagedFile(path.name, "staged", length, crc, rows, "op"),))
+        check_staged(FolderStore(tmp_path), (StagedFile(path.name, "staged", length, crc, rows, "op"),))
 
 
 def test_closing_many_windows_holds_few_of_them_at_a_time(tmp_path: Path) -> None:

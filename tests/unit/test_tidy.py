@@ -30,8 +30,11 @@ LAYERS = (
     ("compile",),
     ("frontend",),
     ("runtime",),
+    ("report",),
+    ("sim",),
+    ("dashboard",),
     ("api",),
-    ("", "testing", "sim", "bench", "demo", "report", "chaos"),
+    ("", "testing", "bench", "demo", "chaos"),
     ("cli",),
     ("__main__",),
 )

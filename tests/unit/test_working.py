@@ -153,12 +153,12 @@ def test_blocks_that_another_executor_lends_are_not_fetched(tmp_path: Path, run:
     assert fetched(old) >= run.bytes / 8
     new = reader(tmp_path, "b")
     assert new.working is not None
-    taken = sum(new.working.accept(tmp_path / "runs" / run.file, run.bytes, run.crc, first, data) for first, data in lent)
+    taken = sum(new.working.accept(new.store, run.file, run.bytes, run.crc, first, data) for first, data in lent)
     assert run.bytes / 8 <= taken <= run.bytes / 8 + 12 * BLOCK_BYTES
     assert new.open(eighth).rows.equals(expected)
     # What tells where the columns lie is not part of any slot.
     assert fetched(new) <= 6 * BLOCK_BYTES
-    again = [new.working.accept(tmp_path / "runs" / run.file, run.bytes, run.crc, first, data) for first, data in lent]
+    again = [new.working.accept(new.store, run.file, run.bytes, run.crc, first, data) for first, data in lent]
     assert sum(again) == 0, "they are here"
 
 
@@ -176,12 +176,12 @@ def test_a_whole_run_is_lent_though_its_original_is_gone(tmp_path: Path, run: Ru
         new.working.accept_table(run.file, run.bytes, run.crc, b"?" + table[1:])
     new.working.accept_table(run.file, run.bytes, run.crc, table)
     first, data = blocks[0]
-    assert new.working.accept(tmp_path / "runs" / run.file, run.bytes, run.crc, first, data)
+    assert new.working.accept(new.store, run.file, run.bytes, run.crc, first, data)
     if len(blocks) > 1:
         with pytest.raises(MissingRunError):
             new.open(run)
     for first, data in blocks:
-        new.working.accept(tmp_path / "runs" / run.file, run.bytes, run.crc, first, data)
+        new.working.accept(new.store, run.file, run.bytes, run.crc, first, data)
     assert new.open(run).rows.equals(expected)
 
 
@@ -191,5 +191,5 @@ def test_a_block_that_is_damaged_on_the_way_is_not_taken(tmp_path: Path, run: Ru
     new = reader(tmp_path, "b")
     assert new.working is not None
     with pytest.raises(CorruptStateError, match="checksum"):
-        new.working.accept(tmp_path / "runs" / run.file, run.bytes, run.crc, first, data[:100] + b"?" + data[101:])
+        new.working.accept(new.store, run.file, run.bytes, run.crc, first, data[:100] + b"?" + data[101:])
     assert new.open(eighth).rows.equals(RunReader(tmp_path / "runs", LAYOUT).open(eighth).rows)

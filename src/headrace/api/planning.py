@@ -76,7 +76,7 @@ class PlannedQuery(HeadraceQuery):
 
     def __init__(self, planned: Planned) -> None:
         self._planned = planned
-        self._id = str(uuid.uuid4())
+        self._id, self._ui = str(uuid.uuid4()), None
 
     @property
     def id(self) -> str:

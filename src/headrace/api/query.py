@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -20,11 +19,12 @@ from headrace.runtime.autoscale import decisions_of, required_autoscaler
 from headrace.runtime.elastic import Slots
 from headrace.runtime.engine import Engine
 from headrace.runtime.state_frame import state_frame, store_named
+from headrace.state.durable import DurableStore
 from headrace.state.gaps import Gap
 from headrace.state.routing import Routing
 
 LEASES = 16
-_LEASED: deque[Path] = deque()
+_LEASED: deque[tuple[DurableStore, str]] = deque()
 
 
 class Progress(dict[str, Any]):
@@ -61,8 +61,13 @@ class HeadraceQuery(Helpful):
 
     _is = "a query"
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, ui: str | None = None) -> None:
+        self._engine, self._ui = engine, ui
+
+    @property
+    def ui(self) -> str | None:
+        """The URL of the monitor's page about this query, with the token that opens it; None without (``headrace.ui``)."""
+        return self._ui
 
     @property
     def _spark(self) -> StreamingQuery:
@@ -172,12 +177,13 @@ class HeadraceQuery(Helpful):
         try:
             frame = state_frame(self._engine.session, checkpoint, store, op, chosen)
         except HeadraceError:
-            lease.unlink(missing_ok=True)
+            checkpoint.store.delete(lease)
             raise
         # DataFrames derived from this one read the same files, and it is not known when the last of them is gone.
-        _LEASED.append(lease)
+        _LEASED.append((checkpoint.store, lease))
         while len(_LEASED) > LEASES:
-            _LEASED.popleft().unlink(missing_ok=True)
+            place, key = _LEASED.popleft()
+            place.delete(key)
         return frame
 
     def checkpoint(self) -> int:

@@ -37,7 +37,7 @@ class SparkFrame:
         """The DataFrame as a graph. What Spark refuses to run in this output mode is refused with Spark's own error."""
         check_source(self.frame, where)
         check_streaming(self.frame, mode)
-        return lower(self.frame, where)
+        return lower(self.frame, where, mode)
 
     def say_fallback(self, refused: UnsupportedError) -> None:
         """Log that Spark runs the query, and why."""

@@ -14,6 +14,7 @@ from headrace.api.query import HeadraceQuery
 from headrace.api.spark_frame import SparkFrame, falls_back
 from headrace.config import PREFIX
 from headrace.control.elastic import Elastic
+from headrace.dashboard.live import shown
 from headrace.errors import QueryError, SinkError, UnsupportedError
 from headrace.graph.nodes import Rows
 from headrace.guarantees import Approach, Guarantee
@@ -273,7 +274,7 @@ class StreamWriter(missing.Helpful):
             where,
             self._foreach_batch,
         )
-        return Output(rows, self._mode, where, self._format, lambda: make_sink(request), self._weight)
+        return Output(rows, self._mode, where, self._format, lambda config: make_sink(request, config), self._weight)
 
     def toTable(
         self,
@@ -353,7 +354,10 @@ def _started(outputs: list[Output], options: Options, run: RunOptions) -> Headra
 
 
 def _run(plan: QueryPlan) -> HeadraceQuery:
-    return planning.note(plan) if planning.is_on() else HeadraceQuery(start_query(plan))
+    if planning.is_on():
+        return planning.note(plan)
+    engine = start_query(plan)
+    return HeadraceQuery(engine, shown(engine.checkpoint, plan.config))
 
 
 def _common_options(writers: tuple[StreamWriter, ...], location: str, where: str) -> Options:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from headrace.cli import bench, chaos, cluster, ctl, demo, plan, simulate, state, version
+from headrace.cli import bench, chaos, cluster, ctl, dashboard, demo, plan, report, simulate, state, version
 from headrace.errors import HeadraceError
 
 EXIT_ERROR = 2
@@ -38,8 +38,10 @@ def _root() -> None:
 app.command("version")(version.version)
 app.command("bench", context_settings=bench.CONTEXT)(bench.bench)
 app.command("chaos")(chaos.chaos)
+app.command("dashboard")(dashboard.dashboard)
 app.command("demo")(demo.demo)
 app.command("plan")(plan.plan)
+app.command("report")(report.report)
 app.command("simulate")(simulate.simulate)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(ctl.app, name="ctl")

@@ -15,7 +15,9 @@ from headrace.control.elastic import Elastic
 from headrace.control.governor import Outcome
 from headrace.control.observing import Batch
 from headrace.errors import QueryError
-from headrace.sim.replay import Replayed, read_batches, replay
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.history_files import HistoryReader, history_folder
+from headrace.sim.replay import Replayed, batches_of, read_batches, replay
 
 if TYPE_CHECKING:
     from headrace.report.plots import Plot
@@ -33,19 +35,26 @@ MAKE: dict[str, Callable[[str], Any]] = {
 def replay_trace(console: Console, trace: Path | None, given: Mapping[str, str]) -> list[Plot]:
     """Replay a recorded progress and show the decisions. Returns the plots."""
     if trace is None:
-        hint = "json.dumps of each of query.recentProgress, a line each"
-        raise QueryError(where=WHERE, wanted="the file of a recorded progress", found="none", hint=hint)
-    try:
-        lines = trace.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise QueryError(where=f"{WHERE} {trace}", wanted="a file that can be read", found=str(error)) from None
-    batches = read_batches(lines)
+        hint = "a checkpoint, or a file with json.dumps of each of query.recentProgress, a line each"
+        raise QueryError(where=WHERE, wanted="a recorded progress", found="none", hint=hint)
+    batches = _recorded(trace)
     if not batches:
         raise QueryError(where=f"{WHERE} {trace}", wanted="at least one batch", found="none")
     settings = Elastic(**elastic_settings(given))
     replayed = replay(batches, settings)
     _show(console, batches, replayed, settings)
     return plots(batches, replayed)
+
+
+def _recorded(trace: Path) -> list[Batch]:
+    """The batches in a file, or in the history of a checkpoint."""
+    if trace.is_dir():
+        return batches_of(HistoryReader(history_folder(Checkpoint.existing(str(trace)))).batches(), f"{WHERE} {trace}")
+    try:
+        lines = trace.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise QueryError(where=f"{WHERE} {trace}", wanted="a file that can be read", found=str(error)) from None
+    return read_batches(lines)
 
 
 def elastic_settings(given: Mapping[str, str]) -> dict[str, Any]:

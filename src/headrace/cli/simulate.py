@@ -25,7 +25,7 @@ VIOLATIONS_SHOWN = 5
 
 def simulate(
     scenario: Annotated[str, typer.Argument(help="The scenario, or replay; without a name, all are listed.")] = "",
-    trace: Annotated[Path | None, typer.Argument(help="For replay: the recorded progress of a query, one line of JSON per batch.")] = None,
+    trace: Annotated[Path | None, typer.Argument(help="For replay: a query's checkpoint, or a file of its progress.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.", min=0)] = 1,
     settings: Annotated[list[str] | None, typer.Option("--set", help="An option of the scenario, KEY=VALUE; can be repeated.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this file: .html for all, .svg for the first.")] = None,

@@ -43,8 +43,11 @@ def versions(checkpoint: str = LOCATION) -> None:
     for version in found.manifests.versions():
         try:
             manifest = found.manifests.read(version)
-            written = datetime.fromtimestamp(found.manifests.path(version).stat().st_mtime, UTC)
-        except (VersionNotFoundError, FileNotFoundError):
+            written_s = found.store.written_s(found.manifests.key(version))
+            if written_s is None:
+                continue
+            written = datetime.fromtimestamp(written_s, UTC)
+        except VersionNotFoundError:
             # The running query has just removed this version.
             continue
         except CorruptStateError:
@@ -128,7 +131,7 @@ def check(
     found = Checkpoint.existing(checkpoint)
     kept = found.manifests.versions()
     if not kept:
-        raise VersionNotFoundError(where=str(found.location), wanted="a version", found="none", hint="no batch has finished yet")
+        raise VersionNotFoundError(where=found.location, wanted="a version", found="none", hint="no batch has finished yet")
     chosen = kept if every else kept[-1:]
     result = verify(found, chosen)
     for line in result.broken:
@@ -152,7 +155,7 @@ def _store(manifest: Manifest, wanted: str | None, checkpoint: Checkpoint) -> St
         return next(iter(names.values()))
     if wanted not in names:
         raise CheckpointError(
-            where=str(checkpoint.location),
+            where=checkpoint.location,
             wanted="an operator" if wanted is None else f"the operator {wanted!r}",
             found=f"the operators {', '.join(names)}",
             hint="name one with --operator",

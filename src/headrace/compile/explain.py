@@ -50,7 +50,7 @@ def explain(flow: Dataflow, routing: Mapping[OperatorId, Routing], guarantees: l
             lines.append(f"{name:<11} Spark (JVM): {', '.join(frame.columns)}")
         lines.append("read        once, and kept while the batch runs")
     for op in flow.ops:
-        lines.extend(_operator(flow, op, routing[op.id], homes.get(op.id, ())))
+        lines.extend(operator_lines(flow, op, routing[op.id], homes.get(op.id, ())))
     for port, guarantee in zip(flow.outlets, guarantees, strict=True):
         lines.extend(_then(port, len(flow.ops) + len(flow.outlets) > 2))
         lines.append(f"deliver     {guarantee}")
@@ -64,7 +64,8 @@ def _safety(flow: Dataflow, safety: Safety) -> list[str]:
     return [f"safety      {first}", *(f"  {line}" for line in more)]
 
 
-def _operator(flow: Dataflow, op: Op, routing: Routing, homes: Sequence[str]) -> Iterator[str]:
+def operator_lines(flow: Dataflow, op: Op, routing: Routing, homes: Sequence[str] = ()) -> Iterator[str]:
+    """What runs for one operator: columns, routing, instances, state."""
     plan, about = op.plan, op.plan.description.shown
     if len(flow.ops) > 1 or flow.only_reader is None:
         yield f"-- {op.id} --"

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 
 from headrace.compile import hyperloglog
 from headrace.compile.buffered import buffered
+from headrace.compile.distinct import distinct, set_of
 from headrace.compile.more_functions import MORE
 from headrace.compile.pieces import Call, Context, Picking, Piece, Row
 from headrace.compile.types import arrow_type, check_carried, check_order, check_value, decode, encode, normalize, transport_type
@@ -32,7 +33,7 @@ def take_apart(call: AggregateCall, context: Context) -> Piece:
     A function without a builder here, or a use of it that its builder refuses, keeps Spark's own buffers.
     """
     if call.is_distinct:
-        raise UnsupportedError(where=call.sql, found="a distinct aggregate", hint="use approx_count_distinct")
+        return distinct(Call(call, context), BUILDERS)
     build = None if call.is_try else BUILDERS.get(call.function)
     if build is None:
         return buffered(Call(call, context))
@@ -180,15 +181,7 @@ def _collect_set(call: Call) -> Piece:
         return buffered(call)
     value, kind = call.child()
     check_value(kind, call.where)
-    value = encode(normalize(value, kind), kind)
-    travels = T.ArrayType(transport_type(kind))
-
-    def finish(p: list[Column]) -> Column:
-        known = F.coalesce(p[0], F.array().cast(travels))
-        return F.transform(known, lambda x: decode(x, kind)) if transport_type(kind) != kind else known
-
-    row: Row = lambda i: [F.when(i[0].isNull(), F.array().cast(travels)).otherwise(F.array(i[0]).cast(travels))]  # noqa: E731
-    return Piece(P.Distinct(arrow_type(kind)), [value], row, None, None, finish=finish, types=[travels])
+    return set_of(value, kind)
 
 
 def _approx_count_distinct(call: Call) -> Piece:

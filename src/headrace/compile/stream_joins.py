@@ -34,9 +34,7 @@ from headrace.state.layout import SUB
 
 _OUTER = {"inner": (False, False), "semi": (False, False), "left": (True, False), "right": (False, True), "full": (True, True)}
 
-REWRITE = (
-    "compute what it needs in columns of either side before the join, or run the query on Spark: option('headrace.fallback', 'spark')"
-)
+REWRITE = "compute what it needs in columns of either side before the join, or run the query on Spark: option('headrace.fallback', 'spark')"
 """What to do about a condition that cannot be evaluated on pairs of rows."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from headrace.control import bottleneck, elastic_manager, load_balancer, rates
@@ -20,6 +20,8 @@ from headrace.ids import SLOTS
 
 WHERE = "Elastic"
 BALANCING = ("imbalance_max", "gain_min")
+LIMITS = ("lower", "target", "upper", "threshold")
+"""Thresholds that are compared with the utilisation of instances."""
 COMMON = ("policy", "min", "max", "cooldown_s", "period_s", "dry_run")
 
 
@@ -106,6 +108,20 @@ class Elastic:
         """The same settings, with ``max`` filled in for this many cores."""
         return replace(self, max=min(SLOTS, self.most(cores)))
 
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The thresholds of the policy that are utilisations, with its defaults.
+
+        >>> Elastic(upper=0.8).limits
+        {'lower': 0.5, 'target': 0.6, 'upper': 0.8}
+        """
+        return {**POLICIES[self.policy].limits, **{name: value for name, value in self.thresholds.items() if name in LIMITS}}
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings that are not None, and the ``limits``, as a JSON object."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return {"settings": given, "limits": self.limits}
+
     def chosen(self) -> ReadyPolicy:
         """The policy, ready to decide."""
         return POLICIES[self.policy].make(self)
@@ -126,6 +142,13 @@ class Kind:
 
     thresholds: tuple[str, ...]
     make: Callable[[Elastic], ReadyPolicy]
+    config: Any
+    """Has the defaults of the thresholds."""
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The defaults of those thresholds that are utilisations."""
+        return {name: getattr(self.config, name) for name in LIMITS if name in self.thresholds}
 
 
 def _bounds(settings: Elastic) -> dict[str, Any]:
@@ -155,10 +178,12 @@ def _load_balancer(settings: Elastic) -> ReadyPolicy:
 
 
 POLICIES = {
-    "elastic-manager": Kind(("target", "lower", "upper", "provisioning", *BALANCING), _elastic_manager),
-    "bottleneck": Kind(("threshold", "reports", "hot_slot_share"), _bottleneck),
-    "rates": Kind(("target", "slack"), _rates),
-    "load-balancer": Kind(BALANCING, _load_balancer),
+    "elastic-manager": Kind(
+        ("target", "lower", "upper", "provisioning", *BALANCING), _elastic_manager, elastic_manager.ElasticManagerConfig
+    ),
+    "bottleneck": Kind(("threshold", "reports", "hot_slot_share"), _bottleneck, bottleneck.BottleneckConfig),
+    "rates": Kind(("target", "slack"), _rates, rates.RatesConfig),
+    "load-balancer": Kind(BALANCING, _load_balancer, load_balancer.LoadBalancerConfig),
 }
 
 

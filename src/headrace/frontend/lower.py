@@ -12,14 +12,15 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 
 from headrace.errors import UnsupportedError
-from headrace.frontend import aggregates, duplicates, joins, user_states
+from headrace.frontend import aggregates, duplicates, joins, user_states, windows
 from headrace.frontend.lowered import Lowered
 from headrace.frontend.registry import lowered_by
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
 from headrace.spark.logical import Logical, logical_plan
+from headrace.spark.plan_ranks import covers, window_parts
 from headrace.spark.stateful import STATEFUL
 
-BUILT_IN = (aggregates, duplicates, joins, user_states)
+BUILT_IN = (aggregates, duplicates, joins, user_states, windows)
 """The modules that lower nodes. Importing a module registers its functions."""
 
 WHOLE = {"Sort": "sort(...)", "GlobalLimit": "limit(...)", "LocalLimit": "limit(...)"}
@@ -54,10 +55,10 @@ def keeps_state(node: Logical) -> bool:
     return node.kind in STATEFUL or (node.kind == "Join" and all(child.is_streaming for child in node.children))
 
 
-def lower(frame: DataFrame, where: str) -> Rows:
-    """The rows of a streaming DataFrame. Raises UnsupportedError for what Headrace cannot do."""
+def lower(frame: DataFrame, where: str, mode: str = "append") -> Rows:
+    """The rows of a streaming DataFrame, for a query in this output mode. Raises UnsupportedError for what Headrace cannot do."""
     plan = logical_plan(frame)
-    found = Lowerer(where).lower(plan)
+    found = Lowerer(where, mode).lower(plan)
     return found.named(plan.column_names).rows
 
 
@@ -66,6 +67,7 @@ class Lowerer:
     """Lowers the nodes of one plan."""
 
     where: str
+    mode: str = "append"
     _known: list[tuple[Logical, Lowered]] = field(default_factory=list)
     _tops: list[tuple[Logical, Logical]] = field(default_factory=list)
 
@@ -83,10 +85,10 @@ class Lowerer:
         else:
             lowered = self._stateful(leaf)
         found = lowered.after(node)
-        whole = next((each for each in self._between(node, leaf) if each.kind in WHOLE), None)
+        whole = next((STATEFUL[each.kind] for each in self._between(node, leaf) if self._needs_all(each)), None)
         if whole is not None and leaf.kind == "Union":
-            raise self._refused(whole, f"{WHOLE[whole.kind]} of a union", "")
-        return found if whole is None else replace(found, rows=replace(found.rows, whole=WHOLE[whole.kind]))
+            raise self._refused(node, f"{whole} of a union", "")
+        return found if whole is None else replace(found, rows=replace(found.rows, whole=whole))
 
     def above(self, node: Logical) -> Logical:
         """The node at the top of the stateless piece that reads this node's results."""
@@ -104,6 +106,8 @@ class Lowerer:
         """The input of a stateless step; None for a stateful node and for a union."""
         if node.has_stream_in_subquery():
             raise self._refused(node, "a subquery over a stream", "join the two streams instead")
+        if node.kind == "Window":
+            return node.children[0] if self._needs_all(node) or self._goes_on(node) else None
         if node.kind == "Union" or (keeps_state(node) and node.kind not in WHOLE):
             return None
         streaming = [child for child in node.children if child.is_streaming]
@@ -116,6 +120,19 @@ class Lowerer:
         if node.kind == "EventTimeWatermark":
             raise self._refused(node, "withWatermark on results of a stateful operator", "declare the watermark on the source")
         raise self._refused(node, f"{node.kind} on results of a stateful operator", "")
+
+    def _needs_all(self, node: Logical) -> bool:
+        """True if a step needs all results of the operator below at once, which it gets in complete mode."""
+        if node.kind != "Window":
+            return node.kind in WHOLE
+        return self.mode == "complete" and any(keeps_state(each) and each.kind not in (*WHOLE, "Window") for each in node.tree())
+
+    def _goes_on(self, node: Logical) -> bool:
+        """True if a window function reads the results of another, and gets each of its partitions whole: then it needs no state."""
+        below = node.children[0]
+        while below.kind in _PIECES and below.kind not in WHOLE and len(below.children) == 1:
+            below = below.children[0]
+        return below.kind == "Window" and covers(node, below)
 
     def _between(self, top: Logical, leaf: Logical) -> list[Logical]:
         nodes = []
@@ -131,12 +148,23 @@ class Lowerer:
         known = next((lowered for each, lowered in self._known if each.same_as(node)), None)
         if known is not None:
             return replace(known, plan=node)
+        self._check_times(node)
         function = lowered_by(node.kind)
         if function is None:
             raise self._refused(node, STATEFUL.get(node.kind, node.kind), "")
         lowered = function(node, self)
         self._known.append((node, lowered))
         return lowered
+
+    def _check_times(self, node: Logical) -> None:
+        """Refuse an operator on results of a window function if it may go by an event time that these are not emitted by."""
+        for each in (each for child in node.children for each in child.tree()):
+            if each.kind == "Window" and keeps_state(each):
+                by = {part.column_id for part in window_parts(each).partition}
+                other = [c.name for child in node.children for c in child.columns if c.is_event_time and c.id not in by]
+                if other:
+                    found = f"a stateful operator on results of a window function that have other event times: {', '.join(other)}"
+                    raise self._refused(node, found, "drop these columns before it")
 
     def _union(self, node: Logical) -> Lowered:
         """The union of several inputs, of which at least one has state."""

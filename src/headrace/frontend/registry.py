@@ -21,6 +21,10 @@ class Lowering(Protocol):
     def where(self) -> str:
         """The user's line, for error messages."""
 
+    @property
+    def mode(self) -> str:
+        """The output mode of the query; ``append`` if it is not known yet."""
+
     def lower(self, node: Logical) -> Lowered:
         """The rows of a node below."""
 

@@ -108,6 +108,31 @@ class AggregateNode(OneInput):
     """True if a window that was computed before the aggregate may be a key. Such a window may overlap others: its rows are multiplied."""
 
 
+@dataclass(frozen=True)
+class FirstRows:
+    """How many rows of a partition are wanted: those whose rank is at most `limit`."""
+
+    function: str
+    """``row_number``, ``rank`` or ``dense_rank``."""
+    limit: int
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionNode(OneInput):
+    """The rows of each partition of a window function. A result is a partition: its keys, and its rows as a list."""
+
+    keys: tuple[Column, ...]
+    order: tuple[tuple[Column, bool, bool], ...]
+    """What rows are ordered by: for each value whether it descends, and whether nulls come first."""
+    kept: tuple[str, ...]
+    """The columns of the input that rows of a list have, under the names ``c0``, ``c1`` and so on."""
+    first: FirstRows | None
+    """None if all rows are wanted."""
+    functions: tuple[str, ...]
+    """The names of the window functions, to show."""
+    where: str
+
+
 @dataclass(frozen=True, eq=False)
 class DedupNode(OneInput):
     """``dropDuplicates(subset)``."""

@@ -26,6 +26,7 @@ from headrace.operators.lifetime import FOREVER, Forever, Lifetime, TimeToLive, 
 from headrace.operators.partials import Partial
 from headrace.operators.shape import TimerClock
 from headrace.operators.store import Store
+from headrace.operators.top_rows import TopRows
 from headrace.operators.windows import TimeWindow
 from headrace.state.layout import Layout, Policy
 
@@ -46,6 +47,7 @@ PARTIALS: dict[str, type[Any]] = {
     "higher_moments": M.HigherMoments,
     "co_moments": M.CoMoments,
     "both": P.Both,
+    "top_rows": TopRows,
 }
 """The names of partials in checkpoints. They stay the same when a class is renamed."""
 LIFETIMES: dict[str, type[Any]] = {
@@ -142,7 +144,7 @@ def describe_partial(partial: Partial) -> Json:
     about: Json = {"kind": _KIND_OF[kind]}
     for each in fields(kind):
         value = getattr(partial, each.name)
-        if isinstance(value, bool):
+        if isinstance(value, int):
             about[each.name] = value
         elif isinstance(value, pa.DataType):
             about[each.name] = describe_type(value)
@@ -163,7 +165,7 @@ def partial_from(about: Json) -> Partial:
     for name, value in about.items():
         if name == "kind":
             continue
-        if isinstance(value, bool):
+        if isinstance(value, int):
             values[name] = value
         elif isinstance(value, dict) and value.get("kind") in PARTIALS:
             values[name] = partial_from(value)

@@ -33,14 +33,14 @@ def extremes(columns: list[pa.Array], starts: Indices, *, greatest: bool) -> Ind
     segment = np.zeros(rows, dtype=np.int64)
     segment[starts[1:]] = 1
     segment = np.cumsum(segment)
-    named = {f"c{i}": key for i, key in enumerate(key for column in columns for key in _sort_keys(column, nulls_first=greatest))}
+    named = {f"c{i}": key for i, key in enumerate(key for column in columns for key in sort_keys(column, nulls_first=greatest))}
     table = pa.table({"segment": segment, **named})
     order = pc.sort_indices(table, sort_keys=[("segment", "ascending"), *((name, "ascending") for name in named)])
     order = np.asarray(order.to_numpy(), dtype=np.int64)
     return order[np.append(starts[1:], rows) - 1] if greatest else order[starts]
 
 
-def _sort_keys(column: pa.Array, *, nulls_first: bool) -> list[pa.Array]:
+def sort_keys(column: pa.Array, *, nulls_first: bool) -> list[pa.Array]:
     """Columns that Arrow sorts as Spark sorts this one. Structs are compared field by field, and a null field is less than every value.
 
     Arrow always puts nulls last, so a column of zeros and ones comes first and puts nulls where Spark does.
@@ -51,7 +51,7 @@ def _sort_keys(column: pa.Array, *, nulls_first: bool) -> list[pa.Array]:
         keys.append(valid if nulls_first else pc.bit_wise_xor(valid, pa.scalar(1, pa.uint8())))
     if not pa.types.is_struct(column.type):
         return [*keys, _sortable(column)]
-    return [*keys, *(key for field in column.flatten() for key in _sort_keys(field, nulls_first=True))]
+    return [*keys, *(key for field in column.flatten() for key in sort_keys(field, nulls_first=True))]
 
 
 def _sortable(column: pa.Array) -> pa.Array:

@@ -16,35 +16,37 @@ RANK_BITS = 8
 
 def union_segments(column: pa.Array, starts: Indices) -> pa.Array:
     """For each segment the distinct elements of all its lists, in Spark's order."""
-    segment, elements = _flatten(column, starts)
+    segment, elements = flattened(column, starts)
     code = _codes(elements)
     order = np.lexsort((code, segment))
     segment, code = segment[order], code[order]
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = (segment[1:] != segment[:-1]) | (code[1:] != code[:-1])
-    return _rebuild(segment[first], elements.take(pa.array(order[first])), len(starts), column.type)
+    return rebuilt(segment[first], elements.take(pa.array(order[first])), len(starts), column.type)
 
 
 def union_registers(column: pa.Array, starts: Indices) -> pa.Array:
     """For each segment and register index the greatest rank."""
-    segment, elements = _flatten(column, starts)
+    segment, elements = flattened(column, starts)
     code = elements.to_numpy()
     order = np.lexsort((code, segment))
     segment, code = segment[order], code[order]
     # Sorted by (segment, index, rank): the last of each (segment, index) has the greatest rank.
     last = np.ones(len(order), dtype=np.bool_)
     last[:-1] = (segment[1:] != segment[:-1]) | (code[1:] >> RANK_BITS != code[:-1] >> RANK_BITS)
-    return _rebuild(segment[last], pa.array(code[last], pa.int32()), len(starts), column.type)
+    return rebuilt(segment[last], pa.array(code[last], pa.int32()), len(starts), column.type)
 
 
-def _flatten(column: pa.Array, starts: Indices) -> tuple[npt.NDArray[np.int64], pa.Array]:
+def flattened(column: pa.Array, starts: Indices) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    """The elements of all lists, and for each of them its segment."""
     begins = np.zeros(len(column), dtype=np.int64)
     begins[starts[1:]] = 1
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     return np.repeat(np.cumsum(begins), lengths), column.flatten()
 
 
-def _rebuild(segment: npt.NDArray[np.int64], elements: pa.Array, segments: int, kind: pa.DataType) -> pa.Array:
+def rebuilt(segment: npt.NDArray[np.int64], elements: pa.Array, segments: int, kind: pa.DataType) -> pa.Array:
+    """The reverse: one list for each segment. The elements are in the order of their segments."""
     return pa.ListArray.from_arrays(list_offsets(np.bincount(segment, minlength=segments)), elements).cast(kind)
 
 
@@ -63,8 +65,18 @@ def list_offsets(lengths: Indices) -> pa.Array:
 
 def _codes(elements: pa.Array) -> npt.NDArray[np.int64]:
     """Number elements so that equal ones get equal numbers. NaNs and zeros have been normalised by the compiler."""
+    if pa.types.is_struct(elements.type):
+        return _codes_of_rows([_codes(field) for field in elements.flatten()], len(elements))
     bits = as_bits(elements)
     if bits is not None:
         return bits.astype(np.uint64).view(np.int64)
     encoded = elements.dictionary_encode()
     return np.asarray(encoded.indices.to_numpy(), dtype=np.int64)
+
+
+def _codes_of_rows(columns: list[npt.NDArray[np.int64]], rows: int) -> npt.NDArray[np.int64]:
+    """Numbers for rows of numbers, so that equal rows get equal numbers."""
+    found = np.zeros(rows, dtype=np.int64)
+    for column in columns:
+        found = np.unique(np.stack([found, column]), axis=1, return_inverse=True)[1].reshape(-1)
+    return found

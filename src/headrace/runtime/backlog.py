@@ -1,7 +1,8 @@
 """The backlog: how many rows the sources have that no batch has read yet, and how old the oldest of them are.
 
 For a folder of files, the backlog is the files in it that are not in Spark's log of files that were read. For other sources, such as Kafka,
-Spark knows the newest offset and the offset at which a batch ends (``runtime/offsets.py``). If neither is known, the backlog is None.
+Spark knows the newest offset and the offset at which a batch ends (``runtime/offsets.py``). Kafka is also asked for what has come since.
+For how long it has been there follows from what was noted before (``runtime/lag.py``). If nothing is known, the backlog is None.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame
 
+from headrace.errors import StorageError
 from headrace.logs import logger, suppressed
 from headrace.runtime.offsets import OffsetBacklog
 from headrace.runtime.progress import Waiting
 from headrace.spark.streaming import SourceOffsets, source_paths
+from headrace.state.durable import DurableStore
 
 COMPACT = ".compact"
 """Suffix of log entries that also contain all entries before them."""
 READ_BYTES = 1 << 16
-UNREADABLE = (OSError, ValueError, KeyError)
+UNREADABLE = (OSError, StorageError, ValueError, KeyError)
 """Errors in an entry of Spark's log. Spark itself reports them; here the entry is ignored."""
 _log = logger(__name__)
 
@@ -37,7 +40,7 @@ class FileBacklog:
     """
 
     folder: Path
-    log: Path
+    log: DurableStore
     """Spark's log of the files it has read. It has one entry per batch with files of this source, numbered on its own. Every tenth entry
     also contains all entries before it."""
     taken: set[str] = field(default_factory=set)
@@ -53,12 +56,15 @@ class FileBacklog:
 
     def __post_init__(self) -> None:
         """Find out which files earlier starts of the query have read."""
-        entries = sorted((_batch_of(name), name) for name in _names(self.log) if _batch_of(name) >= 0)
+        names: list[str] = []
+        with suppressed(_log, f"{self.log.where('')} is not counted in the backlog", StorageError):
+            names = self.log.keys("")
+        entries = sorted((_batch_of(name), name) for name in names if _batch_of(name) >= 0)
         whole = max((at for at, (_, name) in enumerate(entries) if name.endswith(COMPACT)), default=0)
         there = set(_names(self.folder))
         for number, name in entries[whole:]:
-            with suppressed(_log, f"{self.log / name} is not counted in the backlog", *UNREADABLE), open(self.log / name) as lines:
-                next(lines, None)
+            with suppressed(_log, f"{self.log.where(name)} is not counted in the backlog", *UNREADABLE):
+                lines = self.log.get(name).decode().splitlines()[1:]
                 self.taken |= there.intersection(_file_of(line) for line in lines)
             self.known_to = number
 
@@ -91,34 +97,35 @@ class FileBacklog:
         """The files of a log entry; None if there is no such entry yet."""
         for name in (str(number), f"{number}{COMPACT}"):
             try:
-                return [_file_of(line) for line in _last_lines(self.log / name) if json.loads(line)["batchId"] == number]
+                return [_file_of(line) for line in _last_lines(self.log, name) if json.loads(line)["batchId"] == number]
             except FileNotFoundError:
                 continue
             except UNREADABLE as broken:
-                _log.warning("%s is not counted in the backlog: %s: %s", self.log / name, type(broken).__name__, broken)
+                _log.warning("%s is not counted in the backlog: %s: %s", self.log.where(name), type(broken).__name__, broken)
                 return []
         return None
 
 
-def _last_lines(path: Path) -> Iterator[str]:
+def _last_lines(log: DurableStore, name: str) -> Iterator[str]:
     """The lines of a log entry from the last one back to the first that belongs to an earlier batch.
 
     Lines of earlier batches come first in a compacted entry, and were read with the entries before it.
     """
-    with open(path, "rb") as file:
-        end, rest, batch = file.seek(0, os.SEEK_END), b"", _batch_of(path.name)
-        while end > 0:
-            begin = max(0, end - READ_BYTES)
-            file.seek(begin)
-            lines = (file.read(end - begin) + rest).split(b"\n")
-            # The first line of the file is the version of the log's format. The first line of a piece may be incomplete.
-            rest, end = lines[0], begin
-            for line in reversed(lines[1:]):
-                if not line:
-                    continue
-                yield line.decode()
-                if json.loads(line)["batchId"] != batch:
-                    return
+    size = log.size(name)
+    if size is None:
+        raise FileNotFoundError(log.where(name))
+    end, rest, batch = size, b"", _batch_of(name)
+    while end > 0:
+        begin = max(0, end - READ_BYTES)
+        lines = (log.get(name, begin, end - begin) + rest).split(b"\n")
+        # The first line of the file is the version of the log's format. The first line of a piece may be incomplete.
+        rest, end = lines[0], begin
+        for line in reversed(lines[1:]):
+            if not line:
+                continue
+            yield line.decode()
+            if json.loads(line)["batchId"] != batch:
+                return
 
 
 def _names(folder: Path) -> list[str]:
@@ -143,9 +150,9 @@ def _file_of(line: str) -> str:
 class Backlog:
     """The backlog of all sources of a query."""
 
-    def __init__(self, frame: DataFrame, checkpoint: Path, offsets: Callable[[], list[SourceOffsets]]) -> None:
+    def __init__(self, frame: DataFrame, logs: DurableStore, offsets: Callable[[], list[SourceOffsets]]) -> None:
         folders = _folders(frame)
-        self._sources = [FileBacklog(folder, checkpoint / "sources" / str(i)) for i, folder in enumerate(folders) if folder is not None]
+        self._sources = [FileBacklog(folder, logs.below(f"sources/{i}")) for i, folder in enumerate(folders) if folder is not None]
         self._offsets = offsets if None in folders else list
         """Gives the offsets of the sources that are not folders, for the current batch."""
         self._others = OffsetBacklog()
@@ -154,11 +161,16 @@ class Backlog:
     def observe(self, rows_taken: int) -> Waiting:
         """The backlog at the end of a batch that read this many rows."""
         found = self._files(rows_taken)
-        left = self._others.left(self._offsets(), rows_taken)
+        offsets = self._offsets()
+        left, topics = self._others.left(offsets, rows_taken), self._others.waiting(offsets)
         if left is None:
             return found
-        # Rows that arrived at these sources after Spark planned the batch are not known.
-        return replace(found, rows=left + (found.rows or 0), rows_left=left + (found.rows_left or 0))
+        found = replace(found, rows_left=left + (found.rows_left or 0))
+        if topics is None:
+            # Rows that arrived at these sources after Spark planned the batch are not known.
+            return replace(found, rows=left + (found.rows or 0))
+        age_ms = max(found.age_ms or 0.0, round(topics.waiting_s * 1000, 1))
+        return replace(found, rows=topics.total + (found.rows or 0), age_ms=age_ms, topics=topics.rows)
 
     def _files(self, rows_taken: int) -> Waiting:
         self._rows += rows_taken

@@ -4,74 +4,61 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
-from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, StateSchemaError, StorageError
+from headrace.errors import CheckpointMismatchError, StateSchemaError, StorageError, require
 from headrace.ids import NO_TOKEN, OperatorId, StoreId, Version
 from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
+from headrace.runtime.identity_file import IDENTITY_FORMAT, read_identity, write_identity
 from headrace.runtime.leases import leased_versions, take_lease
-from headrace.runtime.noted_routing import NotedRouting, body_crc
+from headrace.runtime.noted_routing import NotedRouting
+from headrace.runtime.places import IDENTITY, Places
+from headrace.runtime.private import private_folder
 from headrace.runtime.safety.chain import check_chain, check_journal, check_remembers, links, since_needed
 from headrace.runtime.spark_log import SparkLog, check_together
-from headrace.state.disk import disk_errors, sync_file
+from headrace.state.disk import disk_errors
 from headrace.state.durable import FolderStore
 from headrace.state.gaps import GapLog
 from headrace.state.journal import Journal, Record
 from headrace.state.layout import Layout
 from headrace.state.manifest import Manifest, ManifestStore
 from headrace.state.open_runs import OPEN
+from headrace.state.requests import Settings
 from headrace.state.routing import Routing
 
-FOLDER = "headrace"
-IDENTITY_FORMAT = 3
-"""The format of query.json. 3: it identifies operators by name and fingerprint, and has a checksum."""
+FOLDERS = ("runs", "staged")
+"""What tasks write."""
 ROUTING = "routing.json"
-IDENTITY = "query.json"
 _log = logger(__name__)
-_PARTS = {"identities": dict, "sources": list, "retired": list}
-
-
-def local_path(location: str) -> Path:
-    """The checkpoint location as a local path. Refuses URIs of other schemes than ``file:``."""
-    if not location.strip():
-        raise CheckpointError(where="checkpointLocation", wanted="a path", found="an empty string", hint="name a folder")
-    url = urlparse(location)
-    if url.scheme not in ("", "file"):
-        raise CheckpointError(
-            where=f"checkpointLocation {location!r}",
-            wanted="a path, or a file: URI, that driver and executors share",
-            found=f"the scheme {url.scheme!r}",
-            hint="mount the storage, or keep the checkpoint on a local or network disk",
-        )
-    return Path(url.path if url.scheme else location).absolute()
 
 
 class Checkpoint:
     """The ``headrace`` folder of a checkpoint location."""
 
-    def __init__(self, location: str) -> None:
-        self.location = local_path(location)
-        self.directory = self.location / FOLDER
-        self.store = FolderStore(self.directory)
-        """The durable store of manifests, records, tokens and runs."""
+    def __init__(self, location: str, *, state: str = "", settings: Settings | None = None) -> None:
+        """``state`` is ``headrace.stateLocation``, if it was given; ``settings`` say how to reach stores behind a network."""
+        self.places = Places.of(location, state, settings)
+        self.location = self.places.location
+        self.store = self.places.store
+        """The durable store."""
         self.manifests = ManifestStore(self.store)
-        self.runs = self.directory / "runs"
-        self.staged = self.directory / "staged"
-        self.leases = self.directory / "leases"
         self.journal = Journal(self.store)
         self.gaps = GapLog(self.store)
         self._wanted: dict[str, Any] = {}
         self._kept = False
-        self.fence = Fence(self.directory, self.store)
-        self.spark_log = SparkLog(self.location)
-        self.noted = NotedRouting(self.directory / ROUTING)
+        self.fence = Fence(self.location, self.private, self.store)
+        self.spark_log = SparkLog(self.places.logs, self.location)
+        self.noted = NotedRouting(self.store, ROUTING)
         self._files: dict[Version, set[tuple[str, str]]] = {}
         self._swept = False
+        self.beside = ThreadPoolExecutor(2, "headrace-store")
+        """What is asked of a store behind a network while a batch runs."""
+        self._collecting: Future[None] | None = None
         self.current: Manifest | None = None
         """The newest version of a query whose state is made durable from time to time only. No manifest file names it yet."""
 
@@ -80,16 +67,36 @@ class Checkpoint:
         """Open a checkpoint for reading. Raises an error if there is none."""
         found = cls(location)
         if not found.is_there:
-            raise CheckpointError(
-                where=str(found.location), wanted="a checkpoint of a Headrace query", found="none", hint=_hint(found.location)
-            )
+            raise found.places.without_state()
         return found
 
     @property
     def is_there(self) -> bool:
         """True if a query has been started on this checkpoint."""
-        with disk_errors(self.location, "a folder for the query's checkpoint"):
-            return (self.directory / IDENTITY).exists()
+        return self.store.size(IDENTITY) is not None
+
+    @property
+    def directory(self) -> Path:
+        """The folder ``headrace``, if the checkpoint is in a folder."""
+        folder = self.store.local
+        require(folder is not None, f"{self.location} is a folder")
+        return folder or Path()
+
+    @property
+    def runs(self) -> Path:
+        return self.directory / "runs"
+
+    @property
+    def staged(self) -> Path:
+        return self.directory / "staged"
+
+    @property
+    def leases(self) -> Path:
+        return self.directory / "leases"
+
+    def private(self) -> Path:
+        """A folder of this machine, for the lock and the address of the control endpoint."""
+        return private_folder(self.location) if self.store.local is None else self.store.local
 
     def open(self, stores: dict[StoreId, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
         """Create the folder, or check that it belongs to this query, by the layout and description of every store.
@@ -98,6 +105,7 @@ class Checkpoint:
         """
         wanted = {
             "format": IDENTITY_FORMAT,
+            "id": uuid.uuid4().hex[:16],
             **about,
             "operators": {
                 str(store): {"layout": describe_layout(layout), "fingerprint": layout.fingerprint, **about}
@@ -105,23 +113,31 @@ class Checkpoint:
             },
         }
         if self.is_there:
-            self._check_identity(self.identity(), wanted)
+            stored = self.identity()
+            wanted["id"] = stored.get("id") or wanted["id"]
+            self._check_identity(stored, wanted)
         else:
             self._create(wanted)
         self._wanted = wanted
+
+    def query_id(self) -> str:
+        """A name for the query that no other checkpoint has, unless it is a copy of this one. It stays through restarts."""
+        return str(self._wanted["id"])
 
     def _create(self, wanted: dict[str, Any]) -> None:
         with _own_folder(self.location):
             if self.spark_log.newest("offsets") is not None:
                 raise CheckpointMismatchError(
-                    where=str(self.location),
+                    where=self.location,
                     wanted="an empty location or a checkpoint of this query",
                     found="a checkpoint of a plain Spark query",
                     hint="give the query a checkpointLocation of its own",
                 )
-            for folder in (self.manifests.directory, self.runs, self.staged, self.leases):
-                folder.mkdir(parents=True, exist_ok=True)
-            self._write_identity(wanted)
+            if self.store.local is not None:
+                for folder in (self.manifests.directory, self.runs, self.staged, self.leases):
+                    folder.mkdir(parents=True, exist_ok=True)
+            self.places.note()
+            write_identity(self.store, wanted)
 
     def keep_identity(self) -> None:
         """Write to query.json what has changed since the last start: names, and operators that were added or removed.
@@ -132,22 +148,11 @@ class Checkpoint:
         self._kept = True
         if json.loads(json.dumps(self._wanted, default=str)) != self.identity():
             self.fence.check("changing query.json")
-            with disk_errors(self.directory / IDENTITY, "to write what query the checkpoint belongs to"):
-                self._write_identity(self._wanted)
+            write_identity(self.store, self._wanted)
 
     def drops_state(self) -> bool:
         """True if the checkpoint has state of an operator that the query no longer has."""
         return self.has_versions() and not set(self._wanted["retired"]) <= set(self.identity()["retired"])
-
-    def _write_identity(self, identity: dict[str, Any]) -> None:
-        path = self.directory / IDENTITY
-        temporary = path.with_suffix(".tmp")
-        with open(temporary, "w") as file:
-            file.write(json.dumps({"crc": _identity_crc(identity), **identity}, indent=2, default=str))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        sync_file(self.directory)
 
     def lock(self) -> None:
         """Raise an error if the lock file says that a query runs on this checkpoint. That query is not disturbed."""
@@ -156,13 +161,19 @@ class Checkpoint:
     def claim(self) -> None:
         """Become the only writer of this checkpoint, until `release`, or until another query takes over."""
         self.fence.claim()
-        self.store.mark = self.fence.writer
+        if isinstance(self.store, FolderStore):
+            self.store.mark = self.fence.writer
+        if self.store.local is None:
+            # From now on nobody else writes manifests, so lists are not needed.
+            self.manifests.own()
         _log.info("this query has fencing token %s", self.fence.token, query=self.location)
 
     def release(self) -> None:
         """Free the checkpoint for another query. Any thread may call this, any number of times."""
+        self.beside.shutdown(wait=True)
         self.fence.release()
-        OPEN.close_all(self.runs)
+        if self.store.local is not None:
+            OPEN.close_all(self.runs)
 
     def check_logs(self, *, replays: bool = True) -> None:
         """Raise an error unless the kept versions form a chain and match Spark's log. ``replays``: the journal must have no holes."""
@@ -195,6 +206,12 @@ class Checkpoint:
             "previous_crc": before.crc if before else None,
         }
 
+    def origin_soon(self, version: Version, before: Manifest | None) -> Callable[[], dict[str, Any]]:
+        """Like ``origin``, which is found out while the batch runs if it takes requests. Spark has written its logs by then."""
+        if self.places.logs.local is not None:
+            return lambda: self.origin(version, before)
+        return self.beside.submit(self.origin, version, before).result
+
     def commit(self, manifest: Manifest, *, sync: bool) -> Manifest:
         """Write a version's manifest, which makes the version exist. Raises an error if this query is no longer the writer."""
         self._may_commit(manifest, sync)
@@ -218,23 +235,7 @@ class Checkpoint:
 
     def identity(self) -> dict[str, Any]:
         """Read query.json. Raises an error if it is damaged or of another format."""
-        path = self.directory / IDENTITY
-        try:
-            with disk_errors(path, "to read what query the checkpoint belongs to"):
-                data: dict[str, Any] = json.loads(path.read_bytes())
-            crc, form = data.pop("crc", None), data["format"]
-            if not isinstance(data["operators"], dict):
-                raise TypeError("operators")
-            if form == IDENTITY_FORMAT and not all(isinstance(data[name], kind) for name, kind in _PARTS.items()):
-                raise TypeError("identities")
-        except (ValueError, KeyError, TypeError, AttributeError) as broken:
-            raise _corrupt_identity(path, "text that is none") from broken
-        if crc is None and form in range(IDENTITY_FORMAT):
-            hint = "start with a new checkpointLocation, or go on with the Headrace that wrote it"
-            raise CheckpointError(where=str(path), wanted=f"format {IDENTITY_FORMAT}", found=f"format {form}", hint=hint)
-        if crc != _identity_crc(data):
-            raise _corrupt_identity(path, "another checksum than it carries")
-        return data
+        return read_identity(self.store)
 
     def _check_identity(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
         """Raise an error if a store has another layout than in the checkpoint. `runtime/identity.py` has matched the stores."""
@@ -252,6 +253,15 @@ class Checkpoint:
                 hint="undo the change, or start with a new checkpointLocation and read the stream from its beginning",
             )
 
+    def collect_soon(self, collect: Callable[[], None]) -> None:
+        """Remove what is old: at once, or beside the next batches if that takes many requests. Then an error is raised the next time."""
+        if self.store.local is not None:
+            collect()
+        elif self._collecting is None or self._collecting.done():
+            last, self._collecting = self._collecting, self.beside.submit(collect)
+            if last is not None:
+                last.result()
+
     def collect_garbage(self, keep: int) -> None:
         """Remove versions that are neither among the newest nor leased, and the files that only they needed."""
         self.fence.check("removing old versions")
@@ -266,20 +276,17 @@ class Checkpoint:
         if not stale:
             return
         files = {v: self.files_of(v) for v in versions}
-        with disk_errors(self.directory, "to remove versions that nobody needs"):
-            # Manifests are removed first, so that no reader sees a version without its files. A reader takes its lease before it reads the
-            # manifest. So a reader that came meanwhile finds no manifest, or its lease is seen now and the version is restored.
-            retired = {version: self.manifests.retire(version) for version in stale}
-            wanted = self.leased().intersection(stale)
-            for version in wanted:
-                self.manifests.restore(version, retired[version])
-            kept = set().union(*(files[v] for v in versions if v not in stale or v in wanted), set())
-            for version in stale:
-                if version in wanted:
-                    continue
-                for folder, file in files[version] - kept:
-                    self.store.delete(f"{folder}/{file}")
-                del self._files[version]
+        # Manifests are removed first, so that no reader sees a version without its files. A reader takes its lease before it reads the
+        # manifest. So a reader that came meanwhile finds no manifest, or its lease is seen now and the version is restored.
+        retired = {version: self.manifests.retire(version) for version in stale}
+        wanted = self.leased().intersection(stale)
+        for version in wanted:
+            self.manifests.restore(version, retired[version])
+        kept = set().union(*(files[v] for v in versions if v not in stale or v in wanted), set())
+        gone = [version for version in stale if version not in wanted]
+        self.store.delete(*(f"{folder}/{file}" for version in gone for folder, file in files[version] - kept))
+        for version in gone:
+            self._files.pop(version, None)
 
     def files_of(self, version: Version) -> set[tuple[str, str]]:
         """The (folder, file) pairs that a version needs. Manifests do not change, so each is read once."""
@@ -300,27 +307,29 @@ class Checkpoint:
         self.fence.check("removing files that no version names")
         versions, mine = self.manifests.versions(), self.fence.token or NO_TOKEN
         needed: set[tuple[str, str]] = set().union(*(self.files_of(v) for v in versions), set())
-        removed = 0
-        with disk_errors(self.directory, "to remove files that no version names"):
-            for folder in (self.runs, self.staged):
-                for path in folder.iterdir():
-                    committed = bool(versions) and version_of(path.name) <= versions[-1]
-                    if committed and token_of(path.name) <= mine and (folder.name, path.name) not in needed:
-                        path.unlink(missing_ok=True)
-                        removed += 1
-            for prefix in (self.manifests.PREFIX, self.journal.PREFIX):
-                self.store.clean(prefix, lambda mark: token_of(f"-e{mark}.") <= mine)
-        if removed:
-            _log.info("removed %d files that no version names", removed, query=self.location)
-        return removed
+        unnamed = []
+        for folder in FOLDERS:
+            for name in (key.rpartition("/")[2] for key in self.store.keys(f"{folder}/")):
+                committed = bool(versions) and version_of(name) <= versions[-1]
+                if committed and token_of(name) <= mine and (folder, name) not in needed:
+                    unnamed.append(f"{folder}/{name}")
+        self.store.delete(*unnamed)
+        for prefix in (self.manifests.PREFIX, self.journal.PREFIX, *(f"{folder}/" for folder in FOLDERS)):
+            self.store.clean(prefix, lambda mark: token_of(f"-e{mark}.") <= mine)
+        if unnamed:
+            _log.info("removed %d files that no version names", len(unnamed), query=self.location)
+        return len(unnamed)
 
-    def lease(self, version: Version) -> Path:
-        """Pin a version: garbage collection leaves it alone until the lease is released, its process ends or an hour has passed."""
-        return take_lease(self.leases, version)
+    def lease(self, version: Version) -> str:
+        """Pin a version: garbage collection leaves it alone until the lease is deleted, its process ends or an hour has passed.
+
+        Returns the lease's key in the store.
+        """
+        return take_lease(self.store, version)
 
     def leased(self) -> set[Version]:
         """The versions that readers still need."""
-        return leased_versions(self.leases)
+        return leased_versions(self.store)
 
     def latest(self) -> Manifest | None:
         """The manifest of the newest version; None if there is none."""
@@ -352,22 +361,8 @@ def _differences(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tupl
     return {n: (theirs.get(n), mine.get(n)) for n in names if theirs.get(n) != mine.get(n)}
 
 
-def _identity_crc(identity: dict[str, Any]) -> int:
-    # The checksum is of the identity as it will be read back: values that JSON lacks become text.
-    return body_crc(json.loads(json.dumps(identity, default=str)))
-
-
-def _corrupt_identity(path: Path, found: str) -> CorruptStateError:
-    return CorruptStateError(
-        path=str(path),
-        wanted="the description of the query that this checkpoint belongs to",
-        found=found,
-        hint="restore the file from a backup; nothing was guessed",
-    )
-
-
 @contextlib.contextmanager
-def _own_folder(location: Path) -> Iterator[None]:
+def _own_folder(location: str) -> Iterator[None]:
     """Inside, an error of the disk becomes one that says what is wrong with the checkpointLocation."""
     wanted = "a checkpointLocation: a folder that can be made, or that the query may write to"
     try:
@@ -375,10 +370,4 @@ def _own_folder(location: Path) -> Iterator[None]:
             yield
     except (FileExistsError, FileNotFoundError) as refused:
         hint = "a file is in the way: give the path of a folder, or remove the file"
-        raise StorageError(path=str(location), wanted=wanted, found=f"{refused.strerror}: {refused.filename}", hint=hint) from refused
-
-
-def _hint(location: Path) -> str:
-    if not location.exists():
-        return "the folder does not exist; give the checkpointLocation of the query"
-    return "give the checkpointLocation of the query, the folder that holds 'headrace'"
+        raise StorageError(path=location, wanted=wanted, found=f"{refused.strerror}: {refused.filename}", hint=hint) from refused

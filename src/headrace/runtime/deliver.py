@@ -29,6 +29,8 @@ class Delivery:
     sinks: tuple[Sink, ...]
     checkpoint: Checkpoint
     preparations: Preparations
+    working: str | None = None
+    """The folder of working copies; see ``working_folder``."""
     served: Collection[int] = ()
     """Numbers of the direct sinks. They got their results inside the jobs, before the commit."""
 
@@ -37,7 +39,6 @@ class Delivery:
 
         ``dropping`` counts what is dropped. Without it, the version drops what its manifest says, uncounted.
         """
-        directory = self.checkpoint.directory
         counts, dropping = dropping is not None, dropping or self.flow.dropping(manifest.drops)
         for at, sink in enumerate(self.sinks):
             if at in self.served:
@@ -53,7 +54,7 @@ class Delivery:
                 dropping.learn(observed(rows))
             except Exception as failure:
                 # A damaged file makes a Spark task fail. Look for one, to report that instead of Spark's failure.
-                check_staged(directory, manifest.staged)
+                check_staged(self.checkpoint.store, manifest.staged)
                 raise mark_place(failure, sink.place) from failure.__cause__
         if counts:
             self.flow.count_missing(batch, dropping)
@@ -78,4 +79,4 @@ class Delivery:
             return batch
         own = tuple(s for s in staged if s.operator == name)
         schema = self.flow.by_id[name].plan.results.kernel_schema
-        return staged_frame(batch.sparkSession, self.checkpoint.directory, own, schema)
+        return staged_frame(batch.sparkSession, self.checkpoint.store, own, schema, self.working)

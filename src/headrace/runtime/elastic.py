@@ -179,7 +179,7 @@ class LiveRouting:
 
     def spread(self, slots: Slots, operator: str | None) -> None:
         """Spread the rows of these slots, and of no others, over all instances."""
-        ranges = _ranges(slots, "spread") if slots != [] else []
+        ranges = slot_ranges(slots, "spread") if slots != [] else []
         names = self.named("spread", operator)
         wrong = [name for name in names if ranges and not self.facts.get(name, Facts()).mergeable]
         if wrong:
@@ -200,7 +200,7 @@ class LiveRouting:
 
     def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
         """Give slots of an operator to one of its instances."""
-        ranges = _ranges(slots, "move")
+        ranges = slot_ranges(slots, "move")
         names = self.named("move", operator)
         if operator is None and len(names) > 1:
             raise QueryError(where="move", wanted=f"the operator whose slots are to move: {', '.join(names)}", found="none")
@@ -355,10 +355,10 @@ class LiveRouting:
         return sum(at >= len(before) or before[at] != home for at, home in enumerate(homes))
 
 
-def _ranges(slots: Slots, where: str = "") -> list[SlotRange]:
+def slot_ranges(slots: Slots, where: str = "") -> list[SlotRange]:
     """Ranges of slots, from any form in which a user may give slots.
 
-    >>> _ranges(7), _ranges(range(3, 9)), _ranges([(0, 2), 5])
+    >>> slot_ranges(7), slot_ranges(range(3, 9)), slot_ranges([(0, 2), 5])
     ([(7, 8)], [(3, 9)], [(0, 2), (5, 6)])
     """
     found: list[SlotRange] = []

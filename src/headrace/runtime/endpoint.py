@@ -1,9 +1,9 @@
 """The control endpoint: change a running query from another terminal.
 
-It is HTTP on the loopback address (``runtime/control_server.py``), on a port that the kernel picks. Port and token are in a file of the
-checkpoint that only its owner can read. Whoever can read it could change the checkpoint anyway. A request is one JSON object, such as
-``{"do": "rescale", "instances": 4}``. The answer has ``routing``, or ``error`` with the message that the same call would raise in the
-program.
+It is HTTP on the loopback address (``runtime/control_server.py``), on a port that the kernel picks. Port and token are in a file on the
+driver's machine that only its owner can read: in the checkpoint's folder, or in one of the user's (``runtime/private.py``). A request
+is one JSON object, such as ``{"do": "rescale", "instances": 4}``. The answer has ``routing``, or ``error`` with the message that the same
+call would raise in the program.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from headrace.runtime.autoscale import Autoscaler, decisions_of, required_autosc
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.control_server import LOOPBACK, ControlServer
 from headrace.runtime.elastic import LiveRouting
+from headrace.runtime.preview import preview
 
 if TYPE_CHECKING:
     # Asking a running query must work without Spark.
@@ -54,7 +55,7 @@ class Endpoint:
     ) -> None:
         self.shed_entries = shed_entries
         self.elastic, self.progress, self.autoscaler, self.departures = elastic, progress, autoscaler, departures
-        self.query, self.path = str(checkpoint.location), checkpoint.directory / FILE
+        self.query, self._folder = checkpoint.location, checkpoint.private
         self.token = secrets.token_urlsafe(32)
         self._server: ControlServer | None = None
         self._closing = threading.Lock()
@@ -62,6 +63,7 @@ class Endpoint:
     def open(self) -> None:
         """Start to listen, and write port and token to the file."""
         self._server = server = ControlServer(self.token, self.answer)
+        self.path = self._folder() / FILE
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
         # The file is created with its permissions. If they were set afterwards, others could read it in between.
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
@@ -98,12 +100,46 @@ class Endpoint:
             case {"do": "decisions"}:
                 return {"decisions": to_json(decisions_of(self.autoscaler, None if self.shed_entries is None else self.shed_entries()))}
             case {"do": "status"}:
-                return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress()}
+                return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress(), "policy": self._policy()}
+            case {"do": "preview", "change": dict() as change}:
+                return {"preview": preview(self.elastic, change)}
+            case {"do": "executors"}:
+                return {"executors": self._executors()}
             case _:
                 wanted = "rescale with instances, move with slots and to, spread with slots, rebalance, auto, decommission with executor,"
-                wanted += " decisions, or status"
+                wanted += " preview with change, executors, decisions, or status"
                 raise QueryError(where="control endpoint", wanted=wanted, found=json.dumps(request)[:200])
         return {"routing": self._routing()}
+
+    def _policy(self) -> dict[str, Any] | None:
+        """The policy's settings, the operators that it leaves alone, and since when others cool down; None without a policy."""
+        if self.autoscaler is None:
+            return None
+        governor = self.autoscaler.decisions.governor
+        left = {name: governor.settings.cooldown_s - (time.time() - at_s) for name, at_s in governor.changed_at_s.items()}
+        cooling = {name: round(seconds, 1) for name, seconds in left.items() if seconds > 0}
+        return {**governor.settings.to_json(), "overridden": sorted(governor.overridden), "coolingS": cooling}
+
+    def _executors(self) -> list[dict[str, Any]] | None:
+        """The executors, with what is known of each; None on a local master."""
+        placement = self.elastic.placement
+        if placement is None:
+            return None
+        heard, silent = placement.guard.questions.heard_s(), placement.guard.questions.silent_s()
+        homes = [home for each in self.elastic.homes().values() for home in each]
+        states = (("leaving", placement.leaving), ("avoided", placement.avoided), ("released", placement.released))
+        return [
+            {
+                "id": each.id,
+                "host": each.host,
+                "cores": each.cores,
+                "instances": homes.count(each.id),
+                "state": next((name for name, ids in states if each.id in ids), "live"),
+                "heardS": heard.get(each.id),
+                "silentS": silent.get(each.id),
+            }
+            for each in placement.executors.live()
+        ]
 
     def _routing(self) -> dict[str, Any]:
         return {name: routing.to_json() for name, routing in self.elastic.routing.items()}
@@ -111,13 +147,14 @@ class Endpoint:
 
 def ask(checkpoint: Checkpoint, request: dict[str, Any]) -> dict[str, Any]:
     """Send a request to the query that runs on a checkpoint."""
-    path: Path = checkpoint.directory / FILE
-    where = str(checkpoint.location)
+    path: Path = checkpoint.private() / FILE
+    where = checkpoint.location
     try:
         about = json.loads(path.read_text())
         port, token, process = int(about["port"]), str(about["token"]), about["process"]
     except FileNotFoundError:
-        raise QueryError(where=where, wanted="a query that runs on this checkpoint", found="none", hint="start it first") from None
+        hint = "start it first; control works only on the driver's machine"
+        raise QueryError(where=where, wanted="a query that runs on this checkpoint", found="none on this machine", hint=hint) from None
     except PermissionError:
         wanted = "the user who started the query, or root"
         raise QueryError(where=where, wanted=wanted, found="a user who may not read the query's token") from None

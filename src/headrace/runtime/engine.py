@@ -27,6 +27,7 @@ from headrace.compile.prepared import Preparations
 from headrace.config import Config
 from headrace.control.availability.scheduling import ScheduleConfig
 from headrace.control.elastic import Elastic
+from headrace.errors import QueryError
 from headrace.guarantees import Approach, Safety
 from headrace.ids import FIRST_VERSION, OperatorId, StoreId, Version
 from headrace.runtime.autoscale import Autoscaler
@@ -40,6 +41,9 @@ from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.endpoint import Endpoint
 from headrace.runtime.gate import BatchGate
 from headrace.runtime.guard import Guard
+from headrace.runtime.history import PERIOD_S, History
+from headrace.runtime.history_about import about_query
+from headrace.runtime.history_files import history_folder
 from headrace.runtime.jobs import JOBS_AT_ONCE, JobRunner
 from headrace.runtime.leaving import Departures
 from headrace.runtime.lending import Files, Share
@@ -96,6 +100,8 @@ class Engine:
     """Keeps copies of state on other executors; None without."""
     shedder: Shedder | None
     """Chooses what batches drop; None if the user allows no drops."""
+    history: History | None
+    """Records progress and decisions in the checkpoint; None without."""
     closing: contextlib.ExitStack
     """Closes the parts in reverse order. Even if some of that fails, the checkpoint is released."""
 
@@ -120,6 +126,10 @@ class Engine:
             self.replicas.start()
         self.closing.callback(self.endpoint.close)
         self.endpoint.open()
+        if self.history is not None:
+            self.closing.callback(self.history.stop, self.gate.failure)
+            settings = None if self.autoscaler is None else self.autoscaler.settings
+            self.history.start(lambda: about_query(self.flow, self.sinks, self.spark, self.routing.routing, settings, self.safety))
 
 
 def assemble(
@@ -133,8 +143,7 @@ def assemble(
     shed: ShedSettings | None = None,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
-    session = flow.session
-    spark = SparkQuery(session)
+    session, spark = flow.session, SparkQuery(flow.session)
     keeping, homes = _keeping(flow, checkpoint, config)
     placement = _placement(flow, checkpoint, config, session, keeping)
     decisions = None if elastic is None else DecisionLog(elastic)
@@ -145,17 +154,17 @@ def assemble(
     live = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover, decisions=decisions)
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
     shedder = None if shed is None else Shedder(flow, shed, live.instances, checkpoint.directory)
-    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder)
+    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, history := _history(checkpoint, spark, config, elastic))
     preparations = Preparations()
     shapes = shapes_of(flow, sinks)
     closing = contextlib.ExitStack()
-    closing.callback(checkpoint.release)
+    closing.callback(_close_all, checkpoint, sinks)
     closing.enter_context(homes)
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
     closing.callback(beside.shutdown, wait=False)
     combining = Combining(config)
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
-    runner = JobRunner(flow, sinks, checkpoint.directory, preparations, combining, placement, recovery, beside, elastic is not None)
+    runner = JobRunner(flow, sinks, checkpoint.store, preparations, combining, placement, recovery, beside, elastic is not None)
     runner = replace(runner, active=config.safety.approach is Approach.ACTIVE)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
@@ -175,8 +184,8 @@ def assemble(
         Replay(flow, checkpoint, keeping, versions, live, spark, gaps, tuples),
         checkpointer,
         replicas,
-        Delivery(flow, sinks, checkpoint, preparations, {shape.sink for shape in shapes if shape.sink is not None}),
-        Backlog(flow.streaming, checkpoint.location, spark.source_offsets),
+        Delivery(flow, sinks, checkpoint, preparations, keeping.working, {shape.sink for shape in shapes if shape.sink is not None}),
+        Backlog(flow.streaming, checkpoint.places.logs, spark.source_offsets),
         progress,
         recovery,
         outage,
@@ -195,13 +204,25 @@ def assemble(
         progress,
         Endpoint(checkpoint, live, progress.last, autoscaler, departures, None if shedder is None else shedder.log),
         departures,
-        None if placement is None or recovery is None else Caretaker(str(checkpoint.location), live, placement, recovery),
+        None if placement is None or recovery is None else Caretaker(checkpoint.location, live, placement, recovery),
         autoscaler,
         checkpointer,
         replicas,
         shedder,
+        history,
         closing,
     )
+
+
+def _close_all(checkpoint: Checkpoint, sinks: tuple[Sink, ...]) -> None:
+    for sink in sinks:
+        sink.close()
+    checkpoint.release()
+
+
+def _history(checkpoint: Checkpoint, spark: SparkQuery, config: Config, elastic: Elastic | None) -> History | None:
+    period_s = PERIOD_S if elastic is None else elastic.period_s
+    return History(checkpoint.location, history_folder(checkpoint), spark, period_s) if config.history else None
 
 
 def _stores(flow: Dataflow) -> tuple[StoreId, ...]:
@@ -211,14 +232,15 @@ def _stores(flow: Dataflow) -> tuple[StoreId, ...]:
 def _keeping(flow: Dataflow, checkpoint: Checkpoint, config: Config) -> tuple[Keeping, contextlib.AbstractContextManager[object]]:
     """Where state is kept, and what to close at the end of the query."""
     # Names of runs are unique within a checkpoint. So later starts of the query may use the same copies, but no other checkpoint may.
-    mark = hashlib.sha256(str(checkpoint.location).encode()).hexdigest()[:12]
+    mark = hashlib.sha256(checkpoint.location.encode()).hexdigest()[:12]
+    is_far = checkpoint.store.local is None
     at_home, on_executors = config.safety.at_home, Executors.of(flow.session.sparkContext) is not None
     working = None if config.workingDirectory == "none" else f"{config.workingDirectory}/{mark}"
     closing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if not on_executors:
-        # The driver does all the work. It reads the checkpoint's own files, unless new runs are not written there.
+        # The driver does all the work. It reads the checkpoint's own files, unless new runs are not written there, or it is not a folder.
         working = None
-        if at_home:
+        if at_home or is_far:
             closing = tempfile.TemporaryDirectory(prefix="headrace-home-", ignore_cleanup_errors=True)
             working = str(Path(config.workingDirectory) / mark) if config.workingDirectory.startswith("/") else closing.name
 
@@ -228,7 +250,14 @@ def _keeping(flow: Dataflow, checkpoint: Checkpoint, config: Config) -> tuple[Ke
 
     sigma, approach = Sigma(memories_of(flow), since_noted), config.safety.approach
     trims, forgets = approach is Approach.UPSTREAM, approach is Approach.AMNESIA
-    keeping = Keeping(checkpoint, at_home, working, not at_home or not on_executors, config.durable, sigma, trims, forgets)
+    if is_far and working is None:
+        raise QueryError(
+            where="option 'headrace.workingDirectory'",
+            wanted="a folder, because executors keep copies of the state, which is at " + checkpoint.store.where(""),
+            found="'none'",
+        )
+    driver_reads = not on_executors or not (at_home or is_far)
+    keeping = Keeping(checkpoint, at_home, working, driver_reads, config.durable, sigma, trims, forgets)
     keeping.begin()
     return keeping, closing
 
@@ -244,7 +273,7 @@ def _tuples(flow: Dataflow, checkpoint: Checkpoint, safety: Safety, placement: P
     if not (safety.at_home and safety.replays and unreplayable_sources(flow.streaming)):
         return None
     executors = None if placement is None else placement.executors
-    return Tuples(str(checkpoint.location), executors, safety.replicas, tuple(forgetful_sources(flow.streaming)))
+    return Tuples(checkpoint.location, executors, safety.replicas, tuple(forgetful_sources(flow.streaming)))
 
 
 def _checkpointer(
@@ -254,7 +283,7 @@ def _checkpointer(
         return None
     executors, guard = (None, None) if placement is None else (placement.executors, placement.guard)
     session = flow.session
-    files = Files(str(keeping.checkpoint.runs), keeping.working, config.logLevel)
+    files = Files(keeping.checkpoint.store.below("runs"), keeping.working, config.logLevel)
     lag_max = max(1, int(str(session.conf.get(RETAINED))) - LAG_SPARE)
     interval_s = config.safety.checkpoint_s if config.safety.takes_checkpoints else math.inf
     schedule = ScheduleConfig(cast(Literal["min-max", "round-robin", "whole"], config.checkpointOrder), min(interval_s, SECONDS_MAX), 0.0)
@@ -271,6 +300,7 @@ def _placement(flow: Dataflow, checkpoint: Checkpoint, config: Config, session: 
         return shares_of(checkpoint.latest(), flow.by_id[op], routing)
 
     lends = config.fetchFrom == "executors"
-    pool = None if config.readyExecutors < 0 else PoolClient(Pool.of(executors), str(checkpoint.location), config.readyExecutors)
-    guard = Guard(str(checkpoint.location), executors)
-    return Placement(executors, session, checkpoint.runs, shares, lends, keeping.working, guard, keeping.copies, config.logLevel, pool)
+    pool = None if config.readyExecutors < 0 else PoolClient(Pool.of(executors), checkpoint.location, config.readyExecutors)
+    guard = Guard(checkpoint.location, executors)
+    runs = checkpoint.store.below("runs")
+    return Placement(executors, session, runs, shares, lends, keeping.working, guard, keeping.copies, config.logLevel, pool)

@@ -40,6 +40,8 @@ DRIVER_POINTS = (
     "deliver-after",
     "collect-garbage",
 )
+KAFKA_POINTS = ("kafka-begun", "kafka-sent", "kafka-noted", "kafka-committed")
+"""Points of the driver in queries that write to Kafka."""
 TASK_POINTS = ("task-begin", "run-before", "run-after", "staged-after", "task-end")
 
 

@@ -48,7 +48,7 @@ def mark_place(failure: Exception, place: str) -> Exception:
     return failure
 
 
-def of_batch(failure: Exception, version: Version, location: Path) -> HeadraceError:
+def of_batch(failure: Exception, version: Version, location: str) -> HeadraceError:
     """The error that the user sees when a batch has failed."""
     if isinstance(failure, HeadraceError):
         return failure
@@ -68,7 +68,7 @@ def of_batch(failure: Exception, version: Version, location: Path) -> HeadraceEr
     return error
 
 
-def of_query(failure: JavaFailure, location: Path) -> HeadraceError:
+def of_query(failure: JavaFailure, location: str) -> HeadraceError:
     """The error that the user sees when Spark has failed outside of a batch, for example while it listed a source or made a plan."""
     if (full := storage_error_in(failure.text, location)) is not None:
         return full

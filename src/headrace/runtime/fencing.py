@@ -1,6 +1,6 @@
 """Fencing: only one query may commit, deliver, or remove files of a checkpoint.
 
-    headrace/owner              locked by the query that runs, where the disk has locks: a second one is refused at once
+    owner                          locked by the query that runs, where the disk has locks: a second one is refused at once
     headrace/tokens/000000000007   created exclusively at every start, never removed; the highest number is the only writer
 
 The lock is a quick check but no proof: some disks have no locks, and a file can be removed. The token is the proof. A query takes the next
@@ -16,6 +16,8 @@ import os
 import re
 import threading
 import uuid
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from headrace.errors import CheckpointError, FencedError, StorageError, require
@@ -23,7 +25,7 @@ from headrace.ids import NO_TOKEN, NO_VERSION, FencingToken, Version, WriterId
 from headrace.logs import logger
 from headrace.runtime.failpoints import is_set
 from headrace.state.disk import disk_errors
-from headrace.state.durable import DurableStore
+from headrace.state.durable import DurableStore, at_once
 
 NO_LOCKS = "no-locks"
 """A fail point: the disk has no locks, like some network disks."""
@@ -36,9 +38,9 @@ _WRITER = re.compile(r"-e(\d+)x[0-9a-f]{8}(?=[-.])")
 class Fence:
     """The right to write to one checkpoint."""
 
-    def __init__(self, directory: Path, store: DurableStore) -> None:
-        """``directory`` has the lock file, and ``store`` the tokens."""
-        self.directory, self.store = directory, store
+    def __init__(self, where: str, folder: Callable[[], Path], store: DurableStore) -> None:
+        """``folder`` says where the lock file is, on this machine, and ``store`` has the tokens. ``where`` is the checkpoint's address."""
+        self.where, self.folder, self.store = where, folder, store
         self.token: FencingToken | None = None
         self.writer = WriterId("")
         """Names this start of the query in files and manifests; set when the token is taken. No other start has the same."""
@@ -80,7 +82,10 @@ class Fence:
         """The error to raise if another query is the writer now; None if this query still is."""
         mine = self.token or NO_TOKEN
         # Tokens are taken in order and never removed, so a later one exists only if the next one does. This needs no list.
-        if not self._exists(FencingToken(mine + 1)) and self._exists(mine):
+        there: set[FencingToken] = set()
+        both = FencingToken(mine + 1), mine
+        at_once(self.store, [partial(lambda number: there.add(number) if self._exists(number) else None, each) for each in both])
+        if there == {mine}:
             return None
         newest = max(self._numbers(), default=NO_TOKEN)
         if newest <= mine:
@@ -90,12 +95,12 @@ class Fence:
             found = f"token {newest} ({self._owner(newest)}); this query has {self.token}"
             hint = "another query has taken over this checkpoint and goes on from the last committed version; this one ends"
         return FencedError(
-            where=str(self.directory.parent), wanted=f"to be the only query on this checkpoint, before {doing}", found=found, hint=hint
+            where=self.where, wanted=f"to be the only query on this checkpoint, before {doing}", found=found, hint=hint
         )
 
     def _lock(self) -> int | None:
         """Lock the checkpoint. The kernel frees the lock when the process dies. Returns None if the disk has no locks."""
-        path = self.directory / "owner"
+        path = self.folder() / "owner"
         with disk_errors(path, "to note who owns the checkpoint"):
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
@@ -106,7 +111,7 @@ class Fence:
                 owner = os.pread(handle, 1000, 0).decode(errors="replace")
                 os.close(handle)
                 raise CheckpointError(
-                    where=str(self.directory.parent),
+                    where=self.where,
                     wanted="to be the only query on this checkpoint",
                     found=f"a query that is running on it ({owner})",
                     hint="stop that one first, or give this one a checkpointLocation of its own; nothing was changed",
@@ -130,7 +135,7 @@ class Fence:
         mine = FencingToken(max(self._numbers(), default=NO_TOKEN) + 1)
         while True:
             try:
-                self.store.put_if_absent(_key(mine), _myself().encode())
+                self.store.put_if_absent(_key(mine), f"{_myself()} ({uuid.uuid4().hex[:8]})".encode())
             except FileExistsError:
                 mine = FencingToken(mine + 1)
                 continue

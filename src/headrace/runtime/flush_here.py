@@ -6,7 +6,8 @@ import itertools
 
 from headrace.ids import InstanceId
 from headrace.runtime.reports import InstanceReport
-from headrace.runtime.task import InstanceTask, TaskSpec
+from headrace.runtime.task import InstanceTask
+from headrace.runtime.task_spec import TaskSpec
 
 STATE_ROWS_MAX = 2_000_000
 """With more rows of state than this, a Spark job closes windows."""

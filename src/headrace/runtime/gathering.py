@@ -15,7 +15,8 @@ from headrace.ids import InstanceId
 from headrace.logs import set_level
 from headrace.operators.settled import MARKS, Gathers, not_gathered
 from headrace.runtime.border import spark_batches, spark_schema
-from headrace.runtime.task import Attempt, TaskSpec
+from headrace.runtime.task import Attempt
+from headrace.runtime.task_spec import TaskSpec
 from headrace.runtime.whereabouts import working_folder
 from headrace.spark.worker import freeze_modules
 from headrace.state.layout import HASH

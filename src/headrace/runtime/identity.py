@@ -51,7 +51,7 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognise
     if stored is None or (not versions and checkpoint.spark_log.has_nothing()):
         return Recognised(flow, _about(flow, known, by_name, {}, since, []))
     before: dict[OperatorId, dict[str, Any]] = stored["identities"] if versions else {}
-    ids = _Matching(str(checkpoint.location), flow, (known, by_name), before).ids()
+    ids = _Matching(checkpoint.location, flow, (known, by_name), before).ids()
     new, gone = [op for op in flow.ops if op.id not in ids], [name for name in before if name not in ids.values()]
     if before and (new or gone):
         _accept_or_refuse(checkpoint, flow, known, stored, new, gone, changes)
@@ -163,7 +163,7 @@ def _accept_or_refuse(
     gone: list[OperatorId],
     changes: str,
 ) -> None:
-    location = str(checkpoint.location)
+    location = checkpoint.location
     if changes != ACCEPT:
         alike = [name for op in new[:1] for name in gone if stored["identities"][name]["kind"] == op.plan.kind]
         raise _changed(location, flow, new[0], known[new[0].id], alike[0], stored) if alike else _more_or_less(location, new, gone)
@@ -258,7 +258,7 @@ def _in_order(flow: Dataflow, stored: list[dict[str, Any]], checkpoint: Checkpoi
                 place[name] = free[0]
     if len(place) != len(now) or len(place) != len(stored):
         raise CheckpointMismatchError(
-            where=str(checkpoint.location),
+            where=checkpoint.location,
             wanted="the sources whose offsets are in this checkpoint: " + "; ".join(text for each in stored for text in each["reads"]),
             found="; ".join(text for each in now.values() for text in each["reads"]),
             hint=f"undo the change, or {_NEW_LOCATION}; a query cannot gain or lose a source when it restarts",

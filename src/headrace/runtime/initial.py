@@ -6,6 +6,7 @@ Each task sorts and writes the rows of some slots, so that the state may be larg
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from headrace.errors import QueryError
 from headrace.ids import SLOTS, StoreId, WriterId
 from headrace.operators.kernel import MAIN
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.state.durable import DurableStore, put_file
 from headrace.state.layout import HASH, Layout, one_batch
 from headrace.state.run import RunRef, write_run
 from headrace.state.segments import sort_into_segments
@@ -32,7 +34,7 @@ PARTS = 1 << PARTS_BITS
 class InitialRun:
     """Called in a Spark task: writes the task's rows as one run."""
 
-    directory: Path
+    runs: DurableStore
     name: str
     layout: Layout
     sync: bool
@@ -50,7 +52,12 @@ class InitialRun:
         slots = {"lo": part * SLOTS // PARTS, "hi": (part + 1) * SLOTS // PARTS}
         # A task may run twice, so each attempt writes its own file.
         file = f"{self.name}-{part}-{context.taskAttemptId()}.arrow"
-        ref = write_run(self.directory, file, rows, self.layout, seq=BEFORE_ALL, sync=self.sync, **slots)
+        if self.runs.local is not None:
+            ref = write_run(self.runs.local, file, rows, self.layout, seq=BEFORE_ALL, sync=self.sync, **slots)
+        else:
+            with tempfile.TemporaryDirectory(prefix="headrace-initial-") as folder:
+                ref = write_run(Path(folder), file, rows, self.layout, seq=BEFORE_ALL, sync=False, **slots)
+                put_file(self.runs, file, Path(folder) / file)
         return {"run": ref.to_json(), "keys": len(starts)}
 
 
@@ -62,7 +69,7 @@ def initial_states(flow: Dataflow, checkpoint: Checkpoint, writer: WriterId, syn
 def _runs(op: Op, checkpoint: Checkpoint, writer: WriterId, sync: bool) -> tuple[RunRef, ...]:
     if op.plan.initial is None:
         return ()
-    task = InitialRun(checkpoint.runs, f"initial-{op.id}-e{writer}", op.plan.operator.stores[MAIN].layout, sync)
+    task = InitialRun(checkpoint.store.below("runs"), f"initial-{op.id}-e{writer}", op.plan.operator.stores[MAIN].layout, sync)
     routed = op.plan.initial.repartitionById(PARTS, F.shiftrightunsigned(HASH, 64 - PARTS_BITS).cast("int"))
     told = [json.loads(row[0]) for row in routed.mapInArrow(task, "told string").collect()]
     runs = tuple(RunRef.from_json(each["run"]) for each in told)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +16,12 @@ from headrace.logs import logger, suppressed
 from headrace.operators.description import store_from
 from headrace.operators.kernel import View
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.state.layout import SUB
+from headrace.state.durable import DurableStore
+from headrace.state.layout import SUB, Layout
 from headrace.state.manifest import Manifest
 from headrace.state.run import RunReader
+from headrace.state.slots import SlotRanges, clip
+from headrace.state.working import Working
 
 _TRIES = 5
 _log = logger(__name__)
@@ -29,7 +34,7 @@ def pinned(checkpoint: Checkpoint, version: Version | None = None) -> Iterator[M
         kept = checkpoint.manifests.versions()
         if not kept:
             raise VersionNotFoundError(
-                where=str(checkpoint.location), wanted="a version", found="none", hint="the query has not finished a batch yet"
+                where=checkpoint.location, wanted="a version", found="none", hint="the query has not finished a batch yet"
             )
         chosen = kept[-1] if version is None else version
         with lease(checkpoint, chosen):
@@ -57,8 +62,18 @@ def lease(checkpoint: Checkpoint, version: Version) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppressed(_log, f"{held} cannot be removed", OSError, query=checkpoint.location, version=version):
-            held.unlink(missing_ok=True)
+        with suppressed(_log, f"{held} cannot be removed", OSError, StorageError, query=checkpoint.location, version=version):
+            checkpoint.store.delete(held)
+
+
+@contextlib.contextmanager
+def reading(runs: DurableStore, layout: Layout) -> Iterator[RunReader]:
+    """A reader of runs, outside of the query's tasks. What a store behind a network has of them is fetched for as long as the block."""
+    if runs.local is not None:
+        yield RunReader(runs, layout)
+        return
+    with tempfile.TemporaryDirectory(prefix="headrace-read-", ignore_cleanup_errors=True) as folder:
+        yield RunReader(runs, layout, Working(Path(folder)))
 
 
 def store_about(checkpoint: Checkpoint, store: StoreId) -> dict[str, Any]:
@@ -66,30 +81,31 @@ def store_about(checkpoint: Checkpoint, store: StoreId) -> dict[str, Any]:
     stores = checkpoint.identity().get("operators", {})
     if str(store) not in stores:
         found = f"the operators {', '.join(stores) or 'none'}"
-        raise CheckpointError(where=str(checkpoint.location), wanted=f"the operator '{store}'", found=found)
+        raise CheckpointError(where=checkpoint.location, wanted=f"the operator '{store}'", found=found)
     about: dict[str, Any] = stores[str(store)]
     return about
 
 
-def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId) -> Iterator[pa.RecordBatch]:
-    """The merged state of a store, in pieces ordered by key hash, with the column names of the user."""
+def state_rows(
+    checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId, slots: SlotRanges = ((0, SLOTS),)
+) -> Iterator[pa.RecordBatch]:
+    """The merged state of a store in some slots, in pieces ordered by key hash, with the column names of the user."""
     about = store_about(checkpoint, wanted)
     if "kernel" not in about:
         raise CheckpointError(
-            where=str(checkpoint.location),
+            where=checkpoint.location,
             wanted="a description of the operator's state in query.json",
             found="none: an older Headrace wrote this checkpoint",
             hint="read the state with query.state()",
         )
     store = store_from(about["kernel"])
     layout, names = store.layout, about["kernel"]["names"]
-    every = ((0, SLOTS),)
-    view = View(RunReader(checkpoint.runs, layout), list(manifest.whole(wanted)), every)
     live_from = store.lifetime.live_from(manifest.watermark_ms) if layout.has_sub else None
-    for rows in view.scan(store, sub_min=live_from):
-        # An aggregate of the whole stream has a constant key without a name. It is not shown.
-        columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=bool(names["keys"])))
-        if layout.has_sub and names["sub"]:
-            columns[names["sub"]] = rows.column(SUB).cast(pa.timestamp("us", tz="UTC"))
-        columns |= dict(zip(names["values"], (rows.column(name) for name in layout.value_names), strict=True))
-        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    with reading(checkpoint.store.below("runs"), layout) as reader:
+        for rows in View(reader, clip(manifest.whole(wanted), slots), slots).scan(store, sub_min=live_from):
+            # An aggregate of the whole stream has a constant key without a name. It is not shown.
+            columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=bool(names["keys"])))
+            if layout.has_sub and names["sub"]:
+                columns[names["sub"]] = rows.column(SUB).cast(pa.timestamp("us", tz="UTC"))
+            columns |= dict(zip(names["values"], (rows.column(name) for name in layout.value_names), strict=True))
+            yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

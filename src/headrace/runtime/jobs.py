@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
@@ -39,13 +38,15 @@ from headrace.runtime.reports import InstanceReport, from_text
 from headrace.runtime.schedule import Job, Staged, ToSink
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import staged_frame
-from headrace.runtime.task import REPORTS, InstanceTask, Phase, TaskSpec
+from headrace.runtime.task import REPORTS, InstanceTask, Phase
 from headrace.runtime.task_files import reports_left
+from headrace.runtime.task_spec import TaskSpec
 from headrace.spark.exchange import claim_one_partition
 from headrace.spark.gateway import SPARK_ERRORS
 from headrace.spark.observed import observed
 from headrace.spark.plans import empty_frame
 from headrace.spark.task_times import tagged
+from headrace.state.durable import DurableStore
 
 JOBS_AT_ONCE = 4
 
@@ -59,7 +60,7 @@ class JobRunner:
 
     flow: Dataflow
     sinks: tuple[Sink, ...]
-    directory: Path
+    store: DurableStore
     preparations: Preparations
     combining: Combining
     placement: Placement | None
@@ -268,7 +269,7 @@ class _StepRun:
         op = self.flow.by_id[name]
         if op.id in self.reports:
             staged = tuple(s for report in self.reports[op.id] for s in report.staged)
-            return staged_frame(self.session, self.shared.directory, staged, op.plan.results.kernel_schema)
+            return staged_frame(self.session, self.shared.store, staged, op.plan.results.kernel_schema, self.specs[name].working)
         return self._work(op, self._input(op), op.plan.results.kernel_schema) if op.id in self.inside else None
 
     def _work(self, op: Op, rows: DataFrame | None, schema: StructType | str) -> DataFrame:

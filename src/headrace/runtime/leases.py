@@ -1,4 +1,4 @@
-"""Leases: one small file for each version that a reader still needs. A file that is not a valid lease is ignored."""
+"""Leases: one small object for each version that a reader still needs. What is not a valid lease is ignored."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import time
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 
+from headrace.errors import StorageError
 from headrace.ids import Version
 from headrace.logs import logger
-from headrace.state.disk import disk_errors
+from headrace.state.durable import DurableStore
 
+PREFIX = "leases/"
 LEASE_SECONDS_MAX = 3600
 
 _log = logger(__name__)
@@ -28,8 +29,8 @@ class Lease:
     since: float
 
     @classmethod
-    def read(cls, path: Path) -> Lease:
-        body = json.loads(path.read_bytes())
+    def parse(cls, data: bytes) -> Lease:
+        body = json.loads(data)
         if int(body["pid"]) <= 0:
             raise ValueError(f"process {body['pid']}")
         return cls(Version(int(body["version"])), int(body["pid"]), str(body["host"]), float(body["since"]))
@@ -50,45 +51,47 @@ class Lease:
         return False
 
 
-def take_lease(folder: Path, version: Version) -> Path:
-    """Pin a version: garbage collection leaves it alone until the lease is released, its process ends or an hour has passed."""
-    path = folder / f"{uuid.uuid4().hex}.json"
+def take_lease(store: DurableStore, version: Version) -> str:
+    """Pin a version: garbage collection leaves it alone until the lease is deleted, its process ends or an hour has passed."""
+    key = f"{PREFIX}{uuid.uuid4().hex}.json"
     body = {"version": version, "pid": os.getpid(), "host": os.uname().nodename, "since": time.time()}
-    with disk_errors(path, "to note that a version is being read"):
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(body))
-        temporary.replace(path)
-    return path
+    store.put(key, json.dumps(body).encode(), sync=False)
+    return key
 
 
-def is_lease(path: Path) -> bool:
-    """False if the file is not a valid lease."""
+def is_lease(store: DurableStore, key: str) -> bool:
+    """False if an object is not a valid lease."""
     try:
-        Lease.read(path)
-    except OSError:
+        Lease.parse(store.get(key))
+    except (OSError, StorageError):
         return True
     except (ValueError, KeyError, TypeError, OverflowError):
         return False
     return True
 
 
-def leased_versions(folder: Path) -> set[Version]:
+def lease_keys(store: DurableStore) -> list[str]:
+    """The keys of all leases."""
+    return [key for key in store.keys(PREFIX) if key.endswith(".json")]
+
+
+def leased_versions(store: DurableStore) -> set[Version]:
     """The versions that readers need. Removes the leases of readers that have ended."""
     versions = set()
-    for path in folder.glob("*.json"):
+    for key in lease_keys(store):
         try:
-            lease = Lease.read(path)
+            lease = Lease.parse(store.get(key))
         except FileNotFoundError:
-            # Its reader has released it since the folder was listed.
+            # Its reader has released it since the leases were listed.
             continue
-        except OSError as refused:
-            _log.warning("%s: ignored, the lease cannot be read: %s", path, refused)
+        except (OSError, StorageError) as refused:
+            _log.warning("%s: ignored, the lease cannot be read: %s", store.where(key), refused)
             continue
         except (ValueError, KeyError, TypeError, OverflowError) as broken:
-            _log.warning("%s: ignored, it is no lease (%s: %s); remove the file", path, type(broken).__name__, broken)
+            _log.warning("%s: ignored, it is no lease (%s: %s); remove the file", store.where(key), type(broken).__name__, broken)
             continue
         if lease.is_dead:
-            path.unlink(missing_ok=True)
+            store.delete(key)
         else:
             versions.add(lease.version)
     return versions

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +24,7 @@ from headrace.logs import logger, set_level, suppressed
 from headrace.runtime.fencing import version_of
 from headrace.runtime.whereabouts import working_folder
 from headrace.spark.executors import Executor
+from headrace.state.durable import DurableStore
 from headrace.state.layout import Layout
 from headrace.state.run import TABLE, RunReader, RunRef
 from headrace.state.slots import SlotRanges, clip
@@ -82,9 +82,9 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Files:
-    """The folder of runs, and the folder of an executor's working copies."""
+    """Where runs are durable, and the folder of an executor's working copies."""
 
-    runs: str
+    runs: DurableStore
     working: str
     log_level: str = ""
 
@@ -175,7 +175,7 @@ class Lend:
         for batch in batches:
             for at in batch.column(0).to_pylist():
                 for loan in self.loans[at] if at < len(self.loans) else ():
-                    reader = RunReader(Path(self.files.runs), loan.layout, self.files.here())
+                    reader = RunReader(self.files.runs, loan.layout, self.files.here())
                     # If the file is gone or damaged, the borrower fetches the blocks from the durable tier.
                     with suppressed(_log, f"{loan.ref.file} cannot be lent", CorruptStateError):
                         for first, data in reader.lend(loan.ref, whole=loan.whole):
@@ -206,7 +206,7 @@ class Errand:
         """Open the runs of one instance, which fetches the blocks that are missing. Returns the runs that cannot be opened."""
         lacking = []
         for share in self.shares[at] if at < len(self.shares) else ():
-            reader = RunReader(Path(self.files.runs), share.layout, working)
+            reader = RunReader(self.files.runs, share.layout, working)
             for ref in share.refs:
                 # A missing file was merged away meanwhile. A damaged one is reported by the batch that needs it.
                 lacking.append(ref.file)
@@ -236,7 +236,7 @@ class Borrow:
                     if first == TABLE:
                         working.accept_table(file, length, crc, data.as_py())
                     else:
-                        lent += working.accept(Path(self.files.runs) / file, length, crc, first, data.as_buffer())
+                        lent += working.accept(self.files.runs, file, length, crc, first, data.as_buffer())
         lacking = Errand(self.files, self.shares, self.sweep).open(instance, working)
         row = {"fetched": working.fetched_bytes, "lent": lent, "to": instance, "lacking": lacking}
         return pa.Table.from_pylist([row], schema=_FETCHED)

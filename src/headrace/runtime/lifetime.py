@@ -95,8 +95,7 @@ class QueryLifetime:
         """
         if self.gate.finished is None:
             return
-        commit = self.gate.checkpoint.location / "commits" / str(self.gate.finished)
-        while not commit.exists() and self.spark.is_active():
+        while not self.gate.checkpoint.spark_log.has_commit(self.gate.finished) and self.spark.is_active():
             time.sleep(COMMIT_LOOK_S)
 
     def wait(self, call: Callable[[], Any] | None = None, timeout: float | None = None) -> bool:

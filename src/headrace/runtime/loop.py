@@ -18,7 +18,7 @@ from headrace.compile.dataflow import Dataflow
 from headrace.compile.shedding import Dropping
 from headrace.config import Config
 from headrace.guarantees import Approach
-from headrace.ids import Version
+from headrace.ids import Version, WriterId
 from headrace.logs import logger
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
@@ -65,6 +65,8 @@ class BatchLoop:
     recovery: Recovery | None
     outage: Outage
     last_begin_s: float = field(default_factory=time.time)
+    swept: int = 0
+    """How many times as many versions as ``EVERY`` there were when the folders were last listed."""
 
     def run(self, batch: DataFrame, version: Version) -> None:
         """Run one batch: make its version unless it exists, deliver it, collect garbage, and report."""
@@ -160,13 +162,17 @@ class BatchLoop:
                 self.checkpoint.journal.trim(before=Version(version - 1))
             return
         self.checkpoint.remember(manifest)
+        self.checkpoint.collect_soon(lambda: self._collect(version, writer, reports))
+        fail_point("collect-garbage", version)
+
+    def _collect(self, version: Version, writer: WriterId, reports: Reports) -> None:
         # A version may have written runs that its manifest does not name, because all their windows are closed.
         runs = [ref.file for each in reports.values() for report in each for ref in report.refs]
         remove_unnamed(self.checkpoint, version, writer, [("runs", file) for file in runs])
-        if version % EVERY == EVERY - 1:
+        if (version + 1) // EVERY > self.swept:
             sweep_committed(self.checkpoint, version, writer)
+        self.swept = (version + 1) // EVERY
         self.checkpoint.collect_garbage(self.config.versionsToKeep)
-        fail_point("collect-garbage", version)
 
     def _report(
         self, manifest: Manifest, reports: Reports, replayed: bool, phases: dict[str, float], begin_s: float, shed: Shed | None

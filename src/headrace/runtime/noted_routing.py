@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import zlib
-from pathlib import Path
 from typing import Any
 
-from headrace.errors import InvariantError
+from headrace.errors import InvariantError, StorageError
 from headrace.ids import OperatorId
 from headrace.logs import logger
-from headrace.state.disk import disk_errors
+from headrace.state.durable import DurableStore
 from headrace.state.routing import Routing
 
 _log = logger(__name__)
@@ -23,15 +22,16 @@ class NotedRouting:
     checksum makes sure that half a change is never used.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, store: DurableStore, key: str) -> None:
+        self.store, self.key = store, key
 
     def read(self) -> dict[OperatorId, Routing]:
         """The changed routings by operator. If the file cannot be read: none, and a warning in the log."""
         try:
             return self._read()
         except ValueError as broken:
-            _log.warning("%s: ignored, it is damaged (%s); the query continues with the routing of its newest version", self.path, broken)
+            text = "%s: ignored, it is damaged (%s); the query continues with the routing of its newest version"
+            _log.warning(text, self.store.where(self.key), broken)
             return {}
 
     def damage(self) -> str:
@@ -44,21 +44,18 @@ class NotedRouting:
 
     def write(self, routing: dict[OperatorId, Routing]) -> None:
         body = {name: each.to_json() for name, each in routing.items()}
-        temporary = self.path.with_name(f".{self.path.name}.tmp")
-        with disk_errors(self.path, "to note a change of the routing"):
-            temporary.write_text(json.dumps({"crc": body_crc(body), "routing": body}))
-            temporary.replace(self.path)
+        self.store.put(self.key, json.dumps({"crc": body_crc(body), "routing": body}).encode(), sync=False)
 
     def _read(self) -> dict[OperatorId, Routing]:
         try:
-            outer = json.loads(self.path.read_bytes())
+            outer = json.loads(self.store.get(self.key))
             body = outer["routing"]
             if outer["crc"] != body_crc(body):
                 raise ValueError("another checksum than it carries")
             return {OperatorId(name): Routing.from_json(each) for name, each in body.items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, InvariantError) as broken:
+        except (OSError, StorageError, ValueError, KeyError, TypeError, AttributeError, InvariantError) as broken:
             raise ValueError(str(broken)) from broken
 
 

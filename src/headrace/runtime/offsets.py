@@ -11,15 +11,30 @@ the rows per unit are estimated from the batches so far.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.logs import logger
+from headrace.runtime.lag import Lag, Place
 from headrace.spark.streaming import SourceOffsets
 
 Leaves = dict[tuple[str, ...], int]
 _log = logger(__name__)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The consumer lag of a query."""
+
+    rows: Mapping[str, Mapping[str, int]]
+    """By topic and partition: the rows that wait. Two sources that read one topic add up."""
+    waiting_s: float
+    """For how long rows have been waiting, in the partition where that is longest."""
+
+    @property
+    def total(self) -> int:
+        return sum(rows for each in self.rows.values() for rows in each.values())
 
 
 @dataclass
@@ -31,6 +46,7 @@ class OffsetBacklog:
     """The sum by which the numbers in the offsets advanced while ``rows`` rows were read."""
     logged: set[str] = field(default_factory=set)
     """Classes of sources whose offsets do not count rows. Each is logged once."""
+    lag: Lag = field(default_factory=Lag)
 
     def left(self, sources: Sequence[SourceOffsets], rows_taken: int) -> int | None:
         """Rows that were there when the batch was planned, and that it did not read; None if that is not known."""
@@ -53,6 +69,24 @@ class OffsetBacklog:
         if units is None or source.counts_rows:
             return units
         return round(units * self.rows / self.units) if alone and self.units else None
+
+    def waiting(self, sources: Sequence[SourceOffsets]) -> Topics | None:
+        """The rows that wait now, in all sources whose offsets count rows; None if there are none, or if it is not known."""
+        found: dict[str, dict[str, int]] = {}
+        read: dict[Place, int] = {}
+        newest: dict[Place, int] = {}
+        for number, source in enumerate(each for each in sources if each.counts_rows):
+            ends, now = _leaves(_parsed(source.end)), _leaves(_parsed(source.now))
+            if not ends or now is None:
+                return None
+            for topic, partition in now:
+                # Rows of a partition that has just appeared count once a batch has read from it.
+                behind = max(0, now[topic, partition] - ends.get((topic, partition), now[topic, partition]))
+                rows = found.setdefault(topic, {})
+                rows[partition] = rows.get(partition, 0) + behind
+            read |= {(str(number), *place): offset for place, offset in ends.items()}
+            newest |= {(str(number), *place): offset for place, offset in now.items()}
+        return Topics(found, self.lag.waiting_s(read, newest)) if newest else None
 
     def _log_once(self, source: SourceOffsets, alone: bool) -> None:
         if source.kind in self.logged:

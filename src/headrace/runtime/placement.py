@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import median
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +29,7 @@ from headrace.runtime.pool import PoolClient
 from headrace.runtime.safety.copies import Copies, Lack, Wanted
 from headrace.spark.executors import Executor, Executors
 from headrace.spark.gateway import SPARK_ERRORS
+from headrace.state.durable import DurableStore
 from headrace.state.manifest import Manifest
 from headrace.state.routing import Routing
 from headrace.state.slots import clip
@@ -57,7 +57,7 @@ class Placement:
 
     executors: Executors
     session: SparkSession
-    runs: Path
+    runs: DurableStore
     shares: Shares
     lends: bool
     """True if state comes from the executors that have it; otherwise it comes from the durable tier only."""
@@ -304,7 +304,7 @@ class Placement:
         watched, broken = (self.executors, self.left, patience_s, self.proven, lambda: self.avoided), BrokenOff()
         try:
             with self.guard.working("bringing state to executors"), broken_off_on_loss(*watched) as broken:
-                found = have_ready(self.session, Files(str(self.runs), self.working, self.log_level), wanted, lent, sweep)
+                found = have_ready(self.session, Files(self.runs, self.working, self.log_level), wanted, lent, sweep)
             self.proven |= {each.id for each, _ in wanted} | {each.id for each in lent}
             self.fetches_s.append(time.monotonic() - began_s)
             return found
@@ -313,7 +313,7 @@ class Placement:
                 _log.warning("executors do not answer: %s; state is fetched without them", ", ".join(sorted(broken.hung)))
                 self.avoided |= broken.hung
                 return None
-            _log.warning("state was not fetched ahead; batches fetch it when they need it", exc_info=True, query=self.runs.parents[1])
+            _log.warning("state was not fetched ahead; batches fetch it when they need it", exc_info=True, query=self.runs.where(""))
             return None
 
 

@@ -31,11 +31,14 @@ class Waiting:
     rows_left: int | None = None
     """The rows among them that had arrived before the batch began."""
     age_ms: float | None = None
-    """The age of the oldest file that waits."""
+    """The age of the oldest file that waits, or for how long rows of a topic have been waiting, if that is longer."""
+    topics: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By topic and partition: the rows that wait; empty if no source counts rows."""
 
     def to_json(self) -> dict[str, Any]:
         files = {} if self.files is None else {"files": self.files}
-        return {**files, "rows": self.rows, "rowsLeft": self.rows_left, "ageMs": self.age_ms}
+        topics = {"topics": {topic: dict(rows) for topic, rows in self.topics.items()}} if self.topics else {}
+        return {**files, "rows": self.rows, "rowsLeft": self.rows_left, "ageMs": self.age_ms, **topics}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.ids import InputId, OperatorId
 from headrace.runtime.autoscale import Autoscaler
+from headrace.runtime.history import History, merged
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.shedding import Shedder
 from headrace.runtime.spark_query import SparkQuery
@@ -28,9 +29,10 @@ class ProgressLog:
         trigger_s: float,
         autoscaler: Autoscaler | None,
         shedder: Shedder | None = None,
+        history: History | None = None,
     ) -> None:
         self._spark, self._inputs, self._trigger_s, self._autoscaler = spark, inputs, trigger_s, autoscaler
-        self._shedder = shedder
+        self._shedder, self._history = shedder, history
         self._batches: deque[BatchProgress] = deque(maxlen=int(spark.session.conf.get(RECENT, "100") or 100))
 
     def add(self, progress: BatchProgress) -> None:
@@ -41,6 +43,8 @@ class ProgressLog:
             decisions += self._shedder.drain()
         progress = replace(progress, decisions=decisions, inputs=self._inputs, trigger_s=self._trigger_s)
         self._batches.append(progress)
+        if self._history is not None:
+            self._history.offer(progress)
         if scaler is not None:
             scaler.offer(progress.report())
         if self._shedder is not None and progress.shed is not None:
@@ -60,10 +64,4 @@ class ProgressLog:
         return [self._merged(ours, spark.get(ours.version)) for ours in list(self._batches)]
 
     def _merged(self, ours: BatchProgress, spark: dict[str, Any] | None) -> dict[str, Any]:
-        handle = self._spark.handle
-        whole = spark or {"id": str(handle.id), "runId": str(handle.runId), "name": handle.name, "batchId": ours.version}
-        whole["stateOperators"] = ours.operators()
-        if ours.event_time():
-            whole["eventTime"] = {**whole.get("eventTime", {}), **ours.event_time()}
-        whole["headrace"] = ours.headrace() | {"latencyMs": ours.latency(whole.get("eventTime", {}))}
-        return whole
+        return merged(ours, spark, self._spark)

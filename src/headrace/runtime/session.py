@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from headrace.config import PREFIX
 from headrace.errors import SessionError
 from headrace.spark import worker_daemon
 from headrace.spark.contract import check_contract
@@ -48,6 +49,8 @@ SETTINGS: dict[str, str] = {
     **{f"spark.executorEnv.{variable}": "1" for variable in THREADS},
 }
 
+MONITOR = f"{PREFIX}ui"
+"""The monitor, a page about the queries of this program."""
 WORKER_DAEMON = "spark.python.daemon.module"
 LOCAL_SETTINGS: dict[str, str] = {
     # Shuffle files stay on the machine, mostly in the page cache, so compressing them gains nothing.
@@ -97,9 +100,15 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
     if (chosen.startswith("local") or _is_loopback(chosen)) and os.environ["PYSPARK_PYTHON"] == sys.executable:
         # Executors on this machine run this interpreter, so they have Headrace before any file was sent to them.
         own = {**own, WORKER_DAEMON: worker_daemon.MODULE}
-    for key, value in {**SETTINGS, **own, **{k.replace("__", "."): v for k, v in settings.items()}}.items():
-        builder = builder.config(key, value)
+    given = {k.replace("__", "."): v for k, v in settings.items()}
+    for key, value in {**SETTINGS, **own, **given}.items():
+        if not key.startswith(PREFIX):
+            builder = builder.config(key, value)
     created: SparkSession = builder.getOrCreate()
+    # Spark warns of names that are not its own if it gets them before it starts.
+    for key, value in {MONITOR: "true", **given}.items():
+        if key.startswith(PREFIX):
+            created.conf.set(key, value)
     if not is_connect(created):
         check_contract(created)
     return created

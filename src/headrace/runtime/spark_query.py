@@ -67,7 +67,7 @@ class SparkQuery:
 
     def source_offsets(self) -> list[SourceOffsets]:
         """The offsets of the sources in the current batch."""
-        return source_offsets(self.execution())
+        return source_offsets(self.execution(), self.session)
 
     def ends_within(self, seconds: float) -> bool:
         """Wait for the end of the query. Returns False after this many seconds, and raises StreamingQueryException if the query failed."""

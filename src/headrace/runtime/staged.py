@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.runtime.border import spark_batches
+from headrace.runtime.whereabouts import working_folder
 from headrace.spark.worker import freeze_modules
 from headrace.state.blocks import open_batches, write_batches
+from headrace.state.durable import DurableStore, at_once
 from headrace.state.manifest import StagedFile
+from headrace.state.working import Working, at_hand
 
 LOCAL_ROWS = 20_000
 LOCAL_BYTES = 1 << 23
@@ -61,9 +65,11 @@ def _collected(results: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class StagedReader:
     """Reads staged files in Spark tasks, one per partition."""
 
-    directory: str
+    store: DurableStore
     files: tuple[StagedFile, ...]
     columns: tuple[str, ...]
+    working: str | None = None
+    """The folder of working copies. The process that wrote a file has it there."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_modules()
@@ -73,24 +79,37 @@ class StagedReader:
 
     def read(self, file: StagedFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file, in Spark's types and in pieces that Spark takes."""
-        for rows in open_batches(Path(self.directory) / file.folder / file.file, file.bytes, file.crc):
-            yield from spark_batches(rows.select(list(self.columns)).replace_schema_metadata(None))
+        working = None if self.working is None else Working(working_folder(self.working))
+        key = f"{file.folder}/{file.file}"
+        with at_hand(self.store, key, file.bytes, working) as path:
+            for rows in open_batches(path, file.bytes, file.crc, self.store.where(key)):
+                yield from spark_batches(rows.select(list(self.columns)).replace_schema_metadata(None))
 
 
-def staged_frame(session: SparkSession, directory: Path, files: tuple[StagedFile, ...], schema: StructType) -> DataFrame | None:
+def staged_frame(
+    session: SparkSession, store: DurableStore, files: tuple[StagedFile, ...], schema: StructType, working: str | None = None
+) -> DataFrame | None:
     """The staged rows as a DataFrame in the kernel's columns; None if there are none."""
     files = tuple(f for f in files if f.rows)
     if not files:
         return None
-    reader = StagedReader(str(directory), files, tuple(schema.names))
+    reader = StagedReader(store, files, tuple(schema.names), working)
     if sum(f.rows for f in files) <= LOCAL_ROWS and sum(f.bytes for f in files) <= LOCAL_BYTES:
         # A single partition, so that a small batch gives a file sink one small file.
-        read = [piece for file in files for piece in reader.read(file)]
+        pieces: dict[int, list[pa.RecordBatch]] = {}
+        at_once(store, [partial(_read, reader, at, pieces) for at in range(len(files))])
+        read = [piece for at in range(len(files)) for piece in pieces[at]]
         return session.createDataFrame(pa.Table.from_batches(read), schema).coalesce(1)
     return session.range(0, len(files), 1, len(files)).mapInArrow(reader, schema)
 
 
-def check_staged(directory: Path, files: tuple[StagedFile, ...]) -> None:
+def _read(reader: StagedReader, at: int, pieces: dict[int, list[pa.RecordBatch]]) -> None:
+    pieces[at] = list(reader.read(reader.files[at]))
+
+
+def check_staged(store: DurableStore, files: tuple[StagedFile, ...]) -> None:
     """Raise an error that names the first damaged or missing file. Called after a delivery has failed, to find the reason."""
     for file in files:
-        open_batches(directory / file.folder / file.file, file.bytes, file.crc)
+        key = f"{file.folder}/{file.file}"
+        with at_hand(store, key, file.bytes) as path:
+            open_batches(path, file.bytes, file.crc, store.where(key))

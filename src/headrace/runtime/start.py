@@ -31,9 +31,11 @@ from headrace.runtime.shedding import ShedSettings
 from headrace.runtime.sinks import EXACTLY_ONCE, Sink
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
+from headrace.spark.hadoop import check_file_system, for_hadoop, store_settings
 from headrace.spark.replayable import nondeterministic_parts, sources_without_restart, static_inputs, unreplayable_sources
 from headrace.spark.ticks import with_ticks
 from headrace.state.layout import Layout
+from headrace.state.requests import Settings
 from headrace.state.routing import Routing
 
 _log = logger(__name__)
@@ -47,7 +49,7 @@ class Output:
     mode: OutputMode
     where: str
     format: str
-    make_sink: Callable[[], Sink]
+    make_sink: Callable[[Config], Sink]
     weight: float = 1.0
     """How much this sink's results matter when rows must be dropped."""
 
@@ -137,15 +139,19 @@ def start_query(plan: QueryPlan) -> Engine:
     """Open or create the checkpoint, become its writer, and start Spark's query."""
     session, run = plan.session, plan.run
     check_workers(session.sparkContext)
-    sinks = tuple(output.make_sink() for output in plan.outputs)
+    sinks = tuple(output.make_sink(plan.config) for output in plan.outputs)
     location = plan.options.get(CHECKPOINT)
     if location is None:
         location = _default_location(session, run.name, run.where, sinks)
     end_orphans()
-    checkpoint = Checkpoint(location)
+    settings = settings_of(session, plan.config.storeRequestSeconds)
+    checkpoint = Checkpoint(location, state=plan.config.stateLocation, settings=settings)
+    check_file_system(session, checkpoint.location)
     found = recognise(plan.flow, checkpoint, plan.config.operatorChanges)
     flow = found.flow
     checkpoint.open(_stores(flow), found.about)
+    for number, sink in enumerate(sinks):
+        sink.identify(checkpoint.query_id(), number)
     checkpoint.lock()
     try:
         # All checks come before the token is taken. On a disk without locks, taking it ends a query that still runs.
@@ -168,12 +174,17 @@ def start_query(plan: QueryPlan) -> Engine:
         raise
 
 
+def settings_of(session: SparkSession, request_s: float = Settings.request_s) -> Settings:
+    """How this session reaches stores behind a network."""
+    return Settings(tuple(sorted(store_settings(session).items())), request_s)
+
+
 def _check_continues(flow: Dataflow, checkpoint: Checkpoint) -> None:
     """Raise an error if a source cannot go on from the offsets in the checkpoint."""
     refused = sources_without_restart(flow.streaming)
     if refused and checkpoint.spark_log.newest("offsets") is not None:
         raise SourceError(
-            where=str(checkpoint.location),
+            where=checkpoint.location,
             wanted="sources that go on where the query stopped",
             found="; ".join(refused),
             hint="start with a new checkpointLocation; to restart without loss, write the rows to files or Kafka first",
@@ -201,7 +212,7 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, _shedding(flow, plan.outputs, run, trigger_s))
     ticks = any(op.plan.timing.ticks for op in flow.ops)
     streaming = with_ticks(flow.streaming) if ticks else flow.streaming
-    writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", str(checkpoint.location))
+    writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
     if run.name:
         writer = writer.queryName(run.name)
     if run.trigger:
@@ -219,7 +230,7 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
         if isinstance(failure, OSError):
             hint = "free disk space or file descriptors, and start the query again; it was stopped"
             wanted = "to open the control endpoint"
-            raise CheckpointError(where=str(checkpoint.location), wanted=wanted, found=str(failure), hint=hint) from None
+            raise CheckpointError(where=checkpoint.location, wanted=wanted, found=str(failure), hint=hint) from None
         raise
     return engine
 

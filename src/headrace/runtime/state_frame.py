@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -17,8 +16,10 @@ from headrace.operators.store import Store
 from headrace.operators.windowed import WINDOW
 from headrace.runtime.border import spark_batches
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.inspection import reading
+from headrace.state.durable import DurableStore
 from headrace.state.layout import SUB
-from headrace.state.run import RunReader, RunRef
+from headrace.state.run import RunRef
 from headrace.state.slots import SlotRanges, clip, even_ranges
 
 READERS = 8
@@ -28,7 +29,7 @@ READERS = 8
 class StateReader:
     """Merges and reads the state of some slots in a Spark task."""
 
-    directory: str
+    runs: DurableStore
     store: Store
     refs: tuple[RunRef, ...]
     ranges: tuple[SlotRanges, ...]
@@ -36,14 +37,13 @@ class StateReader:
     columns: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        layout = self.store.layout
-        reader = RunReader(Path(self.directory), layout)
-        for batch in batches:
-            for at in batch.column(0).to_pylist():
-                view = View(reader, clip(self.refs, self.ranges[at]), self.ranges[at])
-                for rows in view.scan(self.store, sub_min=self.live_from):
-                    columns = [rows.column(SUB if name == WINDOW else name) for name in self.columns]
-                    yield from spark_batches(pa.RecordBatch.from_arrays(columns, names=list(self.columns)))
+        with reading(self.runs, self.store.layout) as reader:
+            for batch in batches:
+                for at in batch.column(0).to_pylist():
+                    view = View(reader, clip(self.refs, self.ranges[at]), self.ranges[at])
+                    for rows in view.scan(self.store, sub_min=self.live_from):
+                        columns = [rows.column(SUB if name == WINDOW else name) for name in self.columns]
+                        yield from spark_batches(pa.RecordBatch.from_arrays(columns, names=list(self.columns)))
 
 
 def store_named(flow: Dataflow, wanted: str | None) -> tuple[StoreId, Op]:
@@ -62,7 +62,7 @@ def state_frame(session: SparkSession, checkpoint: Checkpoint, wanted: StoreId, 
     manifest = checkpoint.manifests.read(version)
     timed = store.layout.has_sub and manifest.watermark_nodes_ms
     task = StateReader(
-        str(checkpoint.runs),
+        checkpoint.store.below("runs"),
         store,
         manifest.whole(wanted),
         even_ranges(READERS),

@@ -9,8 +9,7 @@ from __future__ import annotations
 import resource
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -20,24 +19,24 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, MissingRunError
-from headrace.ids import SLOTS, InstanceId, OperatorId, Version, WriterId
-from headrace.logs import log_fields, logger, set_level
-from headrace.operators.kernel import MAIN, ROWS, Applied, Moment, Operator, OutputMode, View, Views
+from headrace.ids import SLOTS, InstanceId
+from headrace.logs import logger, set_level
+from headrace.operators.kernel import MAIN, ROWS, Applied, OutputMode, View, Views
 from headrace.operators.settled import SHUFFLED, rows_shuffled
 from headrace.runtime.border import spark_batches, spark_schema
 from headrace.runtime.failpoints import fail_point, receive_points
 from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.runtime.skew import rows_per_hash, rows_per_slot
 from headrace.runtime.staged import write_staged
-from headrace.runtime.task_files import Names
+from headrace.runtime.task_files import Names, leave_report
+from headrace.runtime.task_spec import TaskSpec
 from headrace.runtime.whereabouts import executor_id, working_folder
 from headrace.spark.worker import freeze_modules
 from headrace.state.compact import Compactor
-from headrace.state.disk import disk_errors, removed_on_failure
+from headrace.state.durable import at_once, put_file
 from headrace.state.layout import HASH, one_batch
 from headrace.state.manifest import StagedFile
 from headrace.state.recreation import Part
-from headrace.state.routing import Routing
 from headrace.state.run import RunReader, RunRef, write_run
 from headrace.state.sequence import VersionStep, run_seq
 from headrace.state.slots import SlotRanges, clip, join
@@ -50,55 +49,6 @@ REPORTS = f"{REPORT} string"
 """The schema of reports, as Spark reads it."""
 SWEEP_EVERY = 10
 """An executor looks for working copies to remove once in this many versions."""
-
-
-@dataclass(frozen=True)
-class TaskSpec:
-    """All that an instance task needs to know. It is plain data, pickled into the task."""
-
-    directory: str
-    operator: Operator
-    operator_id: OperatorId
-    version: Version
-    writer: WriterId
-    moment: Moment
-    refs: dict[str, tuple[RunRef, ...]]
-    """By store: references to its runs."""
-    routing: Routing
-    ones: tuple[str, ...]
-    counts_rows: str | None
-    sync: bool
-    depth_max: int
-    compact_rows: int
-    compact_factor: float
-    passes_on: bool
-    """True if results are not staged: they go to the next operator of the job, or to a sink that keeps nothing."""
-    working: str | None = None
-    """The folder of an executor's working copies, see ``working_folder``. None if tasks read the runs of the checkpoint itself."""
-    until_ms: int | None = None
-    """In a flush: close what is due up to this watermark. Rows come only from the flush of other operators. None in the first step."""
-    writes_home: bool = False
-    """True if new runs stay with the working copies of this executor, until a checkpoint ships them to the durable store."""
-    driver_reads: bool = True
-    """True if the driver can read all state, so that it may do a small flush itself."""
-    boundaries: tuple[Version, ...] = ()
-    """Versions whose state is durable, or is being made durable. Compaction merges no runs across them."""
-    pinned: frozenset[str] = frozenset()
-    """Runs that a checkpoint is about to ship. They stay, although newer versions may not need them."""
-    fail_points: str = ""
-    """The fail points that tests have set in the driver."""
-
-    log_level: str = ""
-    """What a worker prints to its stderr; see ``Config.logLevel``."""
-
-    def log_fields(self, instance: InstanceId) -> AbstractContextManager[None]:
-        """Inside, log messages say which instance of which operator they are about."""
-        query = Path(self.directory).parent
-        return log_fields(query=query, version=self.version, operator=self.operator_id, instance=instance)
-
-    @property
-    def step(self) -> VersionStep:
-        return VersionStep.PROCESS if self.until_ms is None else VersionStep.FLUSH
 
 
 @dataclass(frozen=True)
@@ -151,15 +101,12 @@ class InstanceTask:
         if not self.spec.passes_on:
             yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], names=[REPORT])
             return
-        path = Path(self.spec.directory) / "staged" / attempt.names.report()
-        with disk_errors(path, "to leave a report for the driver"), removed_on_failure(path.with_suffix(".tmp")):
-            path.with_suffix(".tmp").write_text(text)
-            path.with_suffix(".tmp").rename(path)
+        leave_report(self.spec, attempt.names, text)
 
     def run_here(self, instance: InstanceId, attempt: int) -> InstanceReport:
         """Do an instance's flush in the driver. Its results are staged."""
         spec = self.spec
-        here = Attempt(spec, instance, attempt, Working(working_folder(spec.working)) if spec.writes_home and spec.working else None)
+        here = Attempt(spec, instance, attempt, Working(working_folder(spec.working)) if spec.works_here and spec.working else None)
         with self.spec.log_fields(instance):
             here.process(iter(()))
             return here.finish()
@@ -222,6 +169,7 @@ class Attempt:
             with self._phase("compact"):
                 compacted = sum(self._compact(name, view) for name, view in self.views.items())
         fail_point("task-end", spec.version)
+        self._upload()
         per_slot = rows_per_slot(rows)
         report = InstanceReport(
             instance=self.instance,
@@ -248,6 +196,8 @@ class Attempt:
         self._remove_superseded()
         if self.working is not None and spec.version % SWEEP_EVERY == 0:
             self.working.sweep(self._is_stale)
+        if self.working is not None and spec.cache_bytes and not spec.writes_home:
+            self.working.trim(spec.cache_bytes)
         _log.debug("%d rows, %d results, %d rows compacted, %.0f ms", report.rows, report.rows_out, compacted, report.wall_s * 1000)
         return report
 
@@ -293,7 +243,7 @@ class Attempt:
         """The instance's state before the batch, by store."""
         views = {}
         for name, store in self.spec.operator.stores.items():
-            reader = RunReader(Path(self.spec.directory) / "runs", store.layout, working, writes_home=self.spec.writes_home)
+            reader = RunReader(self.spec.store.below("runs"), store.layout, working, writes_home=self.spec.writes_home)
             views[name] = View(reader, clip(part.own(self.spec.refs.get(name, ())), part.slots, reader), part.slots)
         return views
 
@@ -326,12 +276,34 @@ class Attempt:
         else:
             file, begin_ms = self.names.staged(), self.phases_ms.get("kernel", 0.0)
             with self._phase("write"):
-                path = Path(spec.directory) / "staged" / file
+                path = self._staged_folder() / file
                 rows, length, crc = write_staged(path, spec.operator.output_schema, self._computed(), sync=spec.sync)
             # The time to compute them was counted as the kernel's.
             self.phases_ms["write"] -= self.phases_ms.get("kernel", 0.0) - begin_ms
             self.staged = [StagedFile(file, "staged", length, crc, rows, spec.operator_id)] if rows else []
         self.rows_out = sum(s.rows for s in self.staged)
+
+    def _staged_folder(self) -> Path:
+        """Where staged results are written. What is not written to the store itself is uploaded in the end."""
+        if self.spec.store.local is not None:
+            return self.spec.store.local / "staged"
+        assert self.working is not None
+        return self.working.make_folder()
+
+    def _upload(self) -> None:
+        """Bring what this task has written to a store behind a network: new runs, unless they stay at home, and staged results."""
+        spec, working = self.spec, self.working
+        if spec.store.local is not None or working is None:
+            return
+        own, calls = set(self.names.runs), list[Callable[[], None]]()
+        for view in self.views.values() if not spec.writes_home else ():
+            calls += [partial(view.reader.upload, ref.file) for ref in {ref.file: ref for ref in view.refs if ref.file in own}.values()]
+        # A run that was merged away may still be what is staged.
+        named = {ref.file for view in self.views.values() for ref in view.refs}
+        staged = [f"{each.folder}/{each.file}" for each in self.staged if each.folder == "staged" or each.file not in named]
+        calls += [partial(put_file, spec.store, key, working.path(key.partition("/")[2])) for key in staged]
+        with self._phase("upload"):
+            at_once(spec.store, calls)
 
     def _compact(self, name: str, view: View) -> int:
         """Compact a store, and replace its view's references. Returns the number of rows merged."""

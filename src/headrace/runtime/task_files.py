@@ -6,11 +6,15 @@ overwrite another's file.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Protocol
 
 from headrace.ids import InstanceId, OperatorId, Version, WriterId
+from headrace.state.durable import DurableStore, at_once
+from headrace.state.routing import Routing
 from headrace.state.sequence import VersionStep
 
 
@@ -18,7 +22,10 @@ class Work(Protocol):
     """The fields of a task's specification that are part of its file names."""
 
     @property
-    def directory(self) -> str: ...
+    def store(self) -> DurableStore: ...
+
+    @property
+    def routing(self) -> Routing: ...
 
     @property
     def operator_id(self) -> OperatorId: ...
@@ -53,17 +60,30 @@ class Names:
     def staged(self) -> str:
         return self._name("flush" if self.spec.until_ms is not None else "out")
 
-    def report(self) -> str:
-        return self._name("flush-report" if self.spec.until_ms is not None else "report").replace(".arrow", ".json")
-
     def compacted(self) -> str:
         self.compactions += 1
         self.runs.append(self._name(f"c{self.compactions}"))
         return self.runs[-1]
 
     def _name(self, kind: str) -> str:
-        s = self.spec
-        return f"v{s.version:012d}-{s.operator_id}-i{self.instance}-e{s.writer}-a{self.attempt}-{kind}.arrow"
+        return _name(self.spec, self.instance, self.attempt, f"{kind}.arrow")
+
+
+def _name(spec: Work, instance: int, number: int, kind: str) -> str:
+    return f"v{spec.version:012d}-{spec.operator_id}-i{instance}-e{spec.writer}-a{number}-{kind}"
+
+
+def _report_key(spec: Work, instance: int, number: int) -> str:
+    return "staged/" + _name(spec, instance, number, "flush-report.json" if spec.until_ms is not None else "report.json")
+
+
+def leave_report(spec: Work, names: Names, text: str) -> None:
+    """Leave the report of an attempt for the driver. The attempts of an instance number their reports, so that no list is needed."""
+    data = f"{names.attempt}\n{text}".encode()
+    for number in itertools.count():
+        with contextlib.suppress(FileExistsError):
+            spec.store.put_if_absent(_report_key(spec, names.instance, number), data, sync=False)
+            return
 
 
 def reports_left(spec: Work) -> list[str]:
@@ -72,12 +92,18 @@ def reports_left(spec: Work) -> list[str]:
     If an instance ran several times, the report of its last attempt counts, because the next operator got the results of that attempt.
     A processor of the user may give other results each time, and its state must belong to them.
     """
-    kind = "flush-report" if spec.until_ms is not None else "report"
-    prefix, suffix = f"v{spec.version:012d}-{spec.operator_id}-i", f"-{kind}.json"
-    last: dict[int, tuple[int, str]] = {}
-    for path in (Path(spec.directory) / "staged").glob(f"{prefix}*-e{spec.writer}-a*[0-9]{suffix}"):
-        instance, _, attempt = path.name.removeprefix(prefix).removesuffix(suffix).partition(f"-e{spec.writer}-a")
-        found = int(attempt), path.read_text()
-        last[int(instance)] = max(found, last.get(int(instance), found))
-        path.unlink()
-    return [text for _, text in last.values()]
+    found: dict[int, list[tuple[int, str]]] = {}
+    at_once(spec.store, [partial(_read_reports, spec, instance, found) for instance in range(len(spec.routing.parts))])
+    spec.store.delete(*(_report_key(spec, instance, number) for instance, each in found.items() for number in range(len(each))))
+    return [max(found[instance])[1] for instance in sorted(found) if found[instance]]
+
+
+def _read_reports(spec: Work, instance: int, found: dict[int, list[tuple[int, str]]]) -> None:
+    """Read the reports of all attempts of an instance: their numbers, and what they say."""
+    found[instance] = mine = []
+    for number in itertools.count():
+        try:
+            attempt, _, text = spec.store.get(_report_key(spec, instance, number)).decode().partition("\n")
+        except FileNotFoundError:
+            return
+        mine.append((int(attempt), text))

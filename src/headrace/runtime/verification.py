@@ -9,19 +9,19 @@ import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from headrace.errors import HeadraceError, VersionNotFoundError
 from headrace.ids import NO_VERSION, Version
 from headrace.logs import logger
-from headrace.runtime.checkpoint import ROUTING, Checkpoint
+from headrace.runtime.checkpoint import FOLDERS, ROUTING, Checkpoint
 from headrace.runtime.fencing import version_of
 from headrace.runtime.inspection import lease
-from headrace.runtime.leases import is_lease
+from headrace.runtime.leases import is_lease, lease_keys
 from headrace.runtime.safety.chain import check_chain, check_journal, forgotten_upto, links, since_needed
 from headrace.runtime.spark_log import check_together
 from headrace.state.blocks import Blocks
 from headrace.state.manifest import Manifest
+from headrace.state.working import at_hand
 
 TRIES = 5
 _log = logger(__name__)
@@ -75,19 +75,23 @@ def _manifests(checkpoint: Checkpoint, checked: Checked) -> dict[Version, Manife
 
 
 def _check_files(checkpoint: Checkpoint, manifests: Iterable[Manifest], checked: Checked) -> None:
-    wanted: dict[Path, tuple[int, int]] = {}
+    wanted: dict[str, tuple[int, int]] = {}
     for manifest in manifests:
         for state in manifest.stores.values():
-            wanted |= {checkpoint.runs / ref.file: (ref.bytes, ref.crc) for ref in state.runs}
-        wanted |= {checkpoint.directory / s.folder / s.file: (s.bytes, s.crc) for s in manifest.staged}
-    for path, (length, crc) in sorted(wanted.items()):
+            wanted |= {f"runs/{ref.file}": (ref.bytes, ref.crc) for ref in state.runs}
+        wanted |= {f"{s.folder}/{s.file}": (s.bytes, s.crc) for s in manifest.staged}
+    store = checkpoint.store
+    for key, (length, crc) in sorted(wanted.items()):
         checked.files += 1
         checked.bytes += length
+        where = store.where(key)
         try:
-            blocks = Blocks(path, length, crc)
-            blocks.need(0, blocks.data_bytes)
+            with at_hand(store, key, length) as path:
+                blocks = Blocks(path, length, crc, where)
+                blocks.need(0, blocks.data_bytes)
         except HeadraceError as error:
-            checked.broken.append(f"{path}: {error.wanted} wanted, {error.found} found" if path.exists() else f"{path}: missing")
+            is_there = store.size(key) is not None
+            checked.broken.append(f"{where}: {error.wanted} wanted, {error.found} found" if is_there else f"{where}: missing")
 
 
 def _check_chain(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
@@ -99,7 +103,7 @@ def _check_chain(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked:
         checked.attempt(lambda: _check_journal(checkpoint))
     else:
         text = f"version {newest} is by the approach amnesia: its state is on executors only, and a restart begins empty"
-        checked.notable.append(f"{checkpoint.directory / 'journal'}: {text}")
+        checked.notable.append(f"{checkpoint.store.where('journal')}: {text}")
 
 
 def _check_journal(checkpoint: Checkpoint) -> None:
@@ -141,11 +145,12 @@ def _check_rest(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: 
     checked.attempt(checkpoint.identity)
     damaged = checkpoint.noted.damage()
     if damaged:
-        checked.notable.append(f"{checkpoint.directory / ROUTING}: damaged ({damaged}); a restart takes the routing of its newest version")
+        checked.notable.append(f"{checkpoint.store.where(ROUTING)}: damaged ({damaged}); a restart takes the routing of its newest version")
     _check_unnamed(checkpoint, kept, checked)
-    wrong = sorted(path.name for path in checkpoint.leases.glob("*.json") if not is_lease(path))
+    store = checkpoint.store
+    wrong = sorted(key.rpartition("/")[2] for key in lease_keys(store) if not is_lease(store, key))
     if wrong:
-        checked.notable.append(f"{checkpoint.leases}: {', '.join(wrong)}: not a lease; ignored, may be removed")
+        checked.notable.append(f"{store.where('leases')}: {', '.join(wrong)}: not a lease; ignored, may be removed")
 
 
 def _check_unnamed(checkpoint: Checkpoint, kept: dict[Version, Manifest], checked: Checked) -> None:
@@ -154,12 +159,14 @@ def _check_unnamed(checkpoint: Checkpoint, kept: dict[Version, Manifest], checke
         return
     needed = {file for manifest in kept.values() for file in manifest.files()}
     newest = max(kept, default=NO_VERSION)
-    for folder in (checkpoint.runs, checkpoint.staged):
-        unnamed = [path for path in folder.glob("*") if (folder.name, path.name) not in needed]
-        old = [path for path in unnamed if version_of(path.name) <= newest]
+    store = checkpoint.store
+    for folder in FOLDERS:
+        names = (key.rpartition("/")[2] for key in store.keys(f"{folder}/"))
+        unnamed = [name for name in names if (folder, name) not in needed]
+        old, where = [name for name in unnamed if version_of(name) <= newest], store.where(folder)
         if old:
-            total = sum(path.stat().st_size for path in old if path.exists())
-            checked.notable.append(f"{folder}: {len(old):,} files of {total:,} bytes that no version names; the next start removes them")
+            total = sum(store.size(f"{folder}/{name}") or 0 for name in old)
+            checked.notable.append(f"{where}: {len(old):,} files of {total:,} bytes that no version names; the next start removes them")
         if len(unnamed) > len(old):
             count = len(unnamed) - len(old)
-            checked.notable.append(f"{folder}: {count:,} files of a version that is not committed: of a batch that runs or failed")
+            checked.notable.append(f"{where}: {count:,} files of a version that is not committed: of a batch that runs or failed")

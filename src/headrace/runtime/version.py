@@ -35,7 +35,8 @@ from headrace.runtime.shed_batch import dropping_of, scan
 from headrace.runtime.shedding import Shedder
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
-from headrace.runtime.task import Phase, TaskSpec
+from headrace.runtime.task import Phase
+from headrace.runtime.task_spec import TaskSpec
 from headrace.spark.event_times import EventTimes
 from headrace.spark.streaming import files_wait
 from headrace.state.journal import Record, check_same
@@ -136,6 +137,7 @@ class VersionMaker:
         now_ms, begin_s = record.now_ms if record else int(time.time() * 1000), watermark.clock_s()
         states = {name: state.runs for name, state in before.stores.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
+        origin = self.checkpoint.origin_soon(version, before)
         if record is None:
             self.runner.split_missing()
         self._settle(before, late_ms, states)
@@ -165,7 +167,7 @@ class VersionMaker:
             watermark_nodes_ms=moved.nodes_ms,
             watermark_idle=moved.idle,
             routing=dict(self.routing.routing),
-            **self.checkpoint.origin(version, before),
+            **origin(),
             checkpoint_version=self.keeping.durable,
             counters=_counters(before, reports),
             drops=dropping.drops,
@@ -200,16 +202,19 @@ class VersionMaker:
         """The version that this one builds on."""
         if version == 0:
             return None
-        if self.previous is None or self.previous.version != version - 1:
+        # A log that is far is not read again for what this start of the query has just read in it.
+        made_here = self.previous is not None and self.previous.version == version - 1
+        if not made_here:
             self.previous = self.checkpoint.manifests.read_if_exists(Version(version - 1))
         if self.previous is None:
             raise CheckpointError(
-                where=str(self.checkpoint.location),
+                where=self.checkpoint.location,
                 wanted=f"the state of version {version - 1}, on which batch {version} builds",
                 found="no manifest of it",
                 hint="Spark's offsets and Headrace's state were separated: restore the folder 'headrace', or use a new checkpointLocation",
             )
-        self.checkpoint.spark_log.check(self.previous)
+        if not (made_here and self.checkpoint.spark_log.is_far):
+            self.checkpoint.spark_log.check(self.previous)
         return self.previous
 
     def _initial_states(self) -> States:
@@ -318,7 +323,8 @@ class VersionMaker:
     def _spec(self, op: Op, staged: bool, version: Version, moments: Moments, states: States) -> TaskSpec:
         plan, config = op.plan, self.config
         return TaskSpec(
-            directory=str(self.checkpoint.directory),
+            store=self.checkpoint.store,
+            query=self.checkpoint.location,
             operator=plan.operator,
             operator_id=op.id,
             version=version,
@@ -333,6 +339,7 @@ class VersionMaker:
             compact_rows=config.compactRows,
             compact_factor=config.compactFactor,
             working=self.keeping.working,
+            cache_bytes=config.cacheBytes,
             writes_home=self.keeping.at_home,
             driver_reads=self.keeping.driver_reads,
             boundaries=self.keeping.boundaries(),

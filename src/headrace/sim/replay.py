@@ -11,7 +11,7 @@ so a heavy overload looks smaller than it was.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -64,18 +64,32 @@ def read_batches(lines: Iterable[str]) -> list[Batch]:
         if not line.strip():
             continue
         try:
-            progress: dict[str, Any] = json.loads(line)
-            report = BatchReport.from_json(progress.get("headrace", progress))
-            if not report.replayed:
-                found.append(replace(Batch.of(report), spark_s=_spark_s(progress)))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as wrong:
-            hint = "write json.dumps(progress) of each of query.recentProgress to a line of its own"
-            wanted = "the progress of a Headrace query, as JSON"
-            raise QueryError(where=f"line {number}", wanted=wanted, found=f"{type(wrong).__name__}: {wrong}", hint=hint) from None
+            progress = json.loads(line)
+        except ValueError as wrong:
+            raise _no_progress(f"line {number}", wrong) from None
+        found += batches_of([progress], f"line {number}")
     return sorted(found, key=lambda batch: batch.version)
 
 
-def _spark_s(progress: dict[str, Any]) -> tuple[float, float] | None:
+def batches_of(progresses: Iterable[Mapping[str, Any]], where: str = "replay") -> list[Batch]:
+    """The batches of recorded progresses, oldest first, without those that a restart only delivered again."""
+    found = []
+    try:
+        for progress in progresses:
+            report = BatchReport.from_json(progress.get("headrace", progress))
+            if not report.replayed:
+                found.append(replace(Batch.of(report), spark_s=_spark_s(progress)))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as wrong:
+        raise _no_progress(where, wrong) from None
+    return sorted(found, key=lambda batch: batch.version)
+
+
+def _no_progress(where: str, wrong: Exception) -> QueryError:
+    hint = "write json.dumps(progress) of each of query.recentProgress to a line of its own"
+    return QueryError(where=where, wanted="the progress of a Headrace query, as JSON", found=f"{type(wrong).__name__}: {wrong}", hint=hint)
+
+
+def _spark_s(progress: Mapping[str, Any]) -> tuple[float, float] | None:
     """When Spark began and ended its work on a batch; None if the record does not have Spark's part."""
     took_ms = progress.get("durationMs", {}).get("triggerExecution")
     if took_ms is None:

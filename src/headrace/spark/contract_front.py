@@ -15,6 +15,10 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "Deduplicate": "keys child",
         "DeduplicateWithinWatermark": "keys child",
         "Expand": "projections output child",
+        "Window": "windowExpressions partitionSpec orderSpec child",
+    },
+    "org.apache.spark.sql.catalyst.expressions.aggregate": {
+        "AggregateExpression": "aggregateFunction mode isDistinct filter resultId copy/5",
     },
     "org.apache.spark.sql.catalyst.expressions": {
         "And": "new/2 left right",
@@ -27,6 +31,9 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "NamedExpression$": "newExprId",
         "PreciseTimestampConversion": "toType child",
         "TimestampAddInterval": "right timeZoneId",
+        "WindowExpression": "windowFunction",
+        "SortOrder": "new/4 child direction nullOrdering",
+        "SortDirection": "defaultNullOrdering",
     },
     "org.apache.spark.sql.streaming": {"OutputMode": "Append Update Complete"},
 }
@@ -37,6 +44,7 @@ NAMES = (
     *(f"{_LOGICAL}.{name}" for name in ("Union", "MapInPandas", "WithCTE")),
     *(f"{_EXPRESSIONS}.{name}" for name in ("CreateNamedStruct", "KnownNullable", "IsNotNull", "ScalarSubquery", "Exists", "ListQuery")),
     f"{_EXPRESSIONS}.LateralSubquery",
+    *(f"{_EXPRESSIONS}.{name}" for name in ("RowNumber", "Rank", "DenseRank", "Ascending$", "Descending$", "NullsFirst$")),
 )
 """Classes that are recognised by name."""
 PYTHON: Mapping[str, str] = {

@@ -103,6 +103,11 @@ class Logical(Plan):
         return tuple(_column(each) for each in items(self.node.output()))
 
     @cached_property
+    def output(self) -> tuple[Expression, ...]:
+        """Its output columns, as expressions."""
+        return tuple(Expression(self.session, each) for each in items(self.node.output()))
+
+    @cached_property
     def column_names(self) -> list[str]:
         """The names of its output columns, which need not differ."""
         return [str(each.name()) for each in items(self.node.output())]

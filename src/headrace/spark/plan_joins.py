@@ -135,9 +135,10 @@ def _has_query(expression: Any) -> bool:
     return any(class_name(part) in QUERIES or "Python" in class_name(part) for part in walk(expression))
 
 
-def _conjuncts(expression: Any) -> list[Any]:
+def conjuncts_of(expression: Any) -> list[Any]:
+    """The conditions that ``AND`` puts together."""
     if class_name(expression) == "And":
-        return _conjuncts(expression.left()) + _conjuncts(expression.right())
+        return conjuncts_of(expression.left()) + conjuncts_of(expression.right())
     return [expression]
 
 
@@ -149,7 +150,7 @@ def _divided(session: SparkSession, condition: Any, left: Logical, right: Logica
     mine, theirs = ({each.id for each in side.columns} for side in (left, right))
     keys: list[tuple[Any, Any]] = []
     others: list[Any] = []
-    for each in _conjuncts(condition):
+    for each in conjuncts_of(condition):
         pair = _pair(session, each, mine, theirs) if class_name(each) in ("EqualTo", "EqualNullSafe") else None
         if pair is None:
             others.append(each)

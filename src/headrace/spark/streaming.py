@@ -25,6 +25,7 @@ from headrace.spark.gateway import (
     private_field,
     singleton,
 )
+from headrace.spark.kafka import newest_offsets
 from headrace.spark.plans import analyzed
 from headrace.spark.trees import walk
 
@@ -68,6 +69,8 @@ class SourceOffsets:
     """Where the batch ends."""
     latest: str | None
     """The newest offset when Spark planned the batch."""
+    now: str | None = None
+    """The newest offset now. Only Kafka is asked for it; None for other sources, and if Kafka gave no answer."""
 
 
 def execution_of(query: StreamingQuery) -> Any:
@@ -144,15 +147,16 @@ def planning_paused(query: StreamingQuery) -> Iterator[None]:
         lock.unlock()
 
 
-def source_offsets(execution: Any) -> list[SourceOffsets]:
+def source_offsets(execution: Any, session: SparkSession) -> list[SourceOffsets]:
     """The offsets of the batch that a StreamExecution runs now, per source. File sources are left out."""
     start, end, latest = execution.getStartOffsetsOfLatestBatch(), execution.availableOffsets(), execution.latestOffsets()
     found = []
     for source in iterated(end.keysIterator()):
         kind = full_class_name(source)
         if not kind.endswith(f".{FILE_SOURCE}"):
-            offsets = (_json(each, source) for each in (start, end, latest))
-            found.append(SourceOffsets(kind, kind.startswith(_KAFKA_PACKAGE), *offsets))
+            first, last, newest = (_json(each, source) for each in (start, end, latest))
+            is_kafka = kind.startswith(_KAFKA_PACKAGE)
+            found.append(SourceOffsets(kind, is_kafka, first, last, newest, newest_offsets(session, source) if is_kafka else None))
     return found
 
 

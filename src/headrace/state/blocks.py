@@ -157,6 +157,17 @@ class Blocks:
             self.checked[at] = 1
             at = self.checked.find(0, at + 1, last)
 
+    @property
+    def is_far(self) -> bool:
+        """True if missing blocks come from a store behind a network, where few requests at once are better than many in turn."""
+        return False
+
+    def used(self) -> None:
+        """Note that the file is in use: working copies that are not may be removed to make room."""
+
+    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Fetch what is missing of these ranges of bytes together. Only for files of which `is_far` is true."""
+
     def fetch(self, first: int, last: int) -> None:
         """Fetch the missing ones of the blocks [first, last). Does nothing here, since only working copies have missing blocks."""
 
@@ -210,9 +221,9 @@ def open_arrow(path: Path, length: int, crc: int) -> pa.RecordBatch:
     return open_batch(blocks)
 
 
-def open_batches(path: Path, length: int, crc: int) -> Iterator[pa.RecordBatch]:
+def open_batches(path: Path, length: int, crc: int, origin: str | None = None) -> Iterator[pa.RecordBatch]:
     """The record batches of an Arrow file. All blocks are checked before the first batch is returned."""
-    blocks = Blocks(path, length, crc)
+    blocks = Blocks(path, length, crc, origin)
     blocks.need(0, blocks.data_bytes)
     file = pa.ipc.open_file(blocks.buffer)
     return (file.get_batch(at) for at in range(file.num_record_batches))
@@ -226,6 +237,13 @@ class Recorded:
         self.buffer = blocks.buffer
         self.needed: set[int] = set()
 
+    @property
+    def is_far(self) -> bool:
+        return self.blocks.is_far
+
+    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self.blocks.ahead(ranges)
+
     def need(self, begin: int, end: int) -> None:
         self.blocks.need(begin, end)
         self.needed.update(range(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)))
@@ -235,12 +253,28 @@ def need_rows(blocks: Blocks | Recorded, rows: pa.RecordBatch, begin: int, end: 
     """Make sure that all bytes of the rows [begin, end) of the file's record batch are present and checked."""
     if begin < end:
         base = blocks.buffer.address
+        for whole in (False, True) if blocks.is_far else ():
+            # Where values of varying length begin is known only when their offsets are there.
+            blocks.ahead(_ranges(rows, begin, end, base, whole=whole))
         for column in rows.columns:
             _walk(column.type, iter(column.buffers()), begin, end, lambda lo, hi: blocks.need(lo - base, hi - base))
 
 
-def _walk(kind: pa.DataType, buffers: Iterator[pa.Buffer | None], begin: int, end: int, need: Callable[[int, int], None]) -> None:
-    """Call ``need`` for the bytes of rows [begin, end) in each buffer of a column, by Arrow's layout; children included."""
+def _ranges(rows: pa.RecordBatch, begin: int, end: int, base: int, *, whole: bool) -> list[tuple[int, int]]:
+    """The bytes of the rows [begin, end), as far as they are known."""
+    found: list[tuple[int, int]] = []
+    for column in rows.columns:
+        _walk(column.type, iter(column.buffers()), begin, end, lambda lo, hi: found.append((lo - base, hi - base)), whole=whole)
+    return found
+
+
+def _walk(
+    kind: pa.DataType, buffers: Iterator[pa.Buffer | None], begin: int, end: int, need: Callable[[int, int], None], *, whole: bool = True
+) -> None:
+    """Call ``need`` for the bytes of rows [begin, end) in each buffer of a column, by Arrow's layout; children included.
+
+    If not ``whole``, it leaves out what follows from offsets, which may not be there yet.
+    """
 
     def of(buffer: pa.Buffer | None, first_bit: int, last_bit: int) -> None:
         if buffer is not None and first_bit < last_bit:
@@ -249,14 +283,17 @@ def _walk(kind: pa.DataType, buffers: Iterator[pa.Buffer | None], begin: int, en
     of(next(buffers), begin, end)
     if pa.types.is_struct(kind):
         for at in range(kind.num_fields):
-            _walk(kind.field(at).type, buffers, begin, end, need)
+            _walk(kind.field(at).type, buffers, begin, end, need, whole=whole)
     elif pa.types.is_fixed_size_list(kind):
-        _walk(kind.value_type, buffers, begin * kind.list_size, end * kind.list_size, need)
+        _walk(kind.value_type, buffers, begin * kind.list_size, end * kind.list_size, need, whole=whole)
     elif _has_offsets(kind):
         offsets = next(buffers)
         width = 8 if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind) else 4
         of(offsets, begin * width * 8, (end + 1) * width * 8)
         assert offsets is not None
+        if not whole:
+            _skip(kind, buffers)
+            return
         edges = np.frombuffer(offsets, dtype=f"<i{width}")
         lo, hi = int(edges[begin]), int(edges[end])
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -267,6 +304,13 @@ def _walk(kind: pa.DataType, buffers: Iterator[pa.Buffer | None], begin: int, en
             of(next(buffers), lo * 8, hi * 8)
     elif not pa.types.is_null(kind):
         of(next(buffers), begin * kind.bit_width, end * kind.bit_width)
+
+
+def _skip(kind: pa.DataType, buffers: Iterator[pa.Buffer | None]) -> None:
+    """Pass over the buffers of a column's values."""
+    values = pa.array([], kind).buffers()[2:]
+    for _ in values:
+        next(buffers)
 
 
 def _has_offsets(kind: pa.DataType) -> bool:

@@ -267,6 +267,12 @@ class ManifestStore:
 
     def __init__(self, store: DurableStore) -> None:
         self.store = store
+        self._own: set[Version] | None = None
+        """The versions that have a manifest, if only this process writes any."""
+
+    def own(self) -> None:
+        """Remember which versions there are. Called by the only writer of a checkpoint in a store behind a network."""
+        self._own = set(self.versions())
 
     def key(self, version: Version) -> str:
         return f"{self.PREFIX}{version:012d}.json"
@@ -281,7 +287,13 @@ class ManifestStore:
 
     def versions(self) -> list[Version]:
         """The versions that have a manifest, oldest first."""
-        return numbered(self.store.keys(self.PREFIX))
+        if self._own is not None:
+            return sorted(self._own)
+        found = numbered(self.store.keys(self.PREFIX))
+        # The list of an object store may lack what was written last.
+        while found and self.store.local is None and self.store.size(self.key(Version(found[-1] + 1))) is not None:
+            found.append(Version(found[-1] + 1))
+        return found
 
     def read(self, version: Version) -> Manifest:
         """The manifest of a version; raise an error if there is none or it is damaged."""
@@ -315,7 +327,7 @@ class ManifestStore:
         try:
             self.store.put_if_absent(key, _framed(text), sync=sync)
             # If this driver was paused, another one may have written this version and removed it again as too old.
-            if max(self.versions()) > manifest.version:
+            if max(self.versions(), default=manifest.version) > manifest.version:
                 self.store.delete(key)
                 found = "that another one has gone on to later versions"
                 raise FileExistsError(found)
@@ -326,17 +338,23 @@ class ManifestStore:
                 found=found,
                 hint="stop one of the two; this one has changed nothing",
             ) from exists
+        if self._own is not None:
+            self._own.add(manifest.version)
         return replace(manifest, crc=_checksum(text, FORMAT))
 
     def retire(self, version: Version) -> bytes:
         """Remove the manifest of a version, so that no reader finds it. Returns its content, by which it can be restored."""
         data = self.store.get(self.key(version))
         self.store.delete(self.key(version))
+        if self._own is not None:
+            self._own.discard(version)
         return data
 
     def restore(self, version: Version, data: bytes) -> None:
         """Show a version again that was retired."""
         self.store.put_if_absent(self.key(version), data, sync=False)
+        if self._own is not None:
+            self._own.add(version)
 
 
 def numbered(keys: Sequence[str]) -> list[Version]:

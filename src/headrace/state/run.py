@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import CorruptStateError
+from headrace.errors import CorruptStateError, require
 from headrace.ids import FIRST_EPOCH, SLOTS, RoutingEpoch, RunSeq, slot_bounds
 from headrace.logs import logger, suppressed
 from headrace.state.blocks import BLOCK_BYTES, Blocks, Recorded, need_rows, pieces, write_arrow
 from headrace.state.disk import is_plain_name
+from headrace.state.durable import DurableStore, FolderStore, put_file
 from headrace.state.layout import Hashes, Layout, hashes, subs
 from headrace.state.open_runs import OPEN, SLOT_OFFSETS, OpenRun
 from headrace.state.working import Working
@@ -124,19 +125,32 @@ def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, 
 
 
 class RunReader:
-    """Opens the runs of one directory, or an executor's working copies. A process checks each block once, and keeps files mapped."""
+    """Opens the runs of a store, or an executor's working copies. A process checks each block once, and keeps files mapped."""
 
-    def __init__(self, directory: Path, layout: Layout, working: Working | None = None, *, writes_home: bool = False) -> None:
-        """With ``writes_home``, new runs are written to the working copies, and not to the directory."""
-        self.directory = directory
+    def __init__(self, runs: DurableStore | Path, layout: Layout, working: Working | None = None, *, writes_home: bool = False) -> None:
+        """``runs`` is the folder of runs, or what a store has of them. A store behind a network needs working copies.
+
+        With ``writes_home``, new runs are written to the working copies only. Where runs cannot be written directly, `upload` brings them.
+        """
+        self.store: DurableStore = FolderStore(runs) if isinstance(runs, Path) else runs
+        require(working is not None or self.store.local is not None, "runs behind a network are read from working copies")
         self.layout = layout
         self.working = working
-        self.writes_home = writes_home and working is not None
+        self.writes_home = working is not None and (writes_home or self.store.local is None)
 
     @property
     def writes_to(self) -> Path:
         """The folder for new runs."""
-        return self.working.make_folder() if self.writes_home and self.working is not None else self.directory
+        if self.writes_home and self.working is not None:
+            return self.working.make_folder()
+        assert self.store.local is not None
+        return self.store.local
+
+    def upload(self, file: str) -> None:
+        """Bring a run that was written here to the store, if it was not written there."""
+        if self.store.local is None and self.working is not None:
+            put_file(self.store, file, self.working.path(file))
+            self.working.note_original(file)
 
     def open(self, ref: RunRef) -> Run:
         """The run with the rows that count; raise an error if they are damaged."""
@@ -153,14 +167,19 @@ class RunReader:
         return end - begin
 
     def _mapped(self, ref: RunRef) -> OpenRun:
-        origin = self.directory / ref.file
-        path = origin if self.working is None else self.working.folder / ref.file
+        working, folder = self.working, self.store.local
+        if working is not None:
+            path = working.path(ref.file)
+        else:
+            assert folder is not None
+            path = folder / ref.file
         run = OPEN.find(str(path))
         if run is None:
-            blocks = Blocks(origin, ref.bytes, ref.crc) if self.working is None else self.working.open(origin, ref.bytes, ref.crc)
+            blocks = Blocks(path, ref.bytes, ref.crc) if working is None else working.open(self.store, ref.file, ref.bytes, ref.crc)
             run = OpenRun(blocks)
-            self._check_layout(origin, run)
+            self._check_layout(self.store.where(ref.file), run)
             OPEN.add(str(path), run)
+        run.blocks.used()
         return run
 
     def lend(self, ref: RunRef, *, whole: bool = False) -> Iterator[tuple[int, bytes]]:
@@ -183,24 +202,26 @@ class RunReader:
 
     def keep(self, file: str) -> None:
         """Keep a working copy of a run that was just written to the directory, because this executor will read it."""
-        if self.working is not None and not self.writes_home:
-            self.working.keep(self.directory / file)
+        if self.working is not None and not self.writes_home and self.store.local is not None:
+            self.working.keep(self.store.local / file)
 
     def remove(self, file: str) -> None:
         """Remove a run that no manifest names, and its working copy."""
-        for folder in (self.directory, *([self.working.folder] if self.working is not None else [])):
+        for folder in (self.store.local, None if self.working is None else self.working.folder):
+            if folder is None:
+                continue
             OPEN.close(str(folder / file))
             with suppressed(_log, f"{folder / file} cannot be removed now; a sweep removes it later", OSError, level=logging.INFO):
                 (folder / file).unlink(missing_ok=True)
 
-    def _check_layout(self, path: Path, run: OpenRun) -> None:
+    def _check_layout(self, where: str, run: OpenRun) -> None:
         about = json.loads(run.metadata.get(_META, b"{}"))
         if about.get("format") != FORMAT or about.get("fingerprint") != self.layout.fingerprint:
             raise CorruptStateError(
-                where=str(path),
+                where=where,
                 wanted=f"a run of format {FORMAT} with layout {self.layout.fingerprint}",
                 found=f"format {about.get('format')}, layout {about.get('fingerprint')}",
-                path=str(path),
+                path=where,
                 hint="the file belongs to another operator, another version of the query, or another version of Headrace;"
                 " if the query has changed, start it with a new checkpoint",
             )

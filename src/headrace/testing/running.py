@@ -22,6 +22,7 @@ from headrace.errors import BatchFailedError, QueryError
 from headrace.ids import Version
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.failpoints import DRIVER_POINTS, TASK_POINTS, break_off
+from headrace.runtime.start import settings_of
 from headrace.spark.streaming import planning_paused
 from headrace.state.manifest import Manifest
 from headrace.testing.reference import grouping_columns
@@ -242,11 +243,14 @@ class Running:
 
     def _next_batch(self) -> int:
         """The number of the first batch that Spark has not committed."""
-        commits = self.checkpoint / "commits"
-        return max((int(path.name) for path in commits.glob("[0-9]*")), default=-1) + 1
+        newest = self._opened().spark_log.newest("commits")
+        return 0 if newest is None else newest + 1
 
     def _latest(self) -> Manifest | None:
-        return Checkpoint(str(self.checkpoint)).newest_facts() if self.checkpoint.exists() else None
+        return self._opened().newest_facts()
+
+    def _opened(self) -> Checkpoint:
+        return Checkpoint(str(self.checkpoint), settings=settings_of(self.spark))
 
     def _started(self, what: str) -> Setup:
         if self._setup is None:

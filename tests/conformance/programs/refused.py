@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.conformance.program import NOT_YET, SPARK_REFUSES, program
@@ -16,17 +16,6 @@ def append_without_watermark(spark: SparkSession, events: DataFrame) -> DataFram
 @program("sorting in append mode", claim=SPARK_REFUSES, why="Sorting is not supported")
 def sorting(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.withWatermark("ts", "1 minute").groupBy(F.window("ts", "1 minute")).count().orderBy("window")
-
-
-@program("count(DISTINCT x)", mode="update", claim=SPARK_REFUSES, why="Distinct aggregations are not supported")
-def count_distinct(spark: SparkSession, events: DataFrame) -> DataFrame:
-    return events.groupBy("kind").agg(F.countDistinct("user"))
-
-
-@program("row_number() OVER (...)", mode="complete", claim=SPARK_REFUSES, why="is not supported")
-def row_number(spark: SparkSession, events: DataFrame) -> DataFrame:
-    counts = events.groupBy("user", "kind").count()
-    return counts.withColumn("rank", F.row_number().over(Window.partitionBy("kind").orderBy("count")))
 
 
 @program("outer join without a bound", inputs="clicks views", claim=SPARK_REFUSES, why="without a watermark in the join keys")

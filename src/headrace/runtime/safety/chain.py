@@ -7,7 +7,6 @@ manifests    manifest 38 <----------- manifest 43                      a manifes
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from headrace.errors import CheckpointMismatchError
 from headrace.ids import FIRST_VERSION, NO_VERSION, Version
@@ -63,12 +62,12 @@ def forgotten_upto(journal: Journal, durable: Sequence[Version]) -> Version | No
     return newest.version if newest is not None and newest.forgets else None
 
 
-def check_remembers(location: Path, journal: Journal, durable: Sequence[Version]) -> None:
+def check_remembers(location: str, journal: Journal, durable: Sequence[Version]) -> None:
     """Raise an error if state cannot be computed again, because the query that wrote the checkpoint kept none safe."""
     newest = forgotten_upto(journal, durable)
     if newest is not None:
         raise CheckpointMismatchError(
-            where=str(location),
+            where=location,
             wanted="a checkpoint from which lost state can be computed again, as this query's guarantee asks for",
             found=f"versions up to {newest} by recovery('amnesia'), which keeps no state safe",
             hint="start it with recovery('amnesia'), end it with stop(), which makes its newest state durable, and then start this query;"
@@ -76,7 +75,7 @@ def check_remembers(location: Path, journal: Journal, durable: Sequence[Version]
         )
 
 
-def check_journal(location: Path, durable: Sequence[Version], journaled: Sequence[Version], since: Version = FIRST_VERSION) -> None:
+def check_journal(location: str, durable: Sequence[Version], journaled: Sequence[Version], since: Version = FIRST_VERSION) -> None:
     """Raise an error unless the journal has every version since the last durable one, up to its newest.
 
     If the state depends only on batches from ``since`` on, the versions before do not matter, except the last one: it has the watermark and
@@ -87,7 +86,7 @@ def check_journal(location: Path, durable: Sequence[Version], journaled: Sequenc
     lacking = sorted({Version(each) for each in range(last + 1, newest)} - set(journaled))
     if lacking:
         raise CheckpointMismatchError(
-            where=str(location / "headrace" / "journal"),
+            where=f"{location}/headrace/journal",
             wanted=f"a record of every version from {last + 1} to {newest}, from which they are computed again",
             found=f"none of version {lacking[0]}",
             hint="restore the folder 'headrace' and Spark's logs from one backup, or start with a new checkpointLocation",

@@ -240,7 +240,7 @@ class Checkpointer:
         missing = [*left.parcels, *left.lost]
         if missing:
             raise CheckpointError(
-                where=str(self.keeping.checkpoint.location),
+                where=self.keeping.checkpoint.location,
                 wanted="to ship all runs of a version to the durable store",
                 found=f"{len(missing)} that no executor could ship, such as {missing[0]}",
                 hint="the next batch computes lost runs again",

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
 
 from headrace.ids import FIRST_VERSION, NO_VERSION, OperatorId, StoreId, Version
 from headrace.runtime.checkpoint import Checkpoint
@@ -213,7 +212,7 @@ class Keeping:
             return self._pins.get(Pin.CHECKPOINT)
 
     def _is_committed(self, manifest: Manifest) -> bool:
-        return (self.checkpoint.location / "commits" / str(manifest.version)).exists()
+        return self.checkpoint.spark_log.has_commit(manifest.version)
 
     def release(self, shipped_upto: Iterable[Version] = ()) -> None:
         """End a capture. If it broke off, ``shipped_upto`` are the versions up to which units were shipped."""
@@ -265,6 +264,4 @@ def _recreating(manifest: Manifest) -> set[OperatorId]:
 
 def remove_staged(checkpoint: Checkpoint, manifest: Manifest) -> None:
     """Remove a version's staged output."""
-    for staged in manifest.staged:
-        if staged.folder == "staged":
-            (Path(checkpoint.directory) / staged.folder / staged.file).unlink(missing_ok=True)
+    checkpoint.store.delete(*(f"staged/{each.file}" for each in manifest.staged if each.folder == "staged"))

@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headrace.errors import StorageError
 from headrace.ids import Version
 from headrace.logs import logger
-from headrace.runtime.checkpoint import IDENTITY, Checkpoint
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.places import IDENTITY
 
 LOOK_S = 0.1
 ATTEMPTS_MAX = 16
@@ -45,8 +47,13 @@ class Outage:
 
         A folder without permission is there: that does not mend itself.
         """
+        folder = self.checkpoint.store.local
         try:
-            os.stat(self.checkpoint.directory / IDENTITY)
+            if folder is None:
+                return not self.checkpoint.is_there
+            os.stat(folder / IDENTITY)
+        except StorageError:
+            return True
         except PermissionError:
             return False
         except OSError as unreachable:

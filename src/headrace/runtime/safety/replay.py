@@ -112,7 +112,7 @@ class Replay:
         A checkpoint may have shipped the run since the task looked for it. Then the next attempt finds it.
         """
         file = Path(missing.path).name
-        if self.keeping.copies.is_durable(file) and not (self.checkpoint.runs / file).exists():
+        if self.keeping.copies.is_durable(file) and self.checkpoint.store.size(f"runs/{file}") is None:
             return False
         self.keeping.copies.forget(file, missing.executor)
         lost = self.routing.lost_runs()

@@ -26,7 +26,7 @@ from headrace.runtime.lending import Files
 from headrace.spark.executors import Executor
 from headrace.state.blocks import Blocks
 from headrace.state.delta import merged_delta
-from headrace.state.durable import FolderStore
+from headrace.state.durable import DurableStore
 from headrace.state.layout import hashes
 from headrace.state.run import RunReader, RunRef, row_range, write_run
 from headrace.state.slots import SlotRanges
@@ -101,7 +101,7 @@ class Ship:
 
     def ship(self, parcels: Sequence[Parcel]) -> Iterator[tuple[str, tuple[RunRef, ...], int]]:
         """Ship these parcels. Yields the name of each one that has arrived, its references, and the bytes written."""
-        here, store = self.files.here(), FolderStore(Path(self.files.runs).parent)
+        here, store = self.files.here(), self.files.runs
         for parcel in parcels:
             # A damaged or missing run is not shipped. The batch that needs it repairs it.
             with suppressed(_log, f"{parcel.unit} cannot be shipped", CorruptStateError):
@@ -111,8 +111,8 @@ class Ship:
                     refs, length = self._merged(parcel, parcel.delta, here, store)
                 yield parcel.name, refs, length
 
-    def _merged(self, parcel: Parcel, delta: Delta, here: Working, store: FolderStore) -> tuple[tuple[RunRef, ...], int]:
-        reader = RunReader(Path(self.files.runs), delta.store.layout, here)
+    def _merged(self, parcel: Parcel, delta: Delta, here: Working, store: DurableStore) -> tuple[tuple[RunRef, ...], int]:
+        reader = RunReader(self.files.runs, delta.store.layout, here)
         rows = merged_delta(parcel.refs, delta.ranges, delta.store.layout, reader, delta.store.combine, delta.expired_below)
         if not rows.num_rows:
             return (), 0
@@ -134,14 +134,13 @@ def _files(refs: Sequence[RunRef]) -> list[RunRef]:
     return list({ref.file: ref for ref in refs}.values())
 
 
-def _put(source: Path, ref: RunRef, store: FolderStore) -> int:
+def _put(source: Path, ref: RunRef, store: DurableStore) -> int:
     """Put a run into the durable store; returns the bytes written, 0 if it was there already."""
-    key = f"runs/{ref.file}"
-    if store.size(key) == ref.bytes:
+    if store.size(ref.file) == ref.bytes:
         return 0
     blocks = Blocks(source, ref.bytes, ref.crc)
     blocks.need(0, blocks.data_bytes)
-    store.put(key, memoryview(blocks.mapped))
+    store.put(ref.file, memoryview(blocks.mapped))
     return ref.bytes
 
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headrace.config import Config
 from headrace.runtime.sinks.base import EXACTLY_ONCE, Sink, SinkRequest
 from headrace.runtime.sinks.files import FileSink
+from headrace.runtime.sinks.kafka import FORMAT, TRANSACTIONS, KafkaSink, KafkaTasksSink
 from headrace.runtime.sinks.simple import AnyFormatSink, ConsoleSink, ForeachBatchSink, MemorySink, NoopSink
 from headrace.spark.sinks import FILE_FORMATS
 
 __all__ = ["EXACTLY_ONCE", "Sink", "SinkRequest", "make_sink"]
 
 
-def make_sink(request: SinkRequest) -> Sink:
+def make_sink(request: SinkRequest, config: Config) -> Sink:
     """The sink for a format name, checked before the query starts."""
     name = request.format.lower()
     if request.foreach_batch is not None:
         return ForeachBatchSink(request)
     if name in FILE_FORMATS:
         return FileSink(request)
+    if name == FORMAT:
+        return KafkaSink(request, config) if config.kafkaDelivery == TRANSACTIONS else KafkaTasksSink(request)
     simple: dict[str, Callable[[SinkRequest], Sink]] = {"memory": MemorySink, "console": ConsoleSink, "noop": NoopSink}
     return simple[name](request) if name in simple else AnyFormatSink(request)

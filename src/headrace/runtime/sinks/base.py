@@ -61,6 +61,9 @@ class Sink(ABC):
         request = self.request
         return f"{request.format if request.foreach_batch is None else 'foreachBatch'} sink ({request.where})"
 
+    def identify(self, query: str, number: int) -> None:  # noqa: B027 (most sinks need no name)
+        """Learn whose sink this is: an id that the checkpoint keeps, and the sink's number in the query. Called before all that follows."""
+
     def check_follows(self, newest: Version | None, delivered: Version | None) -> None:  # noqa: B027 (most sinks have nothing to refuse)
         """Raise an error if the sink has later results than the checkpoint, or lacks results that it was given.
 
@@ -69,6 +72,9 @@ class Sink(ABC):
 
     def begin(self) -> None:  # noqa: B027 (most sinks have nothing to make)
         """Create what users see of the sink, such as a table. Called when the query has passed all checks and is about to start."""
+
+    def close(self) -> None:  # noqa: B027 (most sinks hold nothing)
+        """Let go of what the sink holds. Called once, when the query has ended."""
 
     @abstractmethod
     def deliver(self, version: Version, rows: DataFrame | None) -> None:

@@ -1,0 +1,10 @@
+// The pages about a query, in the order of the navigation. A page is {id, title, Page, shownFor?(query)}.
+
+import { elasticity } from "./elasticity.js";
+import { faults } from "./faults.js";
+import { overview } from "./overview.js";
+import { query } from "./query.js";
+import { state } from "./state.js";
+
+export { overview };
+export const pages = [query, state, elasticity, faults];

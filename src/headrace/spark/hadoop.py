@@ -1,0 +1,60 @@
+"""What Spark knows about stores behind a network: Hadoop's settings, and whether Hadoop can reach a place."""
+
+from __future__ import annotations
+
+from urllib.parse import urlparse
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from headrace.errors import CheckpointError
+from headrace.spark.gateway import first_line, java_session, jvm_of
+
+PREFIXES = ("fs.", "dfs.", "google.cloud.")
+"""The settings of Hadoop that say how to reach stores."""
+SECRETS = ("fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token")
+"""Settings that may be in one of Hadoop's credential stores."""
+PACKAGES = {"s3a": "hadoop-aws", "abfss": "hadoop-azure", "abfs": "hadoop-azure"}
+_AS = {"s3": "s3a", "s3n": "s3a", "webhdfs": "hdfs"}
+"""Schemes of ours that Hadoop knows by other names."""
+
+
+def store_settings(session: SparkSession) -> dict[str, str]:
+    """Hadoop's settings as this session has them, credentials included."""
+    found: dict[str, str] = {}
+    hadoop = java_session(session).sessionState().newHadoopConf()
+    for prefix in PREFIXES:
+        for entry in hadoop.getPropsWithPrefix(prefix).entrySet():
+            found[prefix + str(entry.getKey())] = str(entry.getValue())
+    for name in SECRETS:
+        if (secret := hadoop.getPassword(name)) is not None:
+            found[name] = "".join(secret)
+    return found
+
+
+def for_hadoop(address: str) -> str:
+    """An address as Hadoop spells it."""
+    scheme, colon, rest = address.partition("://")
+    return f"{_AS.get(scheme, scheme)}{colon}{rest}"
+
+
+def check_file_system(session: SparkSession, address: str) -> None:
+    """Raise an error unless Spark can keep its logs at an address: Hadoop needs a library for most stores."""
+    scheme = urlparse(for_hadoop(address)).scheme
+    if scheme in ("", "file"):
+        return
+    jvm = jvm_of(session)
+    try:
+        jvm.org.apache.hadoop.fs.Path(for_hadoop(address)).getFileSystem(java_session(session).sessionState().newHadoopConf())
+    except Py4JJavaError as refused:
+        version = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
+        library = f"the library of {scheme}: for Hadoop {version}"
+        if scheme in PACKAGES:
+            library = f"spark.jars.packages=org.apache.hadoop:{PACKAGES[scheme]}:{version}"
+        raise CheckpointError(
+            where=address,
+            wanted="a place where Spark can keep its own logs, by Hadoop's file systems",
+            found=first_line(refused),
+            hint=f"give Spark {library}; or keep only Headrace's state there: option('headrace.stateLocation', {address!r}) with another"
+            " checkpointLocation",
+        ) from None

@@ -341,6 +341,37 @@ def test_places_that_drop_by_the_same_identity_keep_the_same_rows(t: QueryTest) 
     assert places["shed-3"]["shed"] == 200 - len(kept_by_key(given[2], 500_000))
 
 
+def test_each_of_two_sources_decides_about_its_own_rows(t: QueryTest) -> None:
+    sink = Sink()
+
+    def query(calls: Any, bills: Any) -> Any:
+        few, many = hr.shed(calls, max_loss=0.7, by="k"), hr.shed(bills, max_loss=0.4, by="k")
+        return overloaded(few.union(many).groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("s")), sink, "update")
+
+    calls, bills = t.source(ROWS), t.source(ROWS)
+    t.start(query)
+    given = []
+    for number in range(3):
+        given.append((some_rows(number), some_rows(100 + number)))
+        with t.batch():
+            calls.add(*given[-1][0])
+            bills.add(*given[-1][1])
+        t.run()
+        t.query._engine.shedder.plan()  # type: ignore[union-attr]
+    drops = dropped(t)
+    assert drops[2] == {"shed": 300_000, "shed-2": 600_000}
+    totals: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for number, pair in enumerate(given):
+        for name, rows in zip(("shed", "shed-2"), pair, strict=True):
+            for k, _, v in kept_by_key(rows, drops[number].get(name, SCALE)):
+                totals[k][0] += 1
+                totals[k][1] += v
+    latest = {row.k: [row.n, row.s] for number in sorted(sink.batches) for row in sink.batches[number]}
+    assert latest == dict(totals)
+    places = t.query.recentProgress[-1]["headrace"]["shedding"]["places"]
+    assert {name: each["arrived"] for name, each in places.items()} == {"shed": 200, "shed-2": 200}
+
+
 def test_the_first_batch_of_a_start_is_cut_by_assumed_costs_or_by_those_of_the_last_start(t: QueryTest) -> None:
     sink = Sink()
     query: Callable[..., Any] = lambda calls: (  # noqa: E731

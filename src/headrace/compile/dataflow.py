@@ -29,6 +29,8 @@ from headrace.spark.expressions import quoted
 from headrace.state.drops import Drops, ShedId
 
 TAG = "__headrace_source"
+REDISTRIBUTE = "redistribute"
+"""The name of steps that only move rows to other tasks."""
 BATCH = SourceId("the batch")
 """The key of the batch's own rows, those of all sources, in a mapping of frames. The other keys are ids of operators."""
 
@@ -62,11 +64,14 @@ class Branch:
     @property
     def head(self) -> ShedStep | None:
         """The place that can decide about the rows of the source itself, before any steps that were moved to the batch."""
-        match self.steps:
-            case (ShedStep() as shed, *_):
-                return shed
-            case (Rest(), ShedStep(by=By.ROW) as shed, *_):
-                return shed
+        moved = False
+        for step in self.steps:
+            if isinstance(step, ShedStep):
+                # Each row on its own may be dropped before the other steps. A key or a worth may be made by them.
+                return step if not moved or step.by is By.ROW else None
+            moved = moved or isinstance(step, Rest)
+            if not isinstance(step, Rest) and step.method != REDISTRIBUTE:
+                break
         return None
 
     @property

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.headrace-setup
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars browser demo test test-all test-plain test-matrix test-wheel dist docs lint typecheck bench chaos soak clean
+.PHONY: help setup jars stores browser demo test test-all test-plain test-matrix test-wheel dist docs lint typecheck bench chaos soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ $(STAMP): pyproject.toml scripts/setup
 # Nothing depends on these files, so that everything else works without Maven.
 jars: $(STAMP)
 	@scripts/setup-kafka
+
+stores: $(STAMP) ## fetch what tests of Spark with S3 and HDFS need, with Maven (800 MB)
+	@scripts/setup-stores
 
 demo: setup ## run the demo, results in demo-out/
 	$(BIN)/headrace demo --out demo-out

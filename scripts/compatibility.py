@@ -15,8 +15,9 @@ PAGE = ROOT / "docs" / "compatibility.md"
 HEAD = """# Compatibility
 
 Each idiom here is a small program in `tests/conformance/programs`. The tests run it on plain Spark and on Headrace, with one line changed,
-over the same files, and compare the results after each file. Headrace begins with one instance and is rescaled to three in the middle. This
-page is generated from these programs by `scripts/compatibility.py`.
+over the same files, and compare the results after each file. Headrace begins with one instance and is rescaled to three in the middle. Some
+also run with all files there at the start, one in each batch, and some are stopped and started again in the middle. This page is generated
+from these programs by `scripts/compatibility.py`.
 
 {works} idioms work and give Spark's results; {refused} are refused by Spark and by Headrace in Spark's words; {missing} are not there yet.
 [Unmodified PySpark programs](pyspark.md) describes the front end.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import urllib.request
 from collections import Counter
 from importlib import metadata, resources
 from pathlib import Path
@@ -27,7 +28,13 @@ def main(version: str, tree: str) -> None:
         spark.createDataFrame([(key,) for key in keys], "k int").write.parquet(f"{folder}/input")
         stream = hr.stream(spark.readStream.schema("k int").parquet(f"{folder}/input"))
         writer = stream.groupBy("k").count().writeStream.outputMode("update").format("memory").queryName("smoke")
-        writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start().awaitTermination()
+        query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
+        query.awaitTermination()
+        address = str(query.ui)
+        with urllib.request.urlopen(address.partition("#")[0]) as page:
+            assert b"static/main.js" in page.read(), "the monitor has no page"
+        with urllib.request.urlopen(address.partition("?")[0] + "static/vendor/preact.js") as library:
+            assert library.read(), "the monitor's libraries are not in the wheel"
         found = {row["k"]: row["count"] for row in spark.table("smoke").collect()}
     assert found == Counter(keys), f"wanted {Counter(keys)}; found {found}"
     print(f"smoke test passed: Headrace {version} on Spark {spark.version}, Python {sys.version.split()[0]}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,12 +29,14 @@ def pytest_runtest_setup() -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = GIVEN or archive.jvm_options()
 
 
+LACKING = re.compile(r"no [\w ]+ here: [^'\"\n]+")
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """One line at the end of a test run, if tests were skipped for want of something that this machine lacks."""
-    why = why_not()
-    skipped = sum(why in str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())) if why else 0
-    if skipped:
-        terminalreporter.write_line(f"{skipped} tests with Kafka were skipped: {why}", yellow=True)
+    """One line at the end of a test run for each thing that this machine lacks, and for which tests were skipped."""
+    reasons = (LACKING.search(str(report.longrepr)) for report in terminalreporter.stats.get("skipped", ()))
+    for reason, count in Counter(found[0] for found in reasons if found is not None).items():
+        terminalreporter.write_line(f"{count} tests were skipped: {reason}", yellow=True)
 
 
 PLAIN = "HEADRACE_PLAIN"

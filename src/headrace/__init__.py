@@ -38,10 +38,13 @@ if TYPE_CHECKING:
     from headrace.api.enabling import disable, enable, explain, writeStream
     from headrace.api.grouped import GroupedStream
     from headrace.api.measure import measure
+    from headrace.api.naming import named
     from headrace.api.processes import State
     from headrace.api.query import HeadraceQuery
+    from headrace.api.replacement import Replacement
     from headrace.api.shedding import coverage, shed
     from headrace.api.stream import Stream, stream
+    from headrace.api.upsert import upsert
     from headrace.api.windows import count_window
     from headrace.api.writer import start
     from headrace.control.elastic import Elastic
@@ -67,6 +70,7 @@ __all__ = [
     "Processor",
     "ProcessorError",
     "QueryError",
+    "Replacement",
     "SessionError",
     "SinkError",
     "SourceError",
@@ -82,10 +86,12 @@ __all__ = [
     "enable",
     "explain",
     "measure",
+    "named",
     "session",
     "shed",
     "start",
     "stream",
+    "upsert",
     "writeStream",
 ]
 __version__ = "0.1.0"
@@ -97,6 +103,7 @@ _HOMES = {
     "KeyProcessor": "headrace.operators.processor",
     "KeyedState": "headrace.operators.keyed_state",
     "Processor": "headrace.operators.processor",
+    "Replacement": "headrace.api.replacement",
     "State": "headrace.api.processes",
     "Stream": "headrace.api.stream",
     "count_window": "headrace.api.windows",
@@ -105,10 +112,12 @@ _HOMES = {
     "enable": "headrace.api.enabling",
     "explain": "headrace.api.enabling",
     "measure": "headrace.api.measure",
+    "named": "headrace.api.naming",
     "session": "headrace.runtime.session",
     "shed": "headrace.api.shedding",
     "start": "headrace.api.writer",
     "stream": "headrace.api.stream",
+    "upsert": "headrace.api.upsert",
     "writeStream": "headrace.api.enabling",
 }
 

@@ -21,7 +21,7 @@ IS_OPTION = "is an option"
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
 KAFKA_DELIVERIES = ("transactions", "tasks")
 KAFKA_LOST_NOTE = ("refuse", "deliver")
-OPERATOR_CHANGES = ("refuse", "accept")
+OPERATOR_CHANGES = ("refuse", "accept", "backfill")
 FETCH_FROM = ("executors", "checkpoint")
 ACKNOWLEDGE = ("home", "peers")
 CHECKPOINT_ORDERS = ("min-max", "round-robin", "whole")
@@ -106,8 +106,9 @@ class Config:
     recovery: str = ""
     """How the query recovers: checkpoint, peer, active, upstream or amnesia. If empty, peer with ``replicas``, and checkpoint without."""
     operatorChanges: str = "refuse"
-    """What happens if operators were added or removed since the checkpoint was written: refuse or accept. With accept, a new operator
-    starts with empty state and does not see earlier rows, and the state of a removed one is dropped."""
+    """What happens if operators or the columns of their state have changed since the checkpoint was written: refuse, accept or backfill.
+    Changes that lose nothing are never refused. With accept, what is new starts without earlier rows, and the state of what was removed
+    is dropped. With backfill, what is new is computed from all rows that the sources have had."""
     enabled: bool = False
     """``hr.enable(spark)`` sets it in the session: stateful queries that are started with Spark's own ``df.writeStream`` run on Headrace.
     On a writer, false leaves that one query to Spark."""

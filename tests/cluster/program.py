@@ -24,6 +24,8 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.api.query import HeadraceQuery
 from headrace.chaos.processes import die_with, is_gone, pid_of
+from headrace.dashboard.pages.faults import faults_of
+from headrace.dashboard.queries import Queries
 from headrace.spark.executors import Executors
 from tests import archive
 from tests.crash import driver
@@ -126,6 +128,8 @@ class Story:
         os.kill(victim, signal.SIGSTOP)
         threading.Thread(target=self.kill_in_a_task, args=(killed, victim)).start()
         self.seen |= {"killed": [killed, self.feed(1)[0]], "after": self.feed(1)[0]}
+        shown = Queries([str(self.source.parent / "checkpoint")]).all()[0]
+        self.seen["monitor"] = {**faults_of(shown), "live": self.live()}
 
     def kill_in_a_task(self, executor: str, process: int) -> None:
         wait_until("a task of the executor", lambda: self.executors.running_tasks().get(executor, 0) > 0)

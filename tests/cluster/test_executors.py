@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,15 @@ def test_an_executor_that_hangs_and_one_that_dies_cost_one_attempt_each(tmp_path
     # Spark alone would wait two minutes for the one that hangs. Three seconds pass until it is suspected.
     assert seen["hungSeconds"] < 5.0 + 2 * seen["calm"][-1]["batchMs"] / 1000
     assert not seen["after"]["interruptions"]
+    # The monitor says the same: who lives, who was lost, and how long each recovery took.
+    told = seen["monitor"]
+    assert {each["id"]: each["instances"] for each in told["executors"]} == dict(Counter(seen["after"]["homes"]["aggregate"])) | {
+        each: 0 for each in told["live"] if each not in seen["after"]["homes"]["aggregate"]
+    }
+    assert [(each["executors"], each["hung"]) for each in told["recoveries"]] == [([seen["hung"][0]], True), ([seen["killed"][0]], False)]
+    lost = seen["killed"][1]
+    assert told["recoveries"][1]["recoveredMs"] == round(lost["batchMs"] - lost["interruptions"][0]["afterMs"], 1)
+    assert [each["kind"] for each in told["events"]].count("homes") >= 3
     assert not Left.of(Program("windowed", source, tmp_path / "work")).difference(undisturbed("windowed", source, tmp_path / "calm"))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,9 @@ SCHEMAS = {
     "views": "ad long, country string, cost double, view_ts timestamp",
     "lines": "line string, line_ts timestamp",
     "raw": "json string, at timestamp",
+    "orders": "order_id string, customer struct<name:string,tier:string>, items array<struct<sku:string,qty:int,price:decimal(10,2)>>, "
+    "total decimal(12,2), paid boolean, shop smallint, ratio float, day date, local timestamp_ntz, token binary, "
+    "attrs map<string,string>, created timestamp",
 }
 
 
@@ -63,7 +67,27 @@ def _raw(rng: random.Random, file: int, number: int) -> dict[str, Any]:
     return {"json": json, "at": _moment(rng, file)}
 
 
-_ROW = {"events": _event, "clicks": _click, "views": _view, "lines": _line, "raw": _raw}
+def _order(rng: random.Random, file: int, number: int) -> dict[str, Any]:
+    moment = _moment(rng, file)
+    price = Decimal(rng.randrange(1, 5000)) / 100
+    items = [{"sku": rng.choice(["pen", "cup", "hat"]), "qty": rng.randrange(1, 4), "price": price} for _ in range(rng.randrange(3))]
+    return {
+        "order_id": f"o{number - rng.choice([0, 0, 0, 2])}",
+        "customer": {"name": rng.choice(["Ada", "ada", "Bob", None]), "tier": rng.choice(["gold", "basic"])},
+        "items": items,
+        "total": rng.choice([price * 3, price, None]),
+        "paid": rng.choice([True, False, None]),
+        "shop": rng.randrange(3),
+        "ratio": rng.choice([0.5, 1.25, float("nan"), -0.0, None]),
+        "day": moment.date() - timedelta(days=rng.randrange(2)),
+        "local": moment.replace(tzinfo=None),
+        "token": rng.choice([b"\x00\x01", b"\xff", b""]),
+        "attrs": {"color": rng.choice(["red", "blue"]), "size": rng.choice(["s", "l"])},
+        "created": moment,
+    }
+
+
+_ROW = {"events": _event, "clicks": _click, "views": _view, "lines": _line, "raw": _raw, "orders": _order}
 _TYPES = {
     "events": pa.schema(
         [
@@ -81,6 +105,22 @@ _TYPES = {
     "views": pa.schema([("ad", pa.int64()), ("country", pa.string()), ("cost", pa.float64()), ("view_ts", TIME)]),
     "lines": pa.schema([("line", pa.string()), ("line_ts", TIME)]),
     "raw": pa.schema([("json", pa.string()), ("at", TIME)]),
+    "orders": pa.schema(
+        [
+            ("order_id", pa.string()),
+            ("customer", pa.struct([("name", pa.string()), ("tier", pa.string())])),
+            ("items", pa.list_(pa.struct([("sku", pa.string()), ("qty", pa.int32()), ("price", pa.decimal128(10, 2))]))),
+            ("total", pa.decimal128(12, 2)),
+            ("paid", pa.bool_()),
+            ("shop", pa.int16()),
+            ("ratio", pa.float32()),
+            ("day", pa.date32()),
+            ("local", pa.timestamp("us")),
+            ("token", pa.binary()),
+            ("attrs", pa.map_(pa.string(), pa.string())),
+            ("created", TIME),
+        ]
+    ),
 }
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from tests.conformance import programs
 from tests.conformance.program import NOT_YET, PROGRAMS, SPARK_REFUSES, WORKS, Program
-from tests.conformance.runner import built, compare, feeds_of
+from tests.conformance.runner import answer_to_a_backlog, answer_with_a_restart, built, compare, feeds_of
 
 assert programs.ALL
 _MARKS = [pytest.mark.extra, pytest.mark.slow, pytest.mark.spark]
@@ -24,6 +24,26 @@ def _params(claim: str) -> list[object]:
 @pytest.mark.parametrize("program", _params(WORKS))
 def test_the_results_are_sparks(spark: SparkSession, tmp_path: Path, program: Program) -> None:
     compare(spark, program, tmp_path)
+
+
+WITHOUT_PAUSE = frozenset(
+    """
+    tumbling tumbling_update sliding sessions chained_window event_time_key window_alias by_key_and_time within_watermark_all then_windowed
+    left_in_time full_in_time semi_in_time unbounded_with_watermarks join_then_window on_windows two_watermarks
+    union_then_window dyn_session w_on_results window cube o_items
+    """.split()  # noqa: SIM905 (a list of names)
+)
+"""Programs whose results depend on which rows are late, and on what falls due when."""
+
+
+@pytest.mark.parametrize("program", [pytest.param(each, id=each.name, marks=_MARKS) for each in PROGRAMS if each.name in WITHOUT_PAUSE])
+def test_the_results_are_sparks_if_batches_follow_one_another(spark: SparkSession, tmp_path: Path, program: Program) -> None:
+    compare(spark, program, tmp_path, answer_to_a_backlog)
+
+
+@pytest.mark.parametrize("program", [pytest.param(each, id=each.name, marks=_MARKS) for each in PROGRAMS if each.claim == WORKS][::4])
+def test_the_results_are_sparks_after_a_restart(spark: SparkSession, tmp_path: Path, program: Program) -> None:
+    compare(spark, program, tmp_path, answer_with_a_restart)
 
 
 def _started(spark: SparkSession, program: Program, root: Path) -> None:

@@ -46,7 +46,7 @@ TINY = {
     "state-size": "--sizes 200,1000 --rows 100 --warmup 1 --memory --memory-rows 1000",
 }
 
-ELSEWHERE = {"linear-road", "word-frequency", "top-k", "overload"}
+ELSEWHERE = {"kafka", "linear-road", "word-frequency", "top-k", "overload"}
 """With tests of their own: they start their own Spark."""
 
 BASELINES = {

@@ -20,13 +20,14 @@ from pyspark.sql.streaming import StatefulProcessor  # type: ignore[attr-defined
 
 import headrace as hr
 from headrace.testing import QueryTest
+from headrace.testing.kafka import why_not
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 KINDS = (hr.stream, hr.Stream, hr.GroupedStream, hr.count_window, hr.shed, hr.coverage, hr.enable, hr.writeStream, QueryTest)
 """Functions and classes whose docstrings have examples that need Spark."""
-LONG = ("elastic", "windows", "stateful_processor")
-"""`test_elastic.py`, `test_user_state.py` and other examples say the same in less time."""
+LONG = ("elastic", "windows", "stateful_processor", "kafka")
+"""`test_elastic.py`, `test_user_state.py`, `tests/kafka` and other examples say the same in less time."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -74,6 +75,8 @@ def test_docstrings_of_the_user_s_api_run(globs: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("path", [pytest.param(p, id=p.stem, marks=[pytest.mark.extra] if p.stem in LONG else []) for p in EXAMPLES])
 def test_the_example_runs(path: Path, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if path.stem == "kafka" and (why := why_not()) is not None:
+        pytest.skip(why)
     runpy.run_path(str(path))["main"](spark, str(tmp_path))
     assert capsys.readouterr().out.strip(), "an example shows something"
 

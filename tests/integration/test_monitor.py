@@ -118,6 +118,8 @@ def test_state_at_kept_versions_is_that_of_the_query(query: hr.HeadraceQuery) ->
     told = {each["key"][0]: (each["before"][-1], each["after"][-1]) for each in answer["rows"]}
     assert told == {k: (before[k], wanted[k]) for k in wanted}
     assert client.get(f"{path}/difference?store=aggregate&before={newest}&after={newest}")["same"] == 7
+    widest = client.get(f"{path}/difference?store=aggregate")
+    assert (widest["before"], widest["after"]) == (versions[0], newest)
     (store,) = client.get(f"{path}/stores")["stores"]
     assert (store["keys"], store["depthMax"] >= 1) == (["k"], True)
     slots = client.get(f"{path}/slots")
@@ -130,7 +132,7 @@ def test_state_at_kept_versions_is_that_of_the_query(query: hr.HeadraceQuery) ->
         ('table?store=aggregate&where={"j":"1"}', "a column of k"),
         ("table?store=aggregate&where=[1]", "an object of columns and texts"),
         ("table?store=aggregate&offset=-1", "a whole number"),
-        ("difference?store=aggregate", "two versions"),
+        (f"difference?store=aggregate&before={newest + 99}", "wanted version"),
         ("slots?operator=x", "an operator: aggregate"),
     ]:
         status, _, text = client.send("GET", f"{path}/{wrong}")

@@ -153,8 +153,10 @@ def test_mistakes_are_told_before_the_query_starts(spark: SparkSession, broker: 
         to_kafka(rows, broker, None, tmp_path / "2").start()
     with pytest.raises(SinkError, match=r"option 'kafka.bootstrap.servers'; found none"):
         rows.writeStream.outputMode("update").format("kafka").option("topic", "x").option("checkpointLocation", str(tmp_path / "3")).start()
-    with pytest.raises(SinkError, match=r"transactions under the name.*acks"):
+    with pytest.raises(SinkError, match=r"transactions under the name.*idempotence"):
         to_kafka(rows, broker, f"{source}-out", tmp_path / "4").option("kafka.acks", "1").start()
+    with pytest.raises(SinkError, match=r"found none called 'nowhere'; create it"):
+        to_kafka(rows, broker, "nowhere", tmp_path / "6").start()
     with pytest.raises(SinkError, match=r"value.serializer"):
         to_kafka(rows, broker, f"{source}-out", tmp_path / "5").option("kafka.value.serializer", "x").start()
 

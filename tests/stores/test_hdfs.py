@@ -94,7 +94,7 @@ def test_everything_in_hdfs(
         t.assert_same_as_spark()
         if seconds:
             t.query.checkpoint()
-    checkpoint = Checkpoint(place, settings=settings)
+    checkpoint = Checkpoint(place, settings=lambda: settings)
     checked = verify(checkpoint, checkpoint.manifests.versions())
     assert not checked.broken
     assert checked.bytes

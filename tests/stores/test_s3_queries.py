@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.store.proxy import Fault, Proxy, Request
+from benchmarks.store.server import KEY, SECRET
+from headrace.cli import app, run
 from headrace.errors import CheckpointMismatchError
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.places import Places
@@ -54,13 +56,20 @@ def windows_of_windows(rows: Any) -> Any:
 
 
 def checkpoint_of(t: QueryTest, proxy: Proxy) -> Checkpoint:
-    return Checkpoint(str(t.checkpoint), settings=settings_of(proxy.port))
+    return Checkpoint(str(t.checkpoint), settings=lambda: settings_of(proxy.port))
 
 
-@pytest.mark.parametrize("seconds", [0, NEVER])
-@pytest.mark.parametrize(("query", "mode"), [(totals, "update"), (windows_of_windows, "append")])
+@pytest.mark.parametrize(
+    ("query", "mode", "seconds"),
+    [
+        (totals, "update", 0),
+        pytest.param(totals, "update", NEVER, marks=pytest.mark.extra),
+        pytest.param(windows_of_windows, "append", 0, marks=pytest.mark.extra),
+        pytest.param(windows_of_windows, "append", NEVER, marks=pytest.mark.extra),
+    ],
+)
 def test_restarts_rescales_and_faults(t: QueryTest, proxy: Proxy, place: str, query: Callable[..., Any], mode: str, seconds: int) -> None:
-    """The fourth and fifth request of any kind are refused now and then, answers are lost, and lists lag."""
+    """Requests are refused now and then, answers are lost, and lists lag."""
     random = Random(5)
 
     def faulty(request: Request) -> Fault | None:
@@ -107,6 +116,41 @@ def test_another_place_is_refused(t: QueryTest, proxy: Proxy, place: str) -> Non
     rows.add(*some_rows(1, 0))
     t.run()
     t.stop()
-    assert Places.of(str(t.checkpoint), "", settings_of(proxy.port)).state == place
+    assert Places.of(str(t.checkpoint), "", lambda: settings_of(proxy.port)).state == place
     with pytest.raises(CheckpointMismatchError, match=f"found that it is at {place}"):
-        Places.of(str(t.checkpoint), place + "/other", settings_of(proxy.port))
+        Places.of(str(t.checkpoint), place + "/other", lambda: settings_of(proxy.port))
+
+
+@pytest.mark.extra
+def test_commands_find_the_state(
+    t: QueryTest, proxy: Proxy, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They run without Spark, so they take address and credentials from the environment."""
+    known = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}", "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COLUMNS", "200")
+    rows = t.source(ROWS)
+    t.start(totals, mode="update", instances=2, stateLocation=place)
+    rows.add(*some_rows(1, 0))
+    t.run()
+
+    def said(*words: str) -> str:
+        capsys.readouterr()
+        assert run(app, list(words)) == 0
+        return capsys.readouterr().out
+
+    # The state is found from the place of Spark's logs, and by its own address.
+    for location in (str(t.checkpoint), place):
+        assert " 0 " in said("state", "versions", location)
+        assert "values  n, s" in said("state", "ls", location)
+        keys = len(t.state())
+        assert f"{keys} of {keys} rows" in said("state", "show", location, "--limit", "40")
+    assert "all intact" in said("state", "verify", str(t.checkpoint))
+    assert "aggregate" in said("ctl", str(t.checkpoint), "rescale", "3")
+    rows.add(*some_rows(2, 40))
+    t.run()
+    assert t.query.lastProgress is not None
+    assert len(t.query.lastProgress["headrace"]["instances"]) == 3
+    assert SECRET not in str(t.query.recentProgress)
+    t.assert_same_as_spark()

@@ -87,7 +87,7 @@ def test_executors_and_driver_are_killed(spark: SparkSession, s3_port: int, plac
     code, said = run(tmp_path, given)
     assert code == 0, said
     assert_right(spark, source, output)
-    checkpoint = Checkpoint(place, settings=settings_of(s3_port))
+    checkpoint = Checkpoint(place, settings=lambda: settings_of(s3_port))
     checked = verify(checkpoint, checkpoint.manifests.versions())
     assert not checked.broken
     assert checked.bytes
@@ -124,5 +124,5 @@ def test_a_driver_that_slept_may_neither_commit_nor_deliver(
     assert f"before {before}" in said
     assert totals(output) == before_waking
     assert_right(spark, source, output)
-    checkpoint = Checkpoint(str(logs), settings=settings_of(s3_port))
+    checkpoint = Checkpoint(str(logs), settings=lambda: settings_of(s3_port))
     assert not verify(checkpoint, checkpoint.manifests.versions()).broken

@@ -29,7 +29,7 @@ from headrace.state.working import Working
 LAYOUT = Layout(keys=(("k0", pa.int64()),), values=(("p0", pa.float64()),))
 OP = StoreId.parse("op")
 STORES: dict[StoreId, tuple[Layout, dict[str, object]]] = {OP: (LAYOUT, {"operator": "aggregate", "keys": ["k"]})}
-ABOUT: dict[str, object] = {"identities": {"op": "x"}, "sources": ["s"], "retired": []}
+ABOUT: dict[str, object] = {"identities": {"op": {"kind": "x"}}, "sources": ["s"], "retired": []}
 BASE = Routing.even(2)
 CHANGED = Routing(BASE.ranges, 1, (Recreation(((0, 10),), 1, 0, 1, 60, 75, 100),), ((7, 9),))
 

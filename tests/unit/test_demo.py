@@ -18,6 +18,7 @@ from headrace.demo import page, view
 from headrace.demo.calls import DISORDER_MAX_S, SPEED, TICK_S, Arrival, CallMaker, CallWriter, RateCurve, event_time_ms
 from headrace.demo.folder import prepare
 from headrace.demo.measure import PHASES, BatchSample, InstanceSample, latencies, read_progress
+from headrace.demo.places import Folders
 from headrace.errors import HeadraceError
 
 CURVE = RateCurve(mean=1000, seconds=60)
@@ -68,7 +69,7 @@ def test_calls_end_after_they_start() -> None:
 
 
 def test_the_writer_shows_only_whole_files(tmp_path: Path) -> None:
-    writer = CallWriter(CallMaker(CURVE, seed=7), tmp_path, seconds=1.0)
+    writer = CallWriter(CallMaker(CURVE, seed=7), Folders(tmp_path, tmp_path).prepare, seconds=1.0)
     writer.write(0)
     writer.start()
     while writer.running:

@@ -14,6 +14,7 @@ SOURCE = Path(headrace.__file__).parent
 WITH_SPARK = {
     "headrace.api.enabling",
     "headrace.api.grouped",
+    "headrace.api.naming",
     "headrace.api.shedding",
     "headrace.api.stream",
     "headrace.api.windows",

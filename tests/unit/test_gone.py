@@ -32,9 +32,9 @@ def test_that_spark_has_died_is_an_error_of_ours(tmp_path: Path) -> None:
     spark = SparkQuery(cast(SparkSession, Gone()))
     spark.attach(cast(StreamingQuery, Gone()))
     gate = BatchGate(lambda batch, version: None, checkpoint := Checkpoint(str(tmp_path)), spark, threading.Lock(), Outage(checkpoint, 0))
-    query = HeadraceQuery.__new__(HeadraceQuery)
     lifetime = SimpleNamespace(is_over=lambda: True, wait=lambda timeout=None: True)
-    vars(query)["_engine"] = SimpleNamespace(gate=gate, spark=spark, lifetime=lifetime)
+    engine: Any = SimpleNamespace(gate=gate, spark=spark, lifetime=lifetime)
+    query = HeadraceQuery(engine, cast(Any, None))
     with pytest.raises(SessionError, match="Spark has ended under the query"):
         query.awaitTermination()
     assert query.exception() is gate.error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,34 @@ def test_a_line_that_a_crash_has_torn_is_left_out_and_the_next_one_is_whole(tmp_
     writer.add([point(3)], [], [])
     writer.close()
     assert [each["t"] for each in HistoryReader(tmp_path).points()] == [1, 3]
+
+
+def test_a_kill_leaves_whole_lines(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from headrace.runtime.history_files import HistoryWriter
+writer = HistoryWriter(Path(sys.argv[1]))
+writer.open()
+at = 0
+while True:
+    at += 1
+    writer.add([{"t": at, "b": at - 1, "rows": 1, "n": 1}], [], [{"headrace": {"version": at}, "filled": "x" * 20_000}])
+    print(at, flush=True)
+"""
+    running = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    while int(running.stdout.readline()) < 50:
+        pass
+    running.kill()
+    running.wait()
+    running.stdout.close()
+    told = HistoryReader(tmp_path)
+    assert len(told.points()) >= 50
+    assert [each["t"] for each in told.points()] == list(range(1, len(told.points()) + 1))
+    assert (tmp_path / "points.jsonl").read_bytes().endswith(b"\n")
+    versions = [each["headrace"]["version"] for each in told.batches()]
+    assert versions == list(range(1, len(versions) + 1))
 
 
 def test_every_file_stays_bounded_and_the_whole_time_stays_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

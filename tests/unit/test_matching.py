@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.runtime.identity import _Matching
+from headrace.runtime.matching import Matching
 
 KIND = "aggregate"
 
@@ -18,4 +18,4 @@ def test_a_new_name_that_reads_like_the_id_of_a_named_operator(names: tuple[str,
     stored = {KIND: {"name": "a", "kind": KIND, "fingerprint": "1", "fingerprint_by_name": "1", "since": 0}}
     flow: Any = SimpleNamespace(ops=[SimpleNamespace(id=n, name=n, plan=SimpleNamespace(kind=KIND), where=n) for n in names])
     known: Any = {"a": SimpleNamespace(fingerprint="1"), KIND: SimpleNamespace(fingerprint="2")}
-    assert _Matching("here", flow, (known, known), stored).ids() == {"a": KIND}
+    assert Matching("here", flow, (known, known), stored, ([], []), {}).ids() == {"a": KIND}

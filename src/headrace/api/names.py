@@ -24,6 +24,11 @@ def checked_name(operator: Node | None, name: Any, where: str) -> str:
             found="a stream whose rows come from several operators, or from a source",
             hint="call named right behind agg, dropDuplicates, join, crossJoin or process",
         )
+    return well_formed(name, where)
+
+
+def well_formed(name: Any, where: str) -> str:
+    """The name, if an operator may have it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         wanted = "a name of at most 60 letters from a to z, digits, spaces and underscores, such as 'daily totals'"
         raise QueryError(where=where, wanted=wanted, found=repr(name))

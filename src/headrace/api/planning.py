@@ -12,12 +12,14 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from headrace.api.query import HeadraceQuery, Progress
+from headrace.api.replacement import Replacement
+from headrace.api.replanning import Written
 from headrace.compile.dataflow import Dataflow
 from headrace.compile.explain import rendered
 from headrace.guarantees import Safety
 from headrace.ids import OperatorId
 from headrace.runtime.options import Options
-from headrace.runtime.start import Output, QueryPlan, first_routing
+from headrace.runtime.start import Output, first_routing
 from headrace.runtime.state_frame import store_named
 from headrace.state.routing import Routing
 
@@ -32,6 +34,8 @@ class Planned:
     where: str
     name: str | None
     safety: Safety
+    written: Written
+    """What was asked for."""
     outputs: tuple[Output, ...] = ()
     """What would have been written: rows and output mode of each sink."""
     options: Options = field(default_factory=Options)
@@ -57,13 +61,14 @@ def is_on() -> bool:
     return _PLANNED.get() is not None
 
 
-def note(plan: QueryPlan) -> PlannedQuery:
+def note(written: Written) -> PlannedQuery:
     """Add a query to the list of ``planning()`` instead of starting it."""
+    plan = written.plan
     noted = _PLANNED.get()
     assert noted is not None
     routing = first_routing(plan.flow, plan.config, plan.session, {}, plan.run.elastic)
     formats = tuple(output.format for output in plan.outputs)
-    planned = Planned(plan.flow, routing, formats, plan.run.where, plan.run.name, plan.config.safety, plan.outputs, plan.options)
+    planned = Planned(plan.flow, routing, formats, plan.run.where, plan.run.name, plan.config.safety, written, plan.outputs, plan.options)
     noted.append(planned)
     return PlannedQuery(planned)
 
@@ -136,6 +141,10 @@ class PlannedQuery(HeadraceQuery):
 
     def stop(self) -> None:
         """Do nothing: the query does not run."""
+
+    def replace(self, *new: Any, **more: Any) -> Replacement:
+        """Do nothing: the query does not run."""
+        return Replacement(dry_run=True)
 
     def rescale(self, *request: Any, **more: Any) -> None:
         """Do nothing: the query does not run."""

@@ -43,6 +43,9 @@ class State:
     """The time to live, such as ``"1 hour"``: values are removed this long after they were last written. Map entries expire one by one."""
     ttl_by: str = "processing"
     """Which clock ``ttl`` follows: ``"processing"`` (the machine's clock), or ``"event"`` (the watermark)."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What values are added to a processor whose state is stored: ``{"visits": 0}``. Keys that have state get the default, so a restart
+    with the new processor is accepted (docs/changing-queries.md). A default is a number, a text, or True or False."""
 
 
 def process_node(
@@ -117,6 +120,14 @@ def _check_processor(processor: Any, where: str) -> None:
 
 _ORDERED = (T.IntegralType, T.FloatType, T.DoubleType, T.DateType, T.TimestampType, T.TimestampNTZType, T.StringType)
 """Types of columns that rows can be sorted by."""
+_FRACTIONS = (T.FloatType, T.DoubleType)
+_DEFAULTS: dict[type, tuple[type[T.DataType], ...]] = {
+    bool: (T.BooleanType,),
+    int: (T.IntegralType, *_FRACTIONS),
+    float: _FRACTIONS,
+    str: (T.StringType,),
+}
+"""By kind of a default value: the types of columns that can have it."""
 _VECTORISED = {"process": ("rows", "state"), "on_timers": ("due", "state")}
 _PER_KEY = {"process": ("key", "rows", "state"), "on_timer": ("key", "at", "state")}
 
@@ -160,7 +171,18 @@ def _state_spec(rows: Rows, state: State, where: str) -> StateSpec:
     ttl_by = _clock(state.ttl_by, f"{where}, ttl_by")
     if ttl_us is not None and ttl_by is TimerClock.EVENT and not has_event_time(rows):
         raise _no_watermark(f"{where}, ttl_by='event'")
-    return StateSpec(values, tuple(maps), timers, ttl_us, ttl_by)
+    return StateSpec(values, tuple(maps), timers, ttl_us, ttl_by, _defaults(values, state.defaults, f"{where}, defaults"))
+
+
+def _defaults(values: StructType, given: Mapping[str, Any], where: str) -> dict[str, object]:
+    for name, value in given.items():
+        if name not in values.names:
+            raise QueryError(where=where, wanted=f"values of the state: {', '.join(values.names) or 'none'}", found=repr(name))
+        wanted = values[name].dataType
+        fits = isinstance(value, bool | int | float | str) and isinstance(wanted, _DEFAULTS.get(type(value), ()))
+        if not fits:
+            raise QueryError(where=f"{where}, {name!r}", wanted=f"a {wanted.simpleString()}", found=repr(value))
+    return dict(given)
 
 
 def _check_timers(rows: Rows, processor: AnyProcessor, spec: StateSpec, where: str) -> None:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections import deque
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.api.failed import as_sparks
 from headrace.api.missing import Helpful
+from headrace.api.origin import user_line
+from headrace.api.replacement import Replacement, replacement
+from headrace.api.replanning import Written
 from headrace.compile.explain import rendered
 from headrace.control.governor import Entry
 from headrace.errors import HeadraceError, MissingError, QueryError
 from headrace.ids import NO_VERSION, Version
 from headrace.runtime.autoscale import decisions_of, required_autoscaler
+from headrace.runtime.changes import ACCEPT, BACKFILL, Policy
 from headrace.runtime.elastic import Slots
 from headrace.runtime.engine import Engine
+from headrace.runtime.replacing import NotReplacedError, preview, replace_plan
 from headrace.runtime.state_frame import state_frame, store_named
 from headrace.state.durable import DurableStore
 from headrace.state.gaps import Gap
@@ -30,8 +39,12 @@ _LEASED: deque[tuple[DurableStore, str]] = deque()
 class Progress(dict[str, Any]):
     """The progress of one batch: Spark's progress as a dict, with Headrace's own fields under ``headrace``.
 
-    Fields can also be read as attributes, as Spark's can: ``query.lastProgress.batchId``. An unknown field raises ``MissingError``.
+    Fields can also be read as attributes, as Spark's can: ``query.lastProgress.sources[0].numInputRows``. An unknown field raises
+    ``MissingError``.
     """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        super().__init__({name: _readable(value) for name, value in fields.items()})
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -52,6 +65,13 @@ class Progress(dict[str, Any]):
         return json.dumps(self, indent=2)
 
 
+def _readable(value: Any) -> Any:
+    """A field of a progress. Parts of it can be read as attributes too."""
+    if isinstance(value, dict):
+        return Progress(value)
+    return [_readable(each) for each in value] if isinstance(value, list) else value
+
+
 class HeadraceQuery(Helpful):
     """The handle of a query; ``writeStream...start()`` and ``hr.start`` return it.
 
@@ -61,8 +81,12 @@ class HeadraceQuery(Helpful):
 
     _is = "a query"
 
-    def __init__(self, engine: Engine, ui: str | None = None) -> None:
-        self._engine, self._ui = engine, ui
+    def __init__(self, engine: Engine, written: Written, ui: str | None = None) -> None:
+        self._engine, self._written, self._ui = engine, written, ui
+        self._replacing = threading.RLock()
+        """Held while another plan takes the place of this one."""
+        self._is_replacing = False
+        self._stop_wanted = False
 
     @property
     def ui(self) -> str | None:
@@ -91,7 +115,7 @@ class HeadraceQuery(Helpful):
     @property
     def isActive(self) -> bool:
         """True while the query runs: it was not stopped, has not failed, and has not come to its end."""
-        return not self._engine.lifetime.is_over()
+        return self._is_replacing or not self._engine.lifetime.is_over()
 
     @property
     def status(self) -> dict[str, Any]:
@@ -126,17 +150,80 @@ class HeadraceQuery(Helpful):
         A first Ctrl-C lets the current batch finish, stops the query and raises KeyboardInterrupt. A second one aborts the batch; a restart
         runs it again.
         """
-        ended = self._engine.lifetime.wait(timeout=timeout)
+        deadline_s = None if timeout is None else time.monotonic() + timeout
+        while True:
+            engine = self._engine
+            left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+            ended = engine.lifetime.wait(timeout=left_s)
+            if not ended or not self._has_successor(engine):
+                break
         self._raise_failure()
         return None if timeout is None else ended
 
     def stop(self) -> None:
         """Let the current batch finish and Spark commit it, then stop the query. Called inside a batch, it returns at once."""
+        self._stop_wanted = True
         self._engine.lifetime.stop()
+
+    def replace(
+        self, *new: Any, backfill: bool | Collection[str] = False, rename: Mapping[str, str] | None = None, dry_run: bool = False
+    ) -> Replacement:
+        """Run another query in the place of this one, on the same checkpoint, without losing or doubling a row.
+
+        - ``new``: the new streaming DataFrame or stream, for the sink that the query has; or writers that were not started, one for each
+          sink (``df.writeStream...``). Trigger, name and options that the writers do not set stay as they are.
+        - ``backfill``: compute the state of new operators, and of operators with new columns, from all rows that the sources have had.
+          Without it they start empty. A list of operators, ``["daily totals"]``, does so for these too, although they could keep theirs.
+        - ``rename``: new names of columns by their old ones, ``{"src": "caller"}``, so that their state is found.
+        - ``dry_run``: print and return what would happen, and change nothing.
+
+        The current batch ends, the new plan starts, and its first version is the change. Operators keep their state where name
+        (``hr.named``) or input and computation match. Raises an error and leaves the query running if the change is refused, or if the new
+        plan does not start. docs/changing-queries.md has the rules.
+        """
+        where, location = user_line("replace"), self._engine.checkpoint.location
+        with self._replacing:
+            return self._take(self._written.replaced(new, location, where), where, backfill=backfill, rename=rename, dry_run=dry_run)
+
+    def _take(
+        self, written: Written, where: str, *, backfill: bool | Collection[str], rename: Mapping[str, str] | None, dry_run: bool
+    ) -> Replacement:
+        """Run another plan in the place of this one."""
+        if not self.isActive:
+            hint = "start the changed program on the checkpoint, with option('headrace.operatorChanges', 'accept') or 'backfill'"
+            raise QueryError(where=where, wanted="a query that runs", found="one that has ended", hint=hint)
+        with self._replacing:
+            engine, asked = self._engine, frozenset[str]() if isinstance(backfill, bool) else frozenset(backfill)
+            policy = Policy(BACKFILL if backfill else ACCEPT, dict(rename or {}), asked, explicit=True)
+            location = engine.checkpoint.location
+            written = written.at(location, self._written.plan.run)
+            if dry_run:
+                found = replacement(preview(written.plan, engine.checkpoint, policy))
+                print(found)
+                return found
+            self._is_replacing = True
+            try:
+                done = replace_plan(engine, self._written.plan, written.plan, policy)
+            except NotReplacedError as refused:
+                self._engine = refused.engine or engine
+                raise
+            else:
+                self._engine, self._written = done.engine, written
+            finally:
+                self._engine.endpoint.replacing = engine.endpoint.replacing
+                self._is_replacing = False
+                if self._stop_wanted:
+                    self._engine.lifetime.stop()
+            return replacement(done.changes, done.version, done.pause_ms)
+
+    def _has_successor(self, engine: Engine) -> bool:
+        """True if an engine that has ended was replaced. Waits while it is being replaced."""
+        with self._replacing:
+            return self._engine is not engine
 
     def exception(self) -> HeadraceError | None:
         """The error that ended the query, or None. ``details`` of a ``BatchFailedError`` has the whole stack trace."""
-        return self._engine.gate.failure()
+        return as_sparks(self._engine.gate.failure())
 
     def _raise_failure(self) -> None:
         if not self.isActive and (error := self.exception()) is not None:

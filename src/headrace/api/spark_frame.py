@@ -14,7 +14,7 @@ from headrace.errors import QueryError, UnsupportedError
 from headrace.frontend.lower import lower
 from headrace.graph.nodes import Rows
 from headrace.logs import logger
-from headrace.spark.streaming_checks import check_streaming
+from headrace.spark.streaming_checks import check_sink, check_streaming
 
 _log = logger(__name__)
 
@@ -38,6 +38,10 @@ class SparkFrame:
         check_source(self.frame, where)
         check_streaming(self.frame, mode)
         return lower(self.frame, where, mode)
+
+    def check_sink(self, format: str, mode: str, name: str | None, checkpoint: str | None) -> None:
+        """Raise Spark's own error if Spark refuses the sink."""
+        check_sink(self.session, format, mode, name, checkpoint)
 
     def say_fallback(self, refused: UnsupportedError) -> None:
         """Log that Spark runs the query, and why."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any, cast
@@ -11,6 +12,8 @@ from pyspark.sql import DataFrame
 from headrace.api import missing, planning
 from headrace.api.origin import user_line
 from headrace.api.query import HeadraceQuery
+from headrace.api.remote import answering
+from headrace.api.replanning import Written, common_options
 from headrace.api.spark_frame import SparkFrame, falls_back
 from headrace.config import PREFIX
 from headrace.control.elastic import Elastic
@@ -223,9 +226,11 @@ class StreamWriter(missing.Helpful):
                 found = f"{self._options['path']!r} and {path!r}"
                 raise QueryError(where=where, wanted="one path, in option('path') or in start", found=found)
             self._options["path"] = path
-        run = RunOptions(self._name, self._trigger, self._elastic, where, self._deadline)
+        run = RunOptions(self._name, self._trigger, self._elastic, where, self._deadline, isinstance(self._rows, SparkFrame))
         if not isinstance(self._rows, SparkFrame):
-            return _started([self._output(where)], self._options, run)
+            return _started([self._output(where)], self._options, run, (self,))
+        kind = self._format if self._foreach_batch is None else "foreachBatch"
+        self._rows.check_sink(kind, str(self._mode), self._name, self._options.get(CHECKPOINT))
         try:
             plan = plan_query([self._output(where)], self._options, run)
         except UnsupportedError as refused:
@@ -233,7 +238,7 @@ class StreamWriter(missing.Helpful):
                 raise
             self._rows.say_fallback(refused)
             return cast(HeadraceQuery, self._on_spark().start())
-        return _run(plan)
+        return _run(plan, (self,))
 
     def _set(self, format: str | None, mode: str | None, by: str | list[str] | None, name: str | None, options: dict[str, Any]) -> None:
         self.options(**options)
@@ -335,7 +340,7 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
     paths = [w._options["path"] for w in writers if "path" in w._options]
     if len(set(paths)) < len(paths):
         raise SinkError(where=where, wanted="a path of its own for every sink", found=str(paths))
-    options = _common_options(writers, checkpointLocation, where)
+    options = common_options(writers, checkpointLocation, where)
     triggers = [w._trigger for w in writers if w._trigger]
     used = chosen["trigger"] if chosen else (triggers[0] if triggers else {})
     if any(each != used for each in triggers):
@@ -346,30 +351,16 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
     deadlines = [w._deadline for w in writers if w._deadline is not None]
     shortest = min(deadlines, key=lambda each: duration_us(writers[0]._rows.session, each, where), default=None)
     run = RunOptions(queryName, used, elastic[0] if elastic else None, where, shortest)
-    return _started([w._output(where) for w in writers], options, run)
+    return _started([w._output(where) for w in writers], options, run, writers)
 
 
-def _started(outputs: list[Output], options: Options, run: RunOptions) -> HeadraceQuery:
-    return _run(plan_query(outputs, options, run))
+def _started(outputs: list[Output], options: Options, run: RunOptions, writers: tuple[StreamWriter, ...]) -> HeadraceQuery:
+    return _run(plan_query(outputs, options, run), writers)
 
 
-def _run(plan: QueryPlan) -> HeadraceQuery:
+def _run(plan: QueryPlan, writers: tuple[StreamWriter, ...]) -> HeadraceQuery:
+    written = Written(plan, tuple(copy.copy(each) for each in writers))
     if planning.is_on():
-        return planning.note(plan)
+        return planning.note(written)
     engine = start_query(plan)
-    return HeadraceQuery(engine, shown(engine.checkpoint, plan.config))
-
-
-def _common_options(writers: tuple[StreamWriter, ...], location: str, where: str) -> Options:
-    """The options that hold for the whole query. Two writers with different values for one option are refused."""
-    options = Options({CHECKPOINT: location})
-    for writer in writers:
-        given = writer._options.ours()
-        if CHECKPOINT in writer._options:
-            given[CHECKPOINT] = writer._options[CHECKPOINT]
-        for name, value in given.items():
-            if options.get(name, value) != value:
-                found = f"{options[name]!r} and {value!r}"
-                raise QueryError(where=f"{where}, option {name!r}", wanted="one value for the whole query", found=found)
-            options[name] = value
-    return options
+    return answering(HeadraceQuery(engine, written, shown(engine.checkpoint, plan.config)))

@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from headrace.cli.replace import replace
 from headrace.control.governor import Entry, Outcome
 from headrace.errors import QueryError
 from headrace.runtime.checkpoint import Checkpoint
@@ -88,6 +89,9 @@ def decommission(
 def auto(context: typer.Context, operator: str | None = OPERATOR) -> None:
     """Let the policy decide again about operators that were changed by hand."""
     _do(context, {"do": "auto", "operator": operator})
+
+
+app.command("replace")(replace)
 
 
 @app.command("decisions")

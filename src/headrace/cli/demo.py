@@ -12,9 +12,10 @@ def demo(
     out: Path = typer.Option(Path("demo-out"), help="The folder for input, output, state and report; an earlier demo in it is replaced."),
     seconds: float = typer.Option(60.0, min=2.0, help="For how many seconds calls arrive."),
     seed: int = typer.Option(7, min=0, help="The same seed gives the same calls."),
+    kafka: bool = typer.Option(False, "--kafka", help="Calls come from a topic of Kafka, and results go to another."),
     rate: float = typer.Option(20_000.0, min=100.0, help="Calls per second, on average."),
 ) -> None:
     """Run the heavy-customers query on a stream of calls whose rate rises and falls, and compare it with Spark's batch answer."""
     from headrace.demo.run import DemoOptions, run
 
-    raise typer.Exit(run(DemoOptions(out, seconds, seed, rate), Console()))
+    raise typer.Exit(run(DemoOptions(out, seconds, seed, rate, kafka), Console()))

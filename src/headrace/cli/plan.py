@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import runpy
-import sys
 from pathlib import Path
 
 import typer
-
-from headrace.errors import HeadraceError
 
 
 def plan(
@@ -21,29 +16,11 @@ def plan(
     dot: Path | None = typer.Option(None, help="Write the graph for Graphviz into this file."),
 ) -> None:
     """Print and draw the plan of a program's queries. The program runs, but its queries are only planned, not started."""
-    from headrace.api.planning import planning
+    from headrace.api.programs import planned_by
     from headrace.compile.explain import rendered
 
-    if not file.is_file():
-        raise HeadraceError(where="plan", wanted="a Python file", found=str(file), hint="give the path of the program")
-    failed = ""
-    with planning() as queries:
-        sys.path.insert(0, str(file.parent))
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                runpy.run_path(str(file), run_name="__main__")
-        except HeadraceError:
-            raise
-        except SystemExit:
-            pass
-        except Exception as error:
-            # The program may fail because a planned query has no results.
-            failed = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        finally:
-            sys.path.remove(str(file.parent))
-    if not queries:
-        found = f"none before it ended with {failed}" if failed else "none"
-        raise HeadraceError(where=str(file), wanted="a query that is started", found=found, hint="call start() on a stream's writer")
+    program = planned_by(file, "plan", printing=False)
+    queries, failed = program.queries, program.failed
     for number, query in enumerate(queries):
         sinks = list(query.sinks)
         about = query.flow, query.routing, sinks, [f"to {sink}" for sink in sinks]

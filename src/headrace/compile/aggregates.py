@@ -16,7 +16,7 @@ from headrace.compile.pieces import Context, Piece
 from headrace.compile.plan import Combiner, Description, Finish, Input, Refusal, Results, StatefulPlan, StoreReader, Timing, hash_of
 from headrace.compile.registry import compiles
 from headrace.compile.types import arrow_type, check_key, decode, encode, normalize, transport_type
-from headrace.compile.windowing import NEVER, TIME, Key, Windowing, windowing
+from headrace.compile.windowing import NEVER, TIME, UNTIL, Key, Windowing, windowing
 from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import AggregateNode
@@ -72,6 +72,8 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     inputs, row, ones, many = _columns(parts.pieces)
     subs = [] if kind.sub is None else [kind.sub.alias(SUB)]
     source = staged.filter(F.col(TIME).isNotNull()) if TIME in staged.columns else staged
+    # As in Spark: a row whose gap is zero, negative or null is in no session.
+    source = source.filter(F.col(UNTIL) > F.col(TIME)) if UNTIL in staged.columns else source
     extra = kind.extra
     selected = source.select(*[c.alias(name) for c, name in zip(key_columns, names, strict=True)], *subs, *extra, *inputs)
 
@@ -122,9 +124,18 @@ def _description(node: AggregateNode, keys: list[Key], kind: Windowing, aggregat
         "aggregates": aggregates,
         "calls": calls,
     }
-    times = [node.window.time] if isinstance(node.window, WindowSpec | SessionSpec) else []
-    resolved = partial(_resolved, node.source, [*node.keys, *times])
+    resolved = partial(_resolved, node.source, [*node.keys, *_times(node).values()])
     return Description(shown, only_shown=("aggregates",), resolved=resolved)
+
+
+def _times(node: AggregateNode) -> dict[str, Column]:
+    """The columns that a window is made of, by internal name."""
+    match node.window:
+        case WindowSpec(time=time) | SessionSpec(time=time, until=None):
+            return {TIME: time}
+        case SessionSpec(time=time, until=Column() as until):
+            return {TIME: time, UNTIL: until}
+    return {}
 
 
 def _resolved(source: DataFrame, keys: list[Column]) -> dict[str, object]:
@@ -136,7 +147,7 @@ def _with_keys(node: AggregateNode) -> tuple[DataFrame, list[Key]]:
     columns = list(node.keys)
     named = gateway.checked(node.where, lambda: node.source.select(*columns)) if columns else None
     internal = [c.alias(_KEY.format(i)) for i, c in enumerate(columns)]
-    times = [node.window.time.alias(TIME)] if isinstance(node.window, WindowSpec | SessionSpec) else []
+    times = [column.alias(name) for name, column in _times(node).items()]
     staged = gateway.checked(node.where, lambda: node.source.select("*", *internal, *times))
     keys = []
     if named is not None:
@@ -251,7 +262,8 @@ def _result_schema(node: AggregateNode, kind: Windowing) -> T.StructType:
     if isinstance(w, WindowSpec):
         grouping.insert(node.window_at, F.window(w.time, micro(w.size_us), micro(w.advance_us), micro(w.offset_us)).alias(w.name))
     elif isinstance(w, SessionSpec):
-        grouping.insert(node.window_at, F.session_window(w.time, micro(w.gap_us)).alias(w.name))
+        # The gap is no part of the type.
+        grouping.insert(node.window_at, F.session_window(w.time, micro(w.gap_us or 1)).alias(w.name))
     schema: T.StructType = gateway.checked(node.where, lambda: node.source.groupBy(*grouping).agg(*node.aggregates)).schema
     if isinstance(w, CountSpec):
         time = [T.StructField(name, kind.time_type or T.TimestampType()) for name in ("start", "end")] if kind.timed else []

@@ -8,9 +8,10 @@ struct column, a tag says which source a row comes from, and every reader filter
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, count
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,10 +23,12 @@ from headrace.compile.shedding import NO_DROPPING, WANTED, Dials, Dropping, Obse
 from headrace.control.batch_report import sources_of
 from headrace.graph.nodes import StatefulNode
 from headrace.graph.shedding import By, ShedStep
-from headrace.graph.steps import Step
+from headrace.graph.steps import ObserveStep, Step, WatermarkStep
 from headrace.ids import InputId, OperatorId, SourceId
 from headrace.operators.kernel import OutputMode
 from headrace.spark.expressions import quoted
+from headrace.spark.plans import has_watermark
+from headrace.state.conversion import Conversion
 from headrace.state.drops import Drops, ShedId
 
 TAG = "__headrace_source"
@@ -79,6 +82,17 @@ class Branch:
         """The places in it where rows may be dropped."""
         return tuple(step for step in self.steps if isinstance(step, ShedStep))
 
+    def observed(self, rows: DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What the observations among the steps measure of the rows that the branch begins at, by name."""
+        for at, step in enumerate(self.steps):
+            if isinstance(step, ObserveStep):
+                yield step.name, step.measured(Branch(self.source, self.steps[:at]).apply(rows))
+
+    @property
+    def observes(self) -> bool:
+        """True if its rows are measured for the query's progress."""
+        return any(isinstance(step, ObserveStep) for step in self.steps)
+
     def begin(self, flow: Dataflow) -> tuple[DataFrame | Op, tuple[Step, ...]]:
         """The streaming DataFrame that the user built, or the operator that it begins at; and the steps after it.
 
@@ -107,6 +121,8 @@ class Op:
     mode: OutputMode = OutputMode.APPEND
     name: str | None = None
     """The name that the user gave it, if any."""
+    earlier: Mapping[str, tuple[Conversion, ...]] = field(default_factory=dict)
+    """By store: how runs are read that were written before the query was changed."""
 
     @property
     def where(self) -> str:
@@ -198,6 +214,17 @@ class Dataflow:
         places = list({id(b.head): self.places[id(b.head)] for b in branches if b.head is not None}.values())
         whole = self.sources[name]
         return decided(whole, places, all_may_go=all(b.head is not None for b in branches)) if places else whole
+
+    @cached_property
+    def watermarks(self) -> tuple[WatermarkStep, ...]:
+        """The watermarks on results of operators, in the order of the operators that read them."""
+        steps = (step for op in self.ops for branch in op.branches for step in branch.steps if isinstance(step, WatermarkStep))
+        return tuple({step.key: step for step in steps}.values())
+
+    @cached_property
+    def reads_event_times(self) -> bool:
+        """True if the streaming plan has watermarks of its own."""
+        return any(has_watermark(frame) for frame in self.sources.values())
 
     @property
     def identities(self) -> dict[SourceId, str]:

@@ -18,7 +18,7 @@ from headrace.state.routing import Routing
 
 ROOM = {
     "source": ("0,000.0 M rows/s", "backlog 000.0 M"),
-    "stateful": ("000.0 k → 000.0 k rows/s", "00 instances, 000 % busy", "state 000.0 M rows, 000 MB"),
+    "stateful": ("000.0 k → 000.0 k rows/s", "00 instances on 00 executors", "state 000.0 M rows, 000 MB"),
     "stateless": ("in the JVM",),
     "sink": ("000.0 k rows/s",),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from headrace.compile import aggregates, duplicates, joins, partitions, processes, products, stream_joins, user_states
+from headrace.compile import aggregates, duplicates, joins, limits, partitions, processes, products, stream_joins, user_states
 from headrace.compile.plan import StatefulPlan
 from headrace.compile.registry import compiler_of
 from headrace.config import Config
@@ -12,7 +12,7 @@ from headrace.graph.nodes import StatefulNode
 
 __all__ = ["StatefulPlan", "compile_node"]
 
-BUILT_IN = (aggregates, duplicates, joins, partitions, processes, products, stream_joins, user_states)
+BUILT_IN = (aggregates, duplicates, joins, limits, partitions, processes, products, stream_joins, user_states)
 """The modules that compile the nodes of `graph.nodes`. Importing a module registers its compiler."""
 SETTINGS = "spark.sql."
 """The prefix of the session's settings that the meaning of an expression may depend on."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -125,6 +126,8 @@ class Timing:
     """True if results fall due by the clock, so that batches must come while the stream has no rows."""
     after_rows: bool = False
     """True if a watermark takes effect after the rows of the next batch, if such a batch is known to come. So it is with Spark's timers."""
+    expires: bool = True
+    """False if Spark runs no batch without rows when the watermark has moved, because nothing of this operator would fall due then."""
     refusals: Mapping[OutputMode, Refusal] = field(default_factory=dict)
     """The reasons for refusing modes, where there is more to say than that they are not in `modes`."""
 
@@ -165,6 +168,8 @@ class StatefulPlan:
     """Merges the values of gathered rows (`operators.settled`) in Spark; other columns are kept. None if the kernel merges them itself."""
     initial: DataFrame | None = None
     """Rows of the main store that the state starts with."""
+    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By store: the columns that rows of an earlier program may lack, and their values in such rows; None: there is no good one."""
 
     def combined(self, selected: DataFrame) -> DataFrame:
         """The columns that are shuffled, pre-aggregated within each map task. This needs no shuffle of its own."""

@@ -69,7 +69,15 @@ def compile_process(node: ProcessNode, config: Config) -> StatefulPlan:
         description=_description(node, operator, rows),
         timing=Timing(uses_watermark=rows.time is not None, flushes=(OutputMode.APPEND, OutputMode.UPDATE)),
         initial=None if node.initial is None else _initial(node.initial, node, rows, config),
+        defaults=_defaults(node),
     )
+
+
+def _defaults(node: ProcessNode) -> dict[str, dict[str, object]]:
+    """By store: the columns that a row of an earlier program may lack, and what they are then."""
+    state = node.state
+    maps = {name: dict.fromkeys(values.names) for name, _, values in state.maps}
+    return {MAIN: {name: state.defaults.get(name) for name in state.values.names}, **maps}
 
 
 def _input(node: ProcessNode) -> _Input:

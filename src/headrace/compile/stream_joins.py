@@ -51,7 +51,7 @@ def compile_stream_join(node: StreamJoinNode, config: Config) -> StatefulPlan:
     bounded = node.keep_us != (None, None)
     pairing = Pairing((sides[LEFT].layout(), sides[RIGHT].layout()), places, False, condition, node.where)
     operator = StreamJoin(
-        pairing, node.keep_us, _OUTER[node.how], node.how == "semi", (node.times[LEFT] is not None, node.times[RIGHT] is not None)
+        pairing, node.keep_us, _OUTER[node.how], node.how == "semi", node.may_be_late
     )
     finish = _filtered(columns.finish(), node) if leaves_to_spark else columns.finish()
     shown = _shown(node, columns)
@@ -77,6 +77,7 @@ def compile_stream_join(node: StreamJoinNode, config: Config) -> StatefulPlan:
             uses_watermark=any(operator.timed),
             modes=(OutputMode.APPEND,) if any(_OUTER[node.how]) else (OutputMode.APPEND, OutputMode.UPDATE),
             hold_ms=0 if back_us is None else -(-back_us // 1000),
+            expires=bounded,
         ),
     )
 

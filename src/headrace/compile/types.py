@@ -172,8 +172,7 @@ def normalize(value: Column, kind: T.DataType) -> Column:
     if isinstance(kind, T.FloatType | T.DoubleType):
         nan, zero = F.lit(float("nan")).cast(kind), F.lit(0.0).cast(kind)
         return F.when(F.isnan(value), nan).when(value == zero, zero).otherwise(value)
-    # Of the nested types, keys can only be structs.
-    return _rebuilt(value, kind, normalize, T.FloatType, T.DoubleType) if isinstance(kind, T.StructType) else value
+    return value if isinstance(kind, T.MapType) else _rebuilt(value, kind, normalize, T.FloatType, T.DoubleType)
 
 
 def _contains(kind: T.DataType, *wanted: Any) -> bool:

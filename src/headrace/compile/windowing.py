@@ -29,7 +29,7 @@ from headrace.operators.windows import TimeWindow, duration
 from headrace.spark import expressions, plans
 from headrace.state.layout import SUB, Layout, Policy
 
-TIME = "__headrace_time"
+TIME, UNTIL = "__headrace_time", "__headrace_until"
 NEVER = 2**62
 """The event time of a row that has none. Such a row is never late and never due."""
 
@@ -160,12 +160,13 @@ def _sessions(node: AggregateNode, spec: SessionSpec, kind: T.DataType, timed: b
     return Windowing(
         lambda k, v, p: SessionAggregate(Layout(k, (*ends, *v), has_sub=True, policy=Policy.KEEP), p, spec.gap_us),
         sub=event_time.micros(F.col(TIME), kind),
+        extra=() if spec.until is None else (event_time.micros(F.col(UNTIL), kind).alias(session.END),),
         fields=(session.START, session.END),
         shown=F.struct(start, end),
         shown_state=(F.struct(start, end), "part_of_session"),
         time_type=kind,
         sub_names={MAIN: "due"},
-        text=f"sessions with gaps of at most {duration(spec.gap_us)}",
+        text="sessions with the gaps of their rows" if spec.gap_us is None else f"sessions with gaps of at most {duration(spec.gap_us)}",
         modes=(OutputMode.APPEND, OutputMode.COMPLETE) if timed else (OutputMode.COMPLETE,),
         combines=False,
         timed=timed,
@@ -212,4 +213,4 @@ def _hashable(kind: T.DataType) -> bool:
     return "map<" not in kind.simpleString() and "variant" not in kind.simpleString()
 
 
-__all__ = ["NEVER", "SUB", "TIME", "Key", "Windowing", "windowing"]
+__all__ = ["NEVER", "SUB", "TIME", "UNTIL", "Key", "Windowing", "windowing"]

@@ -49,6 +49,18 @@ def _other(value: Any) -> Any:
     return str(value) if isinstance(value, Decimal) else repr(value)
 
 
+def moment(request: Request, name: str) -> float:
+    """Seconds since the epoch in the request's query; 0 without. Raises an error for anything else."""
+    given = request.query_params.get(name) or "0"
+    try:
+        found = float(given)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise QueryError(where=f"monitor, {name}", wanted="seconds since the epoch", found=repr(given[:100]))
+    return found
+
+
 def number(request: Request, name: str, default: int | None, least: int = 0, most: int = 2**53) -> int | None:
     """A whole number of the request's query. Raises an error for anything else."""
     given = request.query_params.get(name)

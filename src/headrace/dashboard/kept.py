@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,14 +15,17 @@ import pyarrow.compute as pc
 
 from headrace.errors import QueryError, VersionNotFoundError
 from headrace.ids import SLOTS, StoreId, Version
+from headrace.logs import logger, suppressed
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import pinned, state_rows, store_about
 from headrace.state.manifest import Manifest
 from headrace.state.sequence import run_version
 from headrace.state.slots import SlotRange
 
+_log = logger(__name__)
 ROWS_MAX = 500
 """The most rows of one answer."""
+TRIES = 5
 SECONDS_MAX = 10.0
 """How long to read before an answer says how far it got."""
 PIECES = 64
@@ -118,16 +123,26 @@ def _value(text: str, kind: pa.DataType, name: str) -> pa.Scalar:
         raise QueryError(where=f"state, {name}", wanted=f"a value of type {kind}", found=f"{text!r} ({wrong})") from None
 
 
-def difference(checkpoint: Checkpoint, store: str, before: int, after: int, limit: int = 100) -> dict[str, Any]:
-    """What differs between two versions of a store: rows that came, went and changed, with the first of them."""
+def _oldest(checkpoint: Checkpoint, held: contextlib.ExitStack) -> Manifest:
+    """The manifest of the oldest version, leased until ``held`` closes; if a running query just removes it, of the next one."""
+    for _ in range(TRIES):
+        with suppressed(_log, "the oldest version has just been removed", VersionNotFoundError, level=logging.DEBUG):
+            return held.enter_context(pinned(checkpoint, (checkpoint.manifests.versions() or [Version(0)])[0]))
+    return held.enter_context(pinned(checkpoint))
+
+
+def difference(checkpoint: Checkpoint, store: str, before: int | None, after: int | None, limit: int = 100) -> dict[str, Any]:
+    """What differs between two versions of a store, by default the oldest and the newest: rows that came, went and changed."""
     limit = min(limit, ROWS_MAX)
     counts = {"came": 0, "gone": 0, "changed": 0, "same": 0}
     first: list[dict[str, Any]] = []
     names: list[dict[str, str]] = []
     began, slots = time.monotonic(), 0
-    with pinned(checkpoint, Version(before)) as old, pinned(checkpoint, Version(after)) as new:
+    with contextlib.ExitStack() as held:
+        old = _oldest(checkpoint, held) if before is None else held.enter_context(pinned(checkpoint, Version(before)))
+        new = held.enter_context(pinned(checkpoint, None if after is None else Version(after)))
         then, now = _chosen(old, store), _chosen(new, store)
-        about = store_about(checkpoint, now)["kernel"]["names"]
+        about, told = store_about(checkpoint, now)["kernel"]["names"], {"before": old.version, "after": new.version}
         keys = len(about["keys"]) + (1 if about.get("sub") else 0)
         for lo, hi in _pieces():
             one, schema = _keyed(checkpoint, old, then, (lo, hi), keys)
@@ -140,7 +155,7 @@ def difference(checkpoint: Checkpoint, store: str, before: int, after: int, limi
             slots = hi
             if time.monotonic() - began > SECONDS_MAX:
                 break
-    return {"columns": names, "keys": keys, "rows": first, **counts, "slots": slots, "complete": slots == SLOTS}
+    return {"columns": names, "keys": keys, "rows": first, **counts, **told, "slots": slots, "complete": slots == SLOTS}
 
 
 def compared(one: Mapping[Any, Any], two: Mapping[Any, Any]) -> Iterator[tuple[str, Any, Any, Any]]:
@@ -194,7 +209,6 @@ def _columns(schema: pa.Schema | None) -> list[dict[str, str]]:
 def _chosen(manifest: Manifest, store: str) -> StoreId:
     names = {str(each): each for each in manifest.stores}
     if store not in names:
-        raise VersionNotFoundError(
-            where=f"state, version {manifest.version}", wanted=f"an operator's state: {', '.join(names)}", found=repr(store)
-        )
+        wanted = f"an operator's state: {', '.join(names)}"
+        raise QueryError(where=f"state, version {manifest.version}", wanted=wanted, found=repr(store))
     return names[store]

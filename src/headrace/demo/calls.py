@@ -13,16 +13,15 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 TICK_S = 0.2
 SPEED = 60
@@ -114,7 +113,7 @@ def event_time_ms(second: float) -> float:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A file that became visible to the query."""
+    """Calls of a tick that became visible to the query."""
 
     at_s: float
     """When it became visible, by the clock."""
@@ -123,13 +122,11 @@ class Arrival:
 
 @dataclass
 class CallWriter:
-    """Writes one file per tick in a thread, at the pace of the clock.
-
-    A file is written under a hidden name and then renamed, so Spark reads all of it or nothing.
-    """
+    """Gives the calls of each tick to the query, in a thread, at the pace of the clock."""
 
     maker: CallMaker
-    directory: Path
+    prepare: Callable[[int, pa.Table], Callable[[], None]]
+    """Prepares the calls of a tick, and gives what makes them visible to the query."""
     seconds: float
     arrivals: list[Arrival] = field(default_factory=list)
     error: BaseException | None = None
@@ -152,11 +149,10 @@ class CallWriter:
 
     def write(self, tick: int) -> None:
         calls = self.maker.tick(tick)
-        hidden = self.directory / f".calls-{tick:06d}.parquet"
-        pq.write_table(calls, hidden)
-        # The time is taken before the file becomes visible. Otherwise a fast query could seem to process rows before they arrive.
+        publish = self.prepare(tick, calls)
+        # The time is taken before the calls become visible. Otherwise a fast query could seem to process rows before they arrive.
         at_s = time.time()
-        hidden.rename(self.directory / f"calls-{tick:06d}.parquet")
+        publish()
         self.arrivals.append(Arrival(at_s, calls.num_rows))
 
     def start(self) -> None:

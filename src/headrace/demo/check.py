@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.demo.query import SCHEMA, heavy_customers
+from headrace.demo.places import Places
+from headrace.demo.query import heavy_customers
 
 SHOWN = 5
 
@@ -34,13 +34,11 @@ class Verdict:
         return f"different from Spark's batch answer of {self.rows:,} rows: {self.missing:,} missing, {self.extra:,} too many"
 
 
-def compare(spark: SparkSession, calls: Path, heavy: Path, watermark_ms: int) -> Verdict:
+def compare(spark: SparkSession, places: Places, watermark_ms: int) -> Verdict:
     """Compare all windows that the final watermark has closed. Averages of whole seconds are exact, so nothing is rounded."""
     closed = F.col("window.end") <= F.timestamp_millis(F.lit(watermark_ms))
-    wanted = _plain(heavy_customers(spark.read.schema(SCHEMA).parquet(str(calls))).filter(closed)).cache()
-    schema = "src string, window struct<start: timestamp, end: timestamp>, avg_duration double, calls bigint"
-    # A stream that closed no window with a heavy customer has written no file, and maybe no folder.
-    found = _plain(spark.read.schema(schema).parquet(str(heavy)) if heavy.exists() else spark.createDataFrame([], schema)).cache()
+    wanted = _plain(heavy_customers(places.calls(spark)).filter(closed)).cache()
+    found = _plain(places.results(spark)).cache()
     try:
         missing, extra = wanted.exceptAll(found), found.exceptAll(wanted)
         counts = (wanted.count(), missing.count(), extra.count())

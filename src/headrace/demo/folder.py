@@ -9,7 +9,7 @@ from pathlib import Path
 from headrace.errors import HeadraceError
 
 _MARK = ".headrace-demo"
-_FOLDERS, _FILES = ("calls", "heavy", "checkpoint"), ("report.html", "spark.log")
+_FOLDERS, _FILES = ("calls", "heavy", "checkpoint", "kafka"), ("report.html", "spark.log")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class DemoFolder:
     @property
     def checkpoint(self) -> Path:
         return self.path / "checkpoint"
+
+    @property
+    def kafka(self) -> Path:
+        return self.path / "kafka"
 
     @property
     def report(self) -> Path:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from headrace import Stream
 
 SCHEMA = "src string, dst string, start timestamp, end timestamp, ts timestamp"
+RESULTS = "src string, window struct<start: timestamp, end: timestamp>, avg_duration double, calls bigint"
 
 Calls = TypeVar("Calls", Stream, DataFrame)
 

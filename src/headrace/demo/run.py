@@ -26,7 +26,8 @@ from headrace.demo.calls import CallMaker, CallWriter, RateCurve, about, event_t
 from headrace.demo.check import Verdict, compare
 from headrace.demo.folder import DemoFolder, prepare
 from headrace.demo.measure import Recorder, together
-from headrace.demo.query import SCHEMA, heavy_customers
+from headrace.demo.places import Folders, Places, Topics
+from headrace.demo.query import heavy_customers
 from headrace.errors import HeadraceError, SessionError
 from headrace.report.machine import machine
 from headrace.report.page import Page, render
@@ -52,6 +53,8 @@ class DemoOptions:
     seconds: float
     seed: int
     rate: float
+    kafka: bool = False
+    """Calls come from a topic of Kafka, and results go to one."""
 
 
 @dataclass
@@ -60,6 +63,7 @@ class Demo:
 
     options: DemoOptions
     folder: DemoFolder
+    places: Places
     console: Console
     spark: Any
     query: Any
@@ -179,7 +183,7 @@ class Demo:
 
     def check(self) -> Verdict:
         last = self.recorder.samples[-1].watermark_ms if self.recorder.samples else 0
-        return compare(self.spark, self.folder.calls, self.folder.heavy, last)
+        return compare(self.spark, self.places, last)
 
     def report(self, verdict: Verdict) -> Path:
         measured = self.recorder.measured
@@ -215,11 +219,17 @@ class Demo:
 def run(options: DemoOptions, console: Console) -> int:
     """Run the whole demo and return the exit code."""
     folder = prepare(options.out)
-    console.print("starting Spark ...", highlight=False)
-    spark = _session(folder)
+    console.print(f"starting {'Kafka and ' if options.kafka else ''}Spark ...", highlight=False)
+    places: Places = Topics(folder.kafka) if options.kafka else Folders(folder.calls, folder.heavy)
+    with contextlib.closing(places):
+        return _run(options, folder, places, console)
+
+
+def _run(options: DemoOptions, folder: DemoFolder, places: Places, console: Console) -> int:
+    spark = _session(folder, places)
     try:
         with _ctrl_c() as interrupted:
-            demo = _start(options, folder, console, spark, interrupted)
+            demo = _start(options, folder, places, console, spark, interrupted)
             try:
                 demo.flow()
             finally:
@@ -232,7 +242,7 @@ def run(options: DemoOptions, console: Console) -> int:
         spark.stop()
 
 
-def _session(folder: DemoFolder) -> Any:
+def _session(folder: DemoFolder, places: Places) -> Any:
     try:
         with _stderr_into(folder.spark_log):
             spark = hr.session(
@@ -242,6 +252,7 @@ def _session(folder: DemoFolder) -> Any:
                 spark__driver__memory="2g",
                 # For the batch answer; Spark's default of 200 is meant for clusters.
                 spark__sql__shuffle__partitions="8",
+                **places.settings(),
             )
     except PySparkException as failed:
         hint = f"its own words are in {folder.spark_log}"
@@ -250,25 +261,24 @@ def _session(folder: DemoFolder) -> Any:
     return spark
 
 
-def _start(options: DemoOptions, folder: DemoFolder, console: Console, spark: Any, interrupted: threading.Event) -> Demo:
-    calls = hr.stream(spark.readStream.schema(SCHEMA).parquet(str(folder.calls)))
+def _start(
+    options: DemoOptions, folder: DemoFolder, places: Places, console: Console, spark: Any, interrupted: threading.Event
+) -> Demo:
     query = (
-        heavy_customers(calls)
-        .writeStream.format("parquet")
-        .option("path", str(folder.heavy))
+        places.write(heavy_customers(hr.stream(places.stream(spark))))
         .option("checkpointLocation", str(folder.checkpoint))
         .elastic(ELASTIC)
         .trigger(processingTime=TRIGGER)
         .start()
     )
-    writer = CallWriter(CallMaker(RateCurve(options.rate, options.seconds), options.seed), folder.calls, options.seconds)
-    return Demo(options, folder, console, spark, query, writer, Recorder(lambda: query.recentProgress), interrupted)
+    writer = CallWriter(CallMaker(RateCurve(options.rate, options.seconds), options.seed), places.prepare, options.seconds)
+    return Demo(options, folder, places, console, spark, query, writer, Recorder(lambda: query.recentProgress), interrupted)
 
 
 def _conclude(demo: Demo) -> int:
     console = demo.console
     console.print(demo.summary())
-    console.print("comparing with Spark's batch answer over the same files ...", highlight=False)
+    console.print(f"comparing with Spark's batch answer over the same {demo.places.what} ...", highlight=False)
     verdict = demo.check()
     console.print(str(verdict), style="bold green" if verdict.equal else "bold red", highlight=False)
     for example in verdict.examples:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from headrace.errors import UnsupportedError
+from headrace.frontend.array_keys import as_text, from_text, is_kept_as_text
 from headrace.frontend.lowered import Lowered, results_of, unique_names
 from headrace.frontend.registry import Lowering, lowers
-from headrace.graph.nodes import AggregateNode
+from headrace.graph.nodes import AggregateNode, Rows
 from headrace.graph.steps import FunctionStep
 from headrace.graph.windows import SessionSpec, WindowSpec
+from headrace.spark.expressions import quoted
 from headrace.spark.logical import Expression, Logical, by_position
 from headrace.spark.plan_aggregates import AggregateParts, aggregate_parts
 from headrace.spark.plan_windows import SESSION, FoundWindow, found_window, has_window
@@ -25,8 +30,8 @@ def lower_aggregate(node: Logical, lowering: Lowering) -> Lowered:
     if window is None and has_window(child, SESSION) and _is_expanded_session(child):
         raise UnsupportedError(
             where=lowering.where,
-            found="a session window whose gap differs from row to row, or is no duration of hours, minutes or seconds",
-            hint="use a gap such as '30 minutes', or run the query on Spark: option('headrace.fallback', 'spark')",
+            found="a session window that has another form than Spark's analysis gives it",
+            hint="run the query on Spark: option('headrace.fallback', 'spark')",
         )
     base = child if window is None else window.base
     below = lowering.lower(base).uniquely_named()
@@ -34,12 +39,20 @@ def lower_aggregate(node: Logical, lowering: Lowering) -> Lowered:
     def bound(expression: Expression) -> Column:
         return by_position(expression, base.columns, below.rows.frame)
 
+    arrays = {at: group.type for at, group in enumerate(parts.groups) if is_kept_as_text(group.type)}
+
+    def key(number: int) -> Column:
+        group = bound(parts.groups[number])
+        return as_text(group, arrays[number]) if number in arrays else group
+
     names = unique_names([*parts.group_names, *(parts.call_names or ("rows",))])
     groups, calls = names[: len(parts.groups)], names[len(parts.groups) :]
-    keys = tuple(bound(group).alias(name) for i, (group, name) in enumerate(zip(parts.groups, groups, strict=True)) if i != at)
+    keys = tuple(key(number).alias(name) for number, name in enumerate(groups) if number != at)
     aggregates = tuple(bound(call).alias(name) for call, name in zip(parts.calls, calls, strict=False)) or (_row_count(calls[0]),)
-    spec = None if window is None else _spec(window, groups[at], bound(window.time))
+    spec = None if window is None else _spec(window, groups[at], bound)
     rows = results_of(AggregateNode(below.rows, keys, spec, max(0, at), aggregates, lowering.where, windows_as_keys=True))
+    if arrays:
+        rows = _with_arrays(rows, {groups[number]: kind for number, kind in arrays.items()}, lowering.where)
     if parts.is_plain():
         return Lowered(node, rows, lowering.where)
     shown = parts.shown(groups, calls if parts.calls else ())
@@ -48,6 +61,15 @@ def lower_aggregate(node: Logical, lowering: Lowering) -> Lowered:
         return results.select(*shown)
 
     return Lowered(node, rows.after(FunctionStep("select", show, lowering.where), show(rows.frame)), lowering.where)
+
+
+def _with_arrays(rows: Rows, arrays: dict[str, DataType], where: str) -> Rows:
+    """The results with arrays in the place of their texts."""
+
+    def restored(results: DataFrame) -> DataFrame:
+        return results.withColumns({name: from_text(F.col(quoted(name)), kind) for name, kind in arrays.items()})
+
+    return rows.after(FunctionStep("arrays", restored, where), restored(rows.frame))
 
 
 def _window(parts: AggregateParts, child: Logical) -> tuple[FoundWindow | None, int]:
@@ -68,7 +90,10 @@ def _is_expanded_session(child: Logical) -> bool:
     return child.kind == "Filter" and child.children[0].kind == "Project" and not has_window(child.children[0].children[0], SESSION)
 
 
-def _spec(window: FoundWindow, name: str, time: Column) -> WindowSpec | SessionSpec:
+def _spec(window: FoundWindow, name: str, bound: Callable[[Expression], Column]) -> WindowSpec | SessionSpec:
+    time = bound(window.time)
+    if window.until is not None:
+        return SessionSpec(name, time, None, bound(window.until))
     if window.is_session:
         return SessionSpec(name, time, window.size_us)
     return WindowSpec(name, time, window.size_us, window.advance_us, window.offset_us)

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.errors import UnsupportedError
+from headrace.frontend.array_keys import as_text, is_kept_as_text
 from headrace.frontend.lowered import Lowered, results_of
 from headrace.frontend.registry import Lowering, lowers
 from headrace.graph.nodes import Rows, StreamJoinNode
@@ -20,6 +21,7 @@ from headrace.spark.plan_joins import JoinParts, SidePart, computed_by_side, fil
 
 _log = logger(__name__)
 _SUPPORTED = ("inner", "left", "right", "full", "semi")
+Times = tuple[int | None, int | None]
 _LEFT, _RIGHT = 0, 1
 _OUTER = {"inner": (), "semi": (), "left": (_LEFT,), "right": (_RIGHT,), "full": (_LEFT, _RIGHT)}
 
@@ -59,18 +61,19 @@ def lower_join(node: Logical, lowering: Lowering) -> Lowered:
     for side, ms in enumerate(parts.keep_ms if parts.time_key is None else ()):
         if ms is None:
             _log.info("%s: the join keeps the rows of its %s side for ever, as Spark does", where, ("left", "right")[side])
+    times = _event_times(parts, lowering.used(node), where)
     left = lowering.lower(parts.left).uniquely_named()
     right = lowering.lower(parts.right).uniquely_named(left.rows.columns)
     try:
-        return Lowered(node, _joined(parts, left, right, where, by_side=False), where)
+        return Lowered(node, _joined(parts, times, left, right, where, by_side=False), where)
     except UnsupportedError:
         # Perhaps what cannot be evaluated on pairs reads one side alone. Then Spark computes it for the rows of that side.
         if parts.condition is None:
             raise
-        return Lowered(node, _joined(parts, left, right, where, by_side=True), where)
+        return Lowered(node, _joined(parts, times, left, right, where, by_side=True), where)
 
 
-def _joined(parts: JoinParts, left: Lowered, right: Lowered, where: str, by_side: bool) -> Rows:
+def _joined(parts: JoinParts, times: Times, left: Lowered, right: Lowered, where: str, by_side: bool) -> Rows:
     """The rows of a join. If ``by_side``, parts of the condition that read one side alone become columns of that side."""
     condition = parts.condition
     computed: tuple[SidePart, ...] = ()
@@ -82,7 +85,8 @@ def _joined(parts: JoinParts, left: Lowered, right: Lowered, where: str, by_side
         (sides[_LEFT].rows, sides[_RIGHT].rows),
         (sides[_LEFT].keys, sides[_RIGHT].keys),
         frozenset((*sides[_LEFT].hidden, *sides[_RIGHT].hidden)),
-        _times(parts, sides[_LEFT], sides[_RIGHT], where),
+        _times(parts, times, sides, where),
+        (times[_LEFT] is not None, times[_RIGHT] is not None),
         (keep[_LEFT], keep[_RIGHT]),
         parts.how,
         None if condition is None else by_name(condition, {**sides[_LEFT].names, **sides[_RIGHT].names}),
@@ -103,11 +107,12 @@ def _side(below: Lowered, parts: JoinParts, which: int, computed: tuple[SidePart
     keys: list[str] = []
     added: dict[str, Column] = {}
     for at, pair in enumerate(parts.keys):
-        plain = pair[which].column_id
-        if plain is not None and not guarded:
+        plain, kind = pair[which].column_id, pair[which].type
+        if plain is not None and not guarded and not is_kept_as_text(kind):
             keys.append(names[plain])
             continue
         key = by_name(pair[which], names)
+        key = as_text(key, kind) if is_kept_as_text(kind) else key
         keys.append(f"__headrace_key{at}_{'lr'[which]}")
         added[keys[-1]] = F.when(reduce(and_, (by_name(each, names) for each in alone)), key) if guarded else key
     for at, part in enumerate(computed):
@@ -124,27 +129,37 @@ def _side(below: Lowered, parts: JoinParts, which: int, computed: tuple[SidePart
     return _Side(rows, names, tuple(keys), tuple(added))
 
 
-def _times(parts: JoinParts, left: _Side, right: _Side, where: str) -> tuple[str | None, str | None]:
-    """The columns by whose event time rows are late and are forgotten."""
-    found: list[str | None] = []
-    for which, (plan, side) in enumerate(((parts.left, left), (parts.right, right))):
-        timed = [each for each in plan.columns if each.is_event_time]
+def _event_times(parts: JoinParts, used: tuple[frozenset[int], ...] | None, where: str) -> Times:
+    """The ids of the columns by whose event time rows are late and are forgotten. As in Spark, those that nobody uses do not count."""
+    found: list[int | None] = []
+    for which, plan in enumerate((parts.left, parts.right)):
+        timed = {each.id: each.name for each in plan.columns if each.is_event_time and (used is None or each.id in used[which])}
         if len(timed) > 1:
-            names = ", ".join(each.name for each in timed)
             hint = "drop the one that is not meant before the join"
-            raise UnsupportedError(where=where, found=f"several event times on the {('left', 'right')[which]} side: {names}", hint=hint)
-        found.append(side.names[timed[0].id] if timed else None)
-        if parts.time_key is not None and found[which] != _shown_key(parts, side, which):
-            raise UnsupportedError(
-                where=where,
-                wanted="event times with a watermark on both sides of an equality of event times",
-                found=f"a key on the {('left', 'right')[which]} side that has no watermark of its own",
-                hint="call withWatermark on that column too",
-            )
+            side = ("left", "right")[which]
+            raise UnsupportedError(where=where, found=f"several event times on the {side} side: {', '.join(timed.values())}", hint=hint)
+        found.append(next(iter(timed), None))
     return found[0], found[1]
 
 
-def _shown_key(parts: JoinParts, side: _Side, which: int) -> str | None:
-    assert parts.time_key is not None
-    column = parts.keys[parts.time_key][which].column_id
-    return None if column is None else side.names[column]
+def _times(parts: JoinParts, times: Times, sides: tuple[_Side, _Side], where: str) -> tuple[str | None, str | None]:
+    """The names of the columns by which rows are forgotten: an event time among the keys, or else that of the side."""
+    found: list[str | None] = []
+    for which, (time, side) in enumerate(zip(times, sides, strict=True)):
+        own = None if time is None else side.names[time]
+        key = own if parts.time_key is None else _shown_key(parts, side, which, parts.time_key)
+        if own is not None and key != own:
+            raise UnsupportedError(
+                where=where,
+                wanted="the same event time in the rows and in the keys",
+                found=f"a key on the {('left', 'right')[which]} side that is another column than the event time {own}",
+                hint="drop the event time that is not meant before the join",
+            )
+        found.append(key)
+    return found[0], found[1]
+
+
+def _shown_key(parts: JoinParts, side: _Side, which: int, at: int) -> str:
+    """The name of a key, as it is in the rows."""
+    column = parts.keys[at][which].column_id
+    return side.keys[at] if column is None else side.names[column]

@@ -11,21 +11,27 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 
-from headrace.errors import UnsupportedError
-from headrace.frontend import aggregates, duplicates, joins, user_states, windows
+from headrace.errors import QueryError, UnsupportedError
+from headrace.frontend import aggregates, duplicates, joins, limits, observations, user_states, watermarks, windows
 from headrace.frontend.lowered import Lowered
 from headrace.frontend.registry import lowered_by
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
 from headrace.spark.logical import Logical, logical_plan
+from headrace.spark.named import name_of
 from headrace.spark.plan_ranks import covers, window_parts
+from headrace.spark.pruned import Pruned
 from headrace.spark.stateful import STATEFUL
 
-BUILT_IN = (aggregates, duplicates, joins, user_states, windows)
+BUILT_IN = (aggregates, duplicates, joins, limits, observations, user_states, watermarks, windows)
 """The modules that lower nodes. Importing a module registers its functions."""
 
 WHOLE = {"Sort": "sort(...)", "GlobalLimit": "limit(...)", "LocalLimit": "limit(...)"}
-"""Steps that need all results at once, which only complete mode has."""
+"""Steps on the results of an aggregate that need all of them at once, which only complete mode has."""
+PER_BATCH = {"FlatMapGroupsInPandas", "FlatMapGroupsInArrow", "FlatMapCoGroupsInPandas", "FlatMapCoGroupsInArrow", "MapGroups", "CoGroup"}
+"""Nodes that read several rows, but of one batch alone: Spark keeps nothing of them from batch to batch."""
 _PIECES = {
+    "FlatMapGroupsInPandas",
+    "FlatMapGroupsInArrow",
     "Project",
     "Filter",
     "Generate",
@@ -39,6 +45,8 @@ _PIECES = {
 }
 _PIECES |= {"Repartition", "RepartitionByExpression", "RebalancePartitions", *WHOLE}
 """Stateless nodes with one input that mean the same on the results of a batch."""
+_BESIDE_ROWS = ("CollectMetrics", "EventTimeWatermark")
+"""Nodes that read rows for something else than their results."""
 _STATIC_JOINS = ({"Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti"}, {"Inner", "Cross", "RightOuter"})
 """Kinds of joins with a static DataFrame: with the stream on the left, and on the right. Others would need all rows of the stream."""
 
@@ -52,13 +60,15 @@ def keeps_state(node: Logical) -> bool:
     """True if a node, on a stream, reads several rows or keeps state between batches."""
     if not node.is_streaming:
         return False
+    if node.kind in PER_BATCH or (node.kind == "Sort" and not node.is_global_sort):
+        return False
     return node.kind in STATEFUL or (node.kind == "Join" and all(child.is_streaming for child in node.children))
 
 
 def lower(frame: DataFrame, where: str, mode: str = "append") -> Rows:
-    """The rows of a streaming DataFrame, for a query in this output mode. Raises UnsupportedError for what Headrace cannot do."""
+    """The rows of a streaming DataFrame in an output mode. Raises UnsupportedError for what Headrace cannot do."""
     plan = logical_plan(frame)
-    found = Lowerer(where, mode).lower(plan)
+    found = Lowerer(where, mode, Pruned(plan)).lower(plan)
     return found.named(plan.column_names).rows
 
 
@@ -67,35 +77,50 @@ class Lowerer:
     """Lowers the nodes of one plan."""
 
     where: str
-    mode: str = "append"
+    mode: str
+    pruned: Pruned
     _known: list[tuple[Logical, Lowered]] = field(default_factory=list)
     _tops: list[tuple[Logical, Logical]] = field(default_factory=list)
 
     def lower(self, node: Logical) -> Lowered:
         """The rows of a node."""
-        state = [each for each in node.tree() if keeps_state(each)]
-        if not state:
+        if not any(keeps_state(each) for each in node.tree()):
             return Lowered(node, Rows(node.frame()), self.where)
-        if all(each.kind in WHOLE for each in state):
-            raise self._refused(state[0], WHOLE[state[0].kind], "")
         leaf = self._leaf(node)
         self._tops.append((leaf, node))
         if leaf.kind == "Union":
             lowered = self._union(leaf)
         else:
             lowered = self._stateful(leaf)
+        lowered = self._named(lowered, [name for each in self._between(node, leaf) if (name := name_of(each)) is not None])
         found = lowered.after(node)
         whole = next((STATEFUL[each.kind] for each in self._between(node, leaf) if self._needs_all(each)), None)
         if whole is not None and leaf.kind == "Union":
             raise self._refused(node, f"{whole} of a union", "")
         return found if whole is None else replace(found, rows=replace(found.rows, whole=whole))
 
+    def _named(self, lowered: Lowered, names: list[str]) -> Lowered:
+        """The rows with the name that the user gave to the operator that they come from."""
+        if not names:
+            return lowered
+        if lowered.rows.origin is None or isinstance(lowered.rows.origin, UnionNode):
+            hint = "call hr.named on the results of the operator, before the union"
+            wanted = "the results of one stateful operator"
+            raise QueryError(where=self.where, wanted=wanted, found=f"a union named {names[0]!r}", hint=hint)
+        if len(set(names)) > 1:
+            raise QueryError(where=self.where, wanted="one name for an operator", found=" and ".join(map(repr, names)))
+        return replace(lowered, rows=replace(lowered.rows, name=names[0]))
+
     def above(self, node: Logical) -> Logical:
         """The node at the top of the stateless piece that reads this node's results."""
         return next((top for leaf, top in reversed(self._tops) if leaf is node), node)
 
+    def used(self, node: Logical) -> tuple[frozenset[int], ...] | None:
+        """For each input of a node: the ids of the columns that somebody uses; None if that is not known."""
+        return self.pruned.inputs(node)
+
     def _leaf(self, node: Logical) -> Logical:
-        """The first node below that is no stateless step: a stateful one, or a union."""
+        """The first node below that is no stateless step."""
         while True:
             below = self._below(node)
             if below is None:
@@ -103,12 +128,12 @@ class Lowerer:
             node = below
 
     def _below(self, node: Logical) -> Logical | None:
-        """The input of a stateless step; None for a stateful node and for a union."""
+        """The input of a stateless step; None for a stateful node, a union, and what reads rows without changing them."""
         if node.has_stream_in_subquery():
             raise self._refused(node, "a subquery over a stream", "join the two streams instead")
         if node.kind == "Window":
             return node.children[0] if self._needs_all(node) or self._goes_on(node) else None
-        if node.kind == "Union" or (keeps_state(node) and node.kind not in WHOLE):
+        if node.kind in ("Union", *_BESIDE_ROWS) or (keeps_state(node) and not self._needs_all(node)):
             return None
         streaming = [child for child in node.children if child.is_streaming]
         if node.kind in _PIECES and len(node.children) == 1:
@@ -117,15 +142,14 @@ class Lowerer:
             if node.join_type in _STATIC_JOINS[0 if node.children[0].is_streaming else 1]:
                 return streaming[0]
             raise self._refused(node, f"a {node.join_type} join of a stream with a DataFrame that is no stream", "")
-        if node.kind == "EventTimeWatermark":
-            raise self._refused(node, "withWatermark on results of a stateful operator", "declare the watermark on the source")
         raise self._refused(node, f"{node.kind} on results of a stateful operator", "")
 
     def _needs_all(self, node: Logical) -> bool:
         """True if a step needs all results of the operator below at once, which it gets in complete mode."""
-        if node.kind != "Window":
-            return node.kind in WHOLE
-        return self.mode == "complete" and any(keeps_state(each) and each.kind not in (*WHOLE, "Window") for each in node.tree())
+        if node.kind in WHOLE:
+            return node.kind == "Sort" or (self.mode == "complete" and any(_shows_all(each) for each in node.tree()))
+        below = (each for each in node.tree() if each.kind not in (*WHOLE, "Window"))
+        return node.kind == "Window" and self.mode == "complete" and any(keeps_state(each) for each in below)
 
     def _goes_on(self, node: Logical) -> bool:
         """True if a window function reads the results of another, and gets each of its partitions whole: then it needs no state."""
@@ -189,6 +213,11 @@ class Lowerer:
             found=found,
             hint=" or ".join(each for each in (hint, "run the query on Spark: option('headrace.fallback', 'spark')") if each),
         )
+
+
+def _shows_all(node: Logical) -> bool:
+    """True if a node gives all its results again in each batch of complete mode."""
+    return node.kind in ("Aggregate", "Window") and node.is_streaming
 
 
 def _empty(frame: DataFrame) -> DataFrame:

@@ -28,6 +28,9 @@ class Lowering(Protocol):
     def lower(self, node: Logical) -> Lowered:
         """The rows of a node below."""
 
+    def used(self, node: Logical) -> tuple[frozenset[int], ...] | None:
+        """For each input of a node: the ids of the columns that somebody uses; None if that is not known."""
+
     def above(self, node: Logical) -> Logical:
         """The node at the top of the piece of stateless steps that reads this node's results; the node itself if there is none."""
 

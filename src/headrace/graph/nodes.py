@@ -6,7 +6,8 @@ Spark's own plan. The `api` package builds nodes and checks them at the user's l
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -150,6 +151,14 @@ class DedupWithinNode(OneInput):
 
 
 @dataclass(frozen=True, eq=False)
+class LimitNode(OneInput):
+    """``limit(n)``: the first rows that come, in all batches together."""
+
+    limit: int
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
 class JoinNode:
     """``join`` of two streams, or of one with itself."""
 
@@ -179,6 +188,8 @@ class StreamJoinNode:
     """The names of key columns that are no columns of the result."""
     times: tuple[str | None, str | None]
     """For each side the column by whose event time its rows are forgotten; None if they never are."""
+    may_be_late: tuple[bool, bool]
+    """For each side: rows are dropped if the watermark has passed this time. False for a side without a watermark of its own."""
     keep_us: tuple[int | None, int | None]
     """For each side: a row is forgotten when the watermark has passed its time by this much; None: never."""
     how: str
@@ -210,6 +221,8 @@ class StateSpec:
     timers: TimerClock | None
     ttl_us: int | None
     ttl_by: TimerClock
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    """What values are that a key has not been given, because an earlier program did not have them."""
 
 
 @dataclass(frozen=True, eq=False)

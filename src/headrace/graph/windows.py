@@ -24,7 +24,10 @@ class SessionSpec:
 
     name: str
     time: Column
-    gap_us: int
+    gap_us: int | None
+    """The gap; None if each row has its own."""
+    until: Column | None = None
+    """If each row has its own gap: its time plus the gap."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ due are read. The columns of a row are:
 
     sub     when to look at the row again: the end of its session, as known when the row was written
     start   the first moment of this part of a session
-    end     its last moment plus the gap
+    end     its last moment plus the gap; if the gap differs from row to row, the latest of its moments plus their gaps
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class SessionAggregate(OneStore):
     layout: Layout
     """The values are start, end and the partials. Compaction keeps all rows."""
     partials: tuple[Partial, ...]
-    gap_us: int
+    gap_us: int | None
+    """The gap of all rows; None if the rows have a column `END`, because the gap differs from row to row."""
 
     @cached_property
     def store(self) -> Store:
@@ -49,7 +50,8 @@ class SessionAggregate(OneStore):
 
     @property
     def input_schema(self) -> pa.Schema:
-        return pa.schema([f for f in self.layout.schema if f.name not in (START, END)])
+        left_out = (START, END) if self.gap_us is not None else (START,)
+        return pa.schema([f for f in self.layout.schema if f.name not in left_out])
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -65,7 +67,7 @@ class SessionAggregate(OneStore):
     def apply(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> Applied:
         result = Applied(rows=rows.num_rows)
         if rows.num_rows and moment.mode is not OutputMode.COMPLETE:
-            in_time = subs(rows) + self.gap_us > moment.watermark_us
+            in_time = self._ends(rows) > moment.watermark_us
             result.rows_late = int(len(in_time) - in_time.sum())
             rows = rows if not result.rows_late else rows.filter(pa.array(in_time))
         changed = None
@@ -74,7 +76,7 @@ class SessionAggregate(OneStore):
             time = subs(ordered)
             values = [ordered.column(name) for name in self.partial_names]
             fixed = ordered.select([HASH, *self.layout.key_names])
-            changed = result.changed[MAIN] = self._stored(self._merge(fixed, time, time + self.gap_us, values))
+            changed = result.changed[MAIN] = self._stored(self._merge(fixed, time, self._ends(ordered), values))
             result.keys = changed.num_rows
         if moment.mode is OutputMode.COMPLETE:
             every = views[MAIN].scan(self.store, newer=changed)
@@ -95,6 +97,11 @@ class SessionAggregate(OneStore):
         if kept:
             result.changed[MAIN] = sort_into_segments(pa.concat_batches(kept), self.layout)[0]
         return result
+
+    def _ends(self, rows: pa.RecordBatch) -> Indices:
+        """For rows of a batch: until when another row belongs to the same session."""
+        ends: Indices = rows.column(END).to_numpy() if self.gap_us is None else subs(rows) + self.gap_us
+        return ends
 
     @property
     def _by_time(self) -> Layout:

@@ -7,14 +7,15 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckpointMismatchError, StateSchemaError, StorageError, require
-from headrace.ids import NO_TOKEN, OperatorId, StoreId, Version
+from headrace.errors import CheckpointMismatchError, StorageError, require
+from headrace.ids import NO_TOKEN, NO_VERSION, OperatorId, StoreId, Version
 from headrace.logs import logger
 from headrace.runtime.fencing import Fence, token_of, version_of
-from headrace.runtime.identity_file import IDENTITY_FORMAT, read_identity, write_identity
+from headrace.runtime.identity_file import BEFORE, IDENTITY_FORMAT, SINCE, in_effect, of_state, read_identity, write_identity
 from headrace.runtime.leases import leased_versions, take_lease
 from headrace.runtime.noted_routing import NotedRouting
 from headrace.runtime.places import IDENTITY, Places
@@ -22,7 +23,7 @@ from headrace.runtime.private import private_folder
 from headrace.runtime.safety.chain import check_chain, check_journal, check_remembers, links, since_needed
 from headrace.runtime.spark_log import SparkLog, check_together
 from headrace.state.disk import disk_errors
-from headrace.state.durable import FolderStore
+from headrace.state.durable import FolderStore, at_once
 from headrace.state.gaps import GapLog
 from headrace.state.journal import Journal, Record
 from headrace.state.layout import Layout
@@ -33,6 +34,8 @@ from headrace.state.routing import Routing
 
 FOLDERS = ("runs", "staged")
 """What tasks write."""
+FEW = 4
+"""In a store behind a network, old versions are removed when there are so many."""
 ROUTING = "routing.json"
 _log = logger(__name__)
 
@@ -40,8 +43,8 @@ _log = logger(__name__)
 class Checkpoint:
     """The ``headrace`` folder of a checkpoint location."""
 
-    def __init__(self, location: str, *, state: str = "", settings: Settings | None = None) -> None:
-        """``state`` is ``headrace.stateLocation``, if it was given; ``settings`` say how to reach stores behind a network."""
+    def __init__(self, location: str, *, state: str = "", settings: Callable[[], Settings] = Settings) -> None:
+        """``state`` is ``headrace.stateLocation``, if it was given; ``settings`` gives how to reach stores behind a network."""
         self.places = Places.of(location, state, settings)
         self.location = self.places.location
         self.store = self.places.store
@@ -56,9 +59,10 @@ class Checkpoint:
         self.noted = NotedRouting(self.store, ROUTING)
         self._files: dict[Version, set[tuple[str, str]]] = {}
         self._swept = False
-        self.beside = ThreadPoolExecutor(2, "headrace-store")
+        self.beside = ThreadPoolExecutor(4, "headrace-store")
         """What is asked of a store behind a network while a batch runs."""
         self._collecting: Future[None] | None = None
+        self._ahead: tuple[Version, Future[Record | None]] | None = None
         self.current: Manifest | None = None
         """The newest version of a query whose state is made durable from time to time only. No manifest file names it yet."""
 
@@ -99,9 +103,9 @@ class Checkpoint:
         return private_folder(self.location) if self.store.local is None else self.store.local
 
     def open(self, stores: dict[StoreId, tuple[Layout, dict[str, object]]], about: dict[str, Any]) -> None:
-        """Create the folder, or check that it belongs to this query, by the layout and description of every store.
+        """Create the folder, unless it is there. ``runtime/identity.py`` has checked that its state fits this query.
 
-        ``about`` says which operators and sources these are; see ``runtime/identity.py``.
+        ``stores`` are the layout and the description of every store, and ``about`` says which operators and sources these are.
         """
         wanted = {
             "format": IDENTITY_FORMAT,
@@ -113,9 +117,7 @@ class Checkpoint:
             },
         }
         if self.is_there:
-            stored = self.identity()
-            wanted["id"] = stored.get("id") or wanted["id"]
-            self._check_identity(stored, wanted)
+            wanted["id"] = self.identity().get("id") or wanted["id"]
         else:
             self._create(wanted)
         self._wanted = wanted
@@ -140,19 +142,25 @@ class Checkpoint:
             write_identity(self.store, wanted)
 
     def keep_identity(self) -> None:
-        """Write to query.json what has changed since the last start: names, and operators that were added or removed.
+        """Write to query.json what has changed since the last start: names, stores, and operators that were added or removed.
 
-        Only the owner of the checkpoint may call this. If the change drops state, it is called with the first commit. Until then the state
-        is still there, and a program that has the operator must find it, even if this start fails.
+        Only the owner of the checkpoint may call this. If the state changes, it is called with the first commit. Until that version is
+        committed, the query before the change counts, so that it finds its state even if this start fails.
         """
         self._kept = True
-        if json.loads(json.dumps(self._wanted, default=str)) != self.identity():
+        before, is_undone = self._identity()
+        if is_undone or json.loads(json.dumps(self._wanted, default=str)) != before:
             self.fence.check("changing query.json")
-            write_identity(self.store, self._wanted)
+            change = {BEFORE: before, SINCE: self._newest() + 1} if self.changes_state() else {}
+            write_identity(self.store, {**self._wanted, **change})
 
-    def drops_state(self) -> bool:
-        """True if the checkpoint has state of an operator that the query no longer has."""
-        return self.has_versions() and not set(self._wanted["retired"]) <= set(self.identity()["retired"])
+    def changes_state(self) -> bool:
+        """True if the checkpoint has versions, and the query has other operators, or other columns or descriptions of their state."""
+        return self.has_versions() and of_state(self.identity()) != of_state(json.loads(json.dumps(self._wanted, default=str)))
+
+    def _newest(self) -> Version:
+        """The newest version; `NO_VERSION` if there is none."""
+        return max((*self.manifests.versions()[-1:], *self.journal.versions()[-1:]), default=NO_VERSION)
 
     def lock(self) -> None:
         """Raise an error if the lock file says that a query runs on this checkpoint. That query is not disturbed."""
@@ -233,34 +241,40 @@ class Checkpoint:
         if self._wanted and not self._kept:
             self.keep_identity()
 
-    def identity(self) -> dict[str, Any]:
-        """Read query.json. Raises an error if it is damaged or of another format."""
-        return read_identity(self.store)
+    def undo_undelivered(self) -> None:
+        """Forget the newest version if Spark has not committed its batch, which is then computed anew. Call it while no query runs."""
+        newest, delivered = self._newest(), self.spark_log.newest("commits")
+        if newest != NO_VERSION and (delivered is None or delivered < newest):
+            self.store.delete(self.manifests.key(newest), self.journal.key(newest))
+            self.current = None
 
-    def _check_identity(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-        """Raise an error if a store has another layout than in the checkpoint. `runtime/identity.py` has matched the stores."""
-        for name, mine in wanted["operators"].items():
-            theirs = found["operators"].get(name)
-            same = ("fingerprint", "window", "keys", "calls")
-            if theirs is None or not self.has_versions() or all(theirs.get(each) == mine.get(each) for each in same):
-                continue
-            changes = _differences(theirs, mine)
-            kind = StateSchemaError if theirs["keys"] == mine["keys"] else CheckpointMismatchError
-            raise kind(
-                where=f"{self.location}, {name}",
-                wanted="the state that the query now needs: " + "; ".join(f"{k} {new}" for k, (_, new) in changes.items()),
-                found="; ".join(f"{k} {old}" for k, (old, _) in changes.items()),
-                hint="undo the change, or start with a new checkpointLocation and read the stream from its beginning",
-            )
+    def identity(self) -> dict[str, Any]:
+        """What query.json says of the query that wrote the newest version. Raises an error if it is damaged or of another format."""
+        return self._identity()[0]
+
+    def _identity(self) -> tuple[dict[str, Any], bool]:
+        """The identity, and True if the file also has a change of the query that no version was made with."""
+        return in_effect(read_identity(self.store), self._newest)
+
+    def ask_ahead(self, version: Version) -> None:
+        """Called when a batch begins: look for the version's record while its manifest is looked for, if that takes requests."""
+        self._ahead = None if self.store.local is not None else (version, self.beside.submit(self.journal.read, version))
+
+    def record_of(self, version: Version) -> Record | None:
+        """The record of the batch's version in the journal; None if there is none."""
+        if self._ahead is None or self._ahead[0] != version:
+            return self.journal.read(version)
+        found, self._ahead = self._ahead[1].result(), None
+        return found
 
     def collect_soon(self, collect: Callable[[], None]) -> None:
-        """Remove what is old: at once, or beside the next batches if that takes many requests. Then an error is raised the next time."""
+        """Remove what is old: at once, or beside the next batch if that takes requests. Then that batch raises the errors, at its end."""
         if self.store.local is not None:
             collect()
-        elif self._collecting is None or self._collecting.done():
-            last, self._collecting = self._collecting, self.beside.submit(collect)
-            if last is not None:
-                last.result()
+            return
+        if self._collecting is not None:
+            self._collecting.result()
+        self._collecting = self.beside.submit(collect)
 
     def collect_garbage(self, keep: int) -> None:
         """Remove versions that are neither among the newest nor leased, and the files that only they needed."""
@@ -271,14 +285,17 @@ class Checkpoint:
             self._swept = True
         versions = self.manifests.versions()
         old = versions[:-keep]
-        leased = self.leased() if old else set()
+        if len(old) < (FEW if self.store.local is None else 1):
+            return
+        leased = self.leased()
         stale = [v for v in old if v not in leased]
         if not stale:
             return
         files = {v: self.files_of(v) for v in versions}
         # Manifests are removed first, so that no reader sees a version without its files. A reader takes its lease before it reads the
         # manifest. So a reader that came meanwhile finds no manifest, or its lease is seen now and the version is restored.
-        retired = {version: self.manifests.retire(version) for version in stale}
+        retired: dict[Version, bytes] = {}
+        at_once(self.store, [partial(self._retire, version, retired) for version in stale])
         wanted = self.leased().intersection(stale)
         for version in wanted:
             self.manifests.restore(version, retired[version])
@@ -287,6 +304,9 @@ class Checkpoint:
         self.store.delete(*(f"{folder}/{file}" for version in gone for folder, file in files[version] - kept))
         for version in gone:
             self._files.pop(version, None)
+
+    def _retire(self, version: Version, retired: dict[Version, bytes]) -> None:
+        retired[version] = self.manifests.retire(version)
 
     def files_of(self, version: Version) -> set[tuple[str, str]]:
         """The (folder, file) pairs that a version needs. Manifests do not change, so each is read once."""
@@ -356,9 +376,6 @@ def describe_layout(layout: Layout) -> list[str]:
     return [f"{f.name}: {f.type}" for f in layout.schema]
 
 
-def _differences(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    names = ("keys", "window", "calls", "layout")
-    return {n: (theirs.get(n), mine.get(n)) for n in names if theirs.get(n) != mine.get(n)}
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -33,6 +34,7 @@ class Delivery:
     """The folder of working copies; see ``working_folder``."""
     served: Collection[int] = ()
     """Numbers of the direct sinks. They got their results inside the jobs, before the commit."""
+    _observed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def deliver(self, batch: DataFrame, manifest: Manifest, dropping: Dropping | None = None) -> None:
         """Hand a committed version to all sinks that are not direct. The fencing token is checked before each.
@@ -46,18 +48,32 @@ class Delivery:
             self.checkpoint.fence.check(f"delivering version {manifest.version}")
             rows = self._rows(at, batch, manifest.staged, dropping)
             try:
-                if rows is None or not any(branch.sheds for branch in self.flow.outlets[at]):
+                if rows is not None and any(branch.sheds for branch in self.flow.outlets[at]):
+                    with tagged(batch.sparkSession.sparkContext, sink_job(at), dropping.tags):
+                        sink.deliver(manifest.version, rows)
+                    dropping.learn(observed(rows))
+                else:
                     sink.deliver(manifest.version, rows)
-                    continue
-                with tagged(batch.sparkSession.sparkContext, sink_job(at), dropping.tags):
-                    sink.deliver(manifest.version, rows)
-                dropping.learn(observed(rows))
             except Exception as failure:
                 # A damaged file makes a Spark task fail. Look for one, to report that instead of Spark's failure.
                 check_staged(self.checkpoint.store, manifest.staged)
                 raise mark_place(failure, sink.place) from failure.__cause__
+            self._observe(at, batch, manifest.staged)
         if counts:
             self.flow.count_missing(batch, dropping)
+
+    def drain_observed(self) -> dict[str, dict[str, Any]]:
+        """What the program's observations have measured since the last call, by name."""
+        found = dict(self._observed)
+        self._observed.clear()
+        return found
+
+    def _observe(self, outlet: int, batch: DataFrame, staged: tuple[StagedFile, ...]) -> None:
+        for branch in self.flow.outlets[outlet]:
+            above = self.flow.producer(branch)
+            rows = self._frame(above.id, batch, staged) if branch.observes and above is not None else None
+            if above is not None and rows is not None:
+                self._observed.update(branch.observed(above.plan.results.marked(rows)))
 
     def _rows(self, outlet: int, batch: DataFrame, staged: tuple[StagedFile, ...], dropping: Dropping) -> DataFrame | None:
         """The rows of a version for one sink; None if there are none."""

@@ -54,6 +54,8 @@ class Endpoint:
         shed_entries: Callable[[], tuple[Entry, ...]] | None = None,
     ) -> None:
         self.shed_entries = shed_entries
+        self.replacing: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+        """Answers requests to replace the query's plan. Whoever made the query sets it."""
         self.elastic, self.progress, self.autoscaler, self.departures = elastic, progress, autoscaler, departures
         self.query, self._folder = checkpoint.location, checkpoint.private
         self.token = secrets.token_urlsafe(32)
@@ -99,6 +101,8 @@ class Endpoint:
                 return {"leaving": self.departures.decommission(executor), "routing": self._routing(), "homes": self.elastic.homes()}
             case {"do": "decisions"}:
                 return {"decisions": to_json(decisions_of(self.autoscaler, None if self.shed_entries is None else self.shed_entries()))}
+            case {"do": "replace" | "replaced"} if self.replacing is not None:
+                return self.replacing(request)
             case {"do": "status"}:
                 return {"routing": self._routing(), "homes": self.elastic.homes(), "progress": self.progress(), "policy": self._policy()}
             case {"do": "preview", "change": dict() as change}:
@@ -107,7 +111,7 @@ class Endpoint:
                 return {"executors": self._executors()}
             case _:
                 wanted = "rescale with instances, move with slots and to, spread with slots, rebalance, auto, decommission with executor,"
-                wanted += " preview with change, executors, decisions, or status"
+                wanted += " preview with change, executors, decisions, replace with file, or status"
                 raise QueryError(where="control endpoint", wanted=wanted, found=json.dumps(request)[:200])
         return {"routing": self._routing()}
 

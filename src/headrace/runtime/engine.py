@@ -27,12 +27,15 @@ from headrace.compile.prepared import Preparations
 from headrace.config import Config
 from headrace.control.availability.scheduling import ScheduleConfig
 from headrace.control.elastic import Elastic
+from headrace.control.handover import Facts
 from headrace.errors import QueryError
 from headrace.guarantees import Approach, Safety
 from headrace.ids import FIRST_VERSION, OperatorId, StoreId, Version
 from headrace.runtime.autoscale import Autoscaler
+from headrace.runtime.backfill import Backfill
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.caretaker import Caretaker
+from headrace.runtime.changes import UNCHANGED, Changes
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.combining import Combining
 from headrace.runtime.decision_log import DecisionLog
@@ -62,10 +65,12 @@ from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.safety.sigma import Sigma, memories_of
 from headrace.runtime.safety.tuples import Tuples
+from headrace.runtime.shapes import shapes_of
 from headrace.runtime.shedding import Shedder, ShedSettings
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
-from headrace.runtime.version import VersionMaker, shapes_of
+from headrace.runtime.version import VersionMaker
+from headrace.runtime.watermark import Pace
 from headrace.spark.executors import Executors
 from headrace.spark.replayable import forgetful_sources, unreplayable_sources
 from headrace.state.routing import Routing
@@ -100,6 +105,8 @@ class Engine:
     """Keeps copies of state on other executors; None without."""
     shedder: Shedder | None
     """Chooses what batches drop; None if the user allows no drops."""
+    changes: Changes
+    """What became of the stored state when the query started."""
     history: History | None
     """Records progress and decisions in the checkpoint; None without."""
     closing: contextlib.ExitStack
@@ -141,32 +148,30 @@ def assemble(
     elastic: Elastic | None,
     trigger_s: float,
     shed: ShedSettings | None = None,
+    pace: Pace = Pace.AT_ONCE,
+    changes: Changes = UNCHANGED,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
     session, spark = flow.session, SparkQuery(flow.session)
     keeping, homes = _keeping(flow, checkpoint, config)
     placement = _placement(flow, checkpoint, config, session, keeping)
     decisions = None if elastic is None else DecisionLog(elastic)
-    facts = {op.id: op.plan.operator.handover(op.mode) for op in flow.ops}
-    if keeping.at_home and placement is not None:
-        # The owner of a spread slot reads what other instances wrote, which only their executors have.
-        facts = {name: replace(each, reads_others=False) for name, each in facts.items()}
-    live = LiveRouting(checkpoint, routing, threading.Lock(), placement, facts, config.handover, decisions=decisions)
+    live = LiveRouting(
+        checkpoint, routing, threading.Lock(), placement, _facts(flow, keeping, placement), config.handover, decisions=decisions
+    )
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
     shedder = None if shed is None else Shedder(flow, shed, live.instances, checkpoint.directory)
     progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, history := _history(checkpoint, spark, config, elastic))
-    preparations = Preparations()
-    shapes = shapes_of(flow, sinks)
+    preparations, shapes = Preparations(), shapes_of(flow, sinks)
     closing = contextlib.ExitStack()
     closing.callback(_close_all, checkpoint, sinks)
     closing.enter_context(homes)
     beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
     closing.callback(beside.shutdown, wait=False)
-    combining = Combining(config)
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
-    runner = JobRunner(flow, sinks, checkpoint.store, preparations, combining, placement, recovery, beside, elastic is not None)
+    runner = JobRunner(flow, sinks, checkpoint.store, preparations, Combining(config), placement, recovery, beside, elastic is not None)
     runner = replace(runner, active=config.safety.approach is Approach.ACTIVE)
-    versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder)
+    versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder, pace)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
     safety, outage = config.safety, Outage(checkpoint, config.storeWaitSeconds)
     replicas = _replicas(placement, recovery, keeping, safety)
@@ -189,6 +194,7 @@ def assemble(
         progress,
         recovery,
         outage,
+        Backfill(changes.backfilled, versions, spark) if changes.backfilled else None,
     )
     departures, gate = Departures(live, placement, replicas), BatchGate(loop.run, checkpoint, spark, live.lock, outage)
     return Engine(
@@ -209,9 +215,19 @@ def assemble(
         checkpointer,
         replicas,
         shedder,
+        changes,
         history,
         closing,
     )
+
+
+def _facts(flow: Dataflow, keeping: Keeping, placement: Placement | None) -> dict[OperatorId, Facts]:
+    """By operator: what the choice of a hand-over protocol depends on."""
+    facts = {op.id: op.plan.operator.handover(op.mode) for op in flow.ops}
+    if keeping.at_home and placement is not None:
+        # The owner of a spread slot reads what other instances wrote, which only their executors have.
+        facts = {name: replace(each, reads_others=False) for name, each in facts.items()}
+    return facts
 
 
 def _close_all(checkpoint: Checkpoint, sinks: tuple[Sink, ...]) -> None:

@@ -52,14 +52,18 @@ class History:
     _batches: list[Batch] = field(default_factory=list)
     """The last batches, as policies see them, for the utilisation."""
     _thread: threading.Thread | None = None
-    _offered: int = 0
-    _written: int = 0
     _dropped: int = 0
+    """Batches that the ring had no place for."""
+    _told: int = 0
+    """Those among them that an event has told of."""
 
     def offer(self, progress: BatchProgress) -> None:
         """Take a batch that has ended. This is all that happens on the batch path."""
+        if self._ended.is_set():
+            return
+        if len(self._ring) == RING:
+            self._dropped += 1
         self._ring.append(progress)
-        self._offered += 1
         self._woken.set()
 
     def start(self, about: Callable[[], Line]) -> None:
@@ -88,6 +92,9 @@ class History:
                 self._write(writer)
             finally:
                 writer.close()
+        # If writing has failed for good, nothing may pile up in the ring.
+        self._ended.set()
+        self._ring.clear()
 
     def _write(self, writer: HistoryWriter) -> None:
         texts, seen, newest = ProgressTexts(self.spark.handle), Seen(), -1
@@ -131,10 +138,8 @@ class History:
             whole.append(body)
             points.append(self._point(progress, body))
             events += events_of(progress, body["headrace"], seen)
-        self._written += len(ready)
-        lost = self._offered - self._written - len(self._ring) - self._dropped
-        if lost > 0:
-            self._dropped += lost
+        lost, self._told = self._dropped - self._told, self._dropped
+        if lost:
             events.append({"t": points[-1]["t"], "kind": "history", "dropped": lost})
         return points, events, whole
 
@@ -196,6 +201,8 @@ def merged(ours: BatchProgress, spark: dict[str, Any] | None, query: SparkQuery)
     handle = query.handle
     whole = spark or {"id": str(handle.id), "runId": str(handle.runId), "name": handle.name, "batchId": ours.version}
     whole["stateOperators"] = ours.operators()
+    if ours.observed:
+        whole["observedMetrics"] = {**whole.get("observedMetrics", {}), **ours.observed}
     if ours.event_time():
         whole["eventTime"] = {**whole.get("eventTime", {}), **ours.event_time()}
     whole["headrace"] = ours.headrace() | {"latencyMs": ours.latency(whole.get("eventTime", {}))}

@@ -5,7 +5,9 @@ For each operator, a checkpoint keeps its id, the name that the user gave it, an
 does not matter. Nothing is guessed:
 
 - It is an error if the checkpoint does not know an operator, or has state of one that the query no longer has. With the option
-  ``headrace.operatorChanges=accept``, the former starts with empty state at the next batch, and the latter's state is dropped for good.
+  ``headrace.operatorChanges=accept``, the former starts with empty state, and the latter's state is dropped for good. With ``backfill``,
+  the former's state is computed from the sources' history (``runtime/backfill.py``).
+- If the columns of an operator's state have changed, ``runtime/taking_over.py`` decides what becomes of it.
 - Operators with equal fingerprints must be named. If the fingerprint covers everything that their state depends on, they need not be: then
   their states are equal, and either may have either.
 - Spark keeps offsets by the order of sources. So sources are read in the order of the checkpoint, and none can be added or removed.
@@ -13,21 +15,20 @@ does not matter. Nothing is guessed:
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.compile.dataflow import Dataflow, Op, free_id
 from headrace.compile.lineage import Lineage, digest, lineages, says_all
 from headrace.compile.sharing import streaming_part
-from headrace.errors import CheckpointMismatchError, QueryError, StateSchemaError
-from headrace.ids import OperatorId, SourceId, StoreId
-from headrace.runtime.checkpoint import Checkpoint, describe_layout
-from headrace.spark.plan_text import lines, sources_in
-
-ACCEPT = "accept"
-_NEW_LOCATION = "start with a new checkpointLocation and read the stream from its beginning"
+from headrace.errors import CheckpointMismatchError, QueryError
+from headrace.ids import OperatorId, SourceId
+from headrace.runtime.changes import UNCHANGED, Changes, Policy
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.matching import NEW_LOCATION, Matching
+from headrace.runtime.taking_over import accept_or_refuse, take_over
+from headrace.spark.plan_text import lines, sources_in, without_columns
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,11 @@ class Recognised:
     flow: Dataflow
     about: dict[str, Any]
     """What query.json shall say about the query."""
+    changes: Changes
+    """What becomes of the state."""
 
 
-def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognised:
+def recognise(flow: Dataflow, checkpoint: Checkpoint, policy: Policy) -> Recognised:
     """Match operators with stored state, and sources with stored offsets. Raises an error if anything does not fit."""
     known = lineages(flow)
     by_name = lineages(flow, by_name=True) if any(op.name for op in flow.ops) else known
@@ -49,19 +52,34 @@ def recognise(flow: Dataflow, checkpoint: Checkpoint, changes: str) -> Recognise
     versions = newest is not None
     since = newest.version + 1 if newest is not None else 0
     if stored is None or (not versions and checkpoint.spark_log.has_nothing()):
-        return Recognised(flow, _about(flow, known, by_name, {}, since, []))
+        return Recognised(flow, _about(flow, known, by_name, {}, since, []), UNCHANGED)
     before: dict[OperatorId, dict[str, Any]] = stored["identities"] if versions else {}
-    ids = _Matching(checkpoint.location, flow, (known, by_name), before).ids()
+    location = checkpoint.location
+    matching = Matching(location, flow, (known, by_name), before, (stored["sources"], sources_of(flow)), policy.renamed)
+    ids = matching.ids()
+    taken_over = take_over(location, flow, stored, ids, matching.same_input, policy)
+    ids = {op: mine for op, mine in ids.items() if op not in taken_over.not_kept}
     new, gone = [op for op in flow.ops if op.id not in ids], [name for name in before if name not in ids.values()]
     if before and (new or gone):
-        _accept_or_refuse(checkpoint, flow, known, stored, new, gone, changes)
+        accept_or_refuse(location, known, stored, sources_of(flow), new, gone, policy)
     retired = [*stored["retired"], *gone]
     for op in new:
         wanted = op.id if op.name is not None and op.id not in before else op.plan.kind
         ids[op.id] = free_id(wanted, {*ids.values(), *before, *retired})
-    flow = _in_order(flow.renamed(ids), stored["sources"], checkpoint)
+    added = {op.id for op in new if before}
+    backfilled = [*taken_over.rebuilt, *(added if policy.backfills else ())]
+    changed = {*added, *taken_over.rebuilt, *taken_over.evolved}
+    changes = Changes(
+        kept=tuple(ids[op.id] for op in flow.ops if op.id not in changed),
+        evolved={ids[name]: texts for name, texts in taken_over.evolved.items()},
+        backfilled=tuple(ids[op.id] for op in flow.ops if op.id in backfilled),
+        empty=tuple(ids[op.id] for op in flow.ops if op.id in added and op.id not in backfilled),
+        dropped=tuple(gone),
+    )
+    rebuilt = [ids[name] for name in taken_over.rebuilt]
+    flow = _in_order(taken_over.applied(flow).renamed(ids), stored["sources"], checkpoint)
     known, by_name = ({ids[name]: each for name, each in lineage.items()} for lineage in (known, by_name))
-    return Recognised(flow, _about(flow, known, by_name, before, since, retired))
+    return Recognised(flow, _about(flow, known, by_name, before, since, retired, rebuilt), changes)
 
 
 def _about(
@@ -71,6 +89,7 @@ def _about(
     before: dict[OperatorId, dict[str, Any]],
     since: int,
     retired: list[OperatorId],
+    rebuilt: Sequence[OperatorId] = (),
 ) -> dict[str, Any]:
     identities = {}
     for op in flow.ops:
@@ -82,9 +101,9 @@ def _about(
             "fingerprint_by_name": by_name[op.id].fingerprint,
             "reads": [list(each) for each in lineage.reads],
             "computes": lineage.computes,
-            "since": old.get("since", since),
+            "since": since if op.id in rebuilt else old.get("since", since),
         }
-    return {"identities": identities, "sources": _sources(flow), "retired": retired}
+    return {"identities": identities, "sources": sources_of(flow), "retired": retired}
 
 
 def _refuse_doubtful_twins(flow: Dataflow, known: dict[OperatorId, Lineage]) -> None:
@@ -102,138 +121,8 @@ def _refuse_doubtful_twins(flow: Dataflow, known: dict[OperatorId, Lineage]) -> 
             )
 
 
-@dataclass
-class _Matching:
-    """Matches the operators of the query with those of the checkpoint."""
-
-    where: str
-    flow: Dataflow
-    known: tuple[dict[OperatorId, Lineage], dict[OperatorId, Lineage]]
-    """Two fingerprints per operator: one of all its inputs, and one in which the names of operators stand for their inputs."""
-    before: dict[OperatorId, dict[str, Any]]
-
-    def ids(self) -> dict[OperatorId, OperatorId]:
-        """By operator of the query: its id in the checkpoint, if it was found."""
-        found: dict[OperatorId, OperatorId] = {}
-        # A name that the user gave comes before an equal id, because ids are for operators without a name.
-        by_name = {each["name"]: name for name, each in self.before.items() if each["name"] is not None}
-        by_id = {str(name): name for name in self.before}
-        for named in (by_name, by_id):
-            for op in (op for op in self.flow.ops if op.id not in found and op.name in named):
-                mine = named[str(op.name)]
-                if mine not in found.values():
-                    self._check_kind(op, mine)
-                    found[op.id] = mine
-        for which, known in zip(("fingerprint", "fingerprint_by_name"), self.known, strict=True):
-            for op in (op for op in self.flow.ops if op.id not in found):
-                own = known[op.id].fingerprint
-                equal = [name for name, each in self.before.items() if each[which] == own and name not in found.values()]
-                if len({self.before[name]["since"] for name in equal}) > 1:
-                    raise self._twins_of_different_age(op, equal)
-                if equal:
-                    found[op.id] = equal[0]
-        return found
-
-    def _check_kind(self, op: Op, stored: OperatorId) -> None:
-        kind = self.before[stored]["kind"]
-        if kind != op.plan.kind:
-            raise CheckpointMismatchError(
-                where=f"{self.where}, operator {stored!r}",
-                wanted=f"state of {kind}, which the checkpoint has under this name",
-                found=f"{op.plan.kind} ({op.where})",
-                hint="give the operator another name, or " + _NEW_LOCATION,
-            )
-
-    def _twins_of_different_age(self, op: Op, equal: list[OperatorId]) -> CheckpointMismatchError:
-        ages = ", ".join(f"{name} since version {self.before[name]['since']}" for name in equal)
-        return CheckpointMismatchError(
-            where=f"{self.where}, {op.where}",
-            wanted="one stored state that is this operator's",
-            found=f"several with the same input and the same computation: {ages}",
-            hint=f"say which is which: .named({equal[0]!r}) behind one, .named({equal[1]!r}) behind the other",
-        )
-
-
-def _accept_or_refuse(
-    checkpoint: Checkpoint,
-    flow: Dataflow,
-    known: dict[OperatorId, Lineage],
-    stored: dict[str, Any],
-    new: list[Op],
-    gone: list[OperatorId],
-    changes: str,
-) -> None:
-    location = checkpoint.location
-    if changes != ACCEPT:
-        alike = [name for op in new[:1] for name in gone if stored["identities"][name]["kind"] == op.plan.kind]
-        raise _changed(location, flow, new[0], known[new[0].id], alike[0], stored) if alike else _more_or_less(location, new, gone)
-    for op in new:
-        if op.plan.initial is not None:
-            wanted = "a new checkpoint for an operator with initial state"
-            raise CheckpointMismatchError(where=f"{location}, {op.where}", wanted=wanted, found="one that has versions", hint=_NEW_LOCATION)
-        twins = [n for n, each in stored["identities"].items() if each["fingerprint"] == known[op.id].fingerprint and n not in gone]
-        if twins and op.name is None:
-            wanted = f"a name for a new operator that computes what {twins[0]!r} does"
-            raise CheckpointMismatchError(where=f"{location}, {op.where}", wanted=wanted, found="none", hint="call .named('...') on it")
-    if new:
-        names = ", ".join(f"{op.id} ({op.where})" for op in new)
-        warnings.warn(f"{location}: new operators start with empty state, without the rows before now: {names}", stacklevel=2)
-    if gone:
-        warnings.warn(f"{location}: the query no longer has these operators, and their state is dropped: {', '.join(gone)}", stacklevel=2)
-
-
-def _changed(
-    location: str, flow: Dataflow, op: Op, now: Lineage, name: OperatorId, stored: dict[str, Any]
-) -> CheckpointMismatchError | StateSchemaError:
-    """The error for an operator that differs from the stored one in its place."""
-    then = stored["identities"][name]
-    parts = {part: (then["computes"].get(part), now.computes.get(part)) for part in {**then["computes"], **now.computes}}
-    layouts = {
-        f"layout of {store}": (stored["operators"].get(store, {}).get("layout"), describe_layout(each.layout))
-        for store, each in ((str(StoreId(name, key)), each) for key, each in op.plan.operator.stores.items())
-    }
-    differing = {part: pair for part, pair in {**parts, **layouts}.items() if pair[0] != pair[1]}
-    if not differing or then["reads"] != [list(each) for each in now.reads]:
-        old, new = (_only(a, b) for a, b in ((then["reads"], now.reads), (now.reads, then["reads"])))
-        differing = {"input": (old, new), **differing}
-    about: dict[str, Any] = next(iter(each for store, each in stored["operators"].items() if StoreId.parse(store).operator == name), {})
-    same_state = all(about.get(part) == op.plan.description.shown.get(part) for part in ("keys", "window", "calls"))
-    same_state = same_state and not any(part.startswith("layout") for part in differing)
-    same_sources = sorted(each["reads"] for each in stored["sources"]) == sorted(each["reads"] for each in _sources(flow))
-    keep = f"; or, if it is to go on with that state, call .named({name!r}) on it" if same_state and same_sources else ""
-    of_state = "keys" not in differing and set(differing) - {"input", "window", "operator"}
-    kind = StateSchemaError if of_state else CheckpointMismatchError
-    return kind(
-        where=f"{location}, operator {name!r} ({op.where})",
-        wanted="the operator whose state is stored: " + "; ".join(f"{part} {old}" for part, (old, _) in differing.items()),
-        found="; ".join(f"{part} {new}" for part, (_, new) in differing.items()),
-        hint=f"undo the change, or {_NEW_LOCATION}{keep}; option('headrace.operatorChanges', 'accept') drops the state and starts empty",
-    )
-
-
-def _only(one: Any, other: Any) -> str:
-    """The lines of the first description that the second does not have."""
-    theirs = {line.strip() for each in other for line in each}
-    own = [line.strip() for each in one for line in each if line.strip() not in theirs]
-    return "; ".join(own) or "the same lines in another order"
-
-
-def _more_or_less(location: str, new: list[Op], gone: list[OperatorId]) -> CheckpointMismatchError:
-    parts = []
-    if new:
-        parts.append("new: " + ", ".join(f"{op.id} ({op.where})" for op in new))
-    if gone:
-        parts.append("missing: " + ", ".join(gone))
-    return CheckpointMismatchError(
-        where=location,
-        wanted="the operators whose state is in this checkpoint",
-        found="; ".join(parts),
-        hint="option('headrace.operatorChanges', 'accept'): new ones then start with empty state, without the rows before now, and the "
-        f"state of missing ones is dropped. Or {_NEW_LOCATION}",
-    )
-
-
-def _sources(flow: Dataflow) -> list[dict[str, Any]]:
+def sources_of(flow: Dataflow) -> list[dict[str, Any]]:
+    """What query.json says about the sources: what they read, and which operators read them."""
     found = []
     for name, frame in flow.sources.items():
         readers = sorted(op.id for op in flow.ops if any(branch.source == name for branch in op.branches))
@@ -243,13 +132,15 @@ def _sources(flow: Dataflow) -> list[dict[str, Any]]:
 
 def _in_order(flow: Dataflow, stored: list[dict[str, Any]], checkpoint: Checkpoint) -> Dataflow:
     """The query with its sources in the order of the checkpoint. Spark keeps offsets by that order."""
-    now = dict(zip(flow.sources, _sources(flow), strict=True))
+    now = dict(zip(flow.sources, sources_of(flow), strict=True))
     place: dict[SourceId, int] = {}
     ways: list[Callable[[dict[str, Any]], Any]] = [
         lambda each: (each["anchor"], each["readers"]),
         lambda each: (each["reads"], each["readers"]),
         lambda each: each["anchor"],
         lambda each: each["reads"],
+        # The offsets of a source do not depend on the columns that are read.
+        lambda each: [without_columns(text) for text in each["reads"]],
     ]
     for way in ways:
         for name, mine in now.items():
@@ -261,6 +152,6 @@ def _in_order(flow: Dataflow, stored: list[dict[str, Any]], checkpoint: Checkpoi
             where=checkpoint.location,
             wanted="the sources whose offsets are in this checkpoint: " + "; ".join(text for each in stored for text in each["reads"]),
             found="; ".join(text for each in now.values() for text in each["reads"]),
-            hint=f"undo the change, or {_NEW_LOCATION}; a query cannot gain or lose a source when it restarts",
+            hint=f"undo the change, or {NEW_LOCATION}; a query cannot gain or lose a source when it restarts",
         )
     return flow.reading(sorted(place, key=lambda name: place[name]))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import CheckpointError, CorruptStateError
+from headrace.ids import NO_VERSION, Version
 from headrace.runtime.noted_routing import body_crc
 from headrace.runtime.places import IDENTITY
 from headrace.state.durable import DurableStore
 
 IDENTITY_FORMAT = 3
 """The format of query.json. 3: it identifies operators by name and fingerprint, and has a checksum."""
+BEFORE, SINCE = "before", "from"
+"""Entries after a change of the query: the content before it, and the first version that is made after it."""
 _PARTS = {"identities": dict, "sources": list, "retired": list}
 
 
@@ -38,6 +42,19 @@ def read_identity(store: DurableStore) -> dict[str, Any]:
 def write_identity(store: DurableStore, identity: dict[str, Any]) -> None:
     """Write query.json. Values that JSON lacks become text."""
     store.put(IDENTITY, json.dumps({"crc": _checksum(identity), **identity}, indent=2, default=str).encode())
+
+
+def in_effect(identity: dict[str, Any], newest: Callable[[], Version]) -> tuple[dict[str, Any], bool]:
+    """What the file says of the query that wrote the newest version, and True if a change of the query has no version yet."""
+    before, since = identity.pop(BEFORE, None), identity.pop(SINCE, NO_VERSION)
+    return (identity, False) if before is None or newest() >= since else (before, True)
+
+
+def of_state(identity: dict[str, Any]) -> Any:
+    """What a change of the query changes with its first version. Names that are given to operators are noted at once."""
+    names = ("name", "fingerprint_by_name")
+    operators = {name: {part: each[part] for part in each if part not in names} for name, each in identity["identities"].items()}
+    return operators, identity["operators"]
 
 
 def _checksum(identity: dict[str, Any]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from headrace.logs import logger, suppressed
 from headrace.operators.description import store_from
 from headrace.operators.kernel import View
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.state.conversion import Conversion
 from headrace.state.durable import DurableStore
 from headrace.state.layout import SUB, Layout
 from headrace.state.manifest import Manifest
@@ -67,13 +68,16 @@ def lease(checkpoint: Checkpoint, version: Version) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reading(runs: DurableStore, layout: Layout) -> Iterator[RunReader]:
-    """A reader of runs, outside of the query's tasks. What a store behind a network has of them is fetched for as long as the block."""
+def reading(runs: DurableStore, layout: Layout, earlier: Iterable[Conversion] = ()) -> Iterator[RunReader]:
+    """A reader of runs, outside of the query's tasks. What a store behind a network has of them is fetched for as long as the block.
+
+    ``earlier`` are the conversions of runs that were written with an earlier layout.
+    """
     if runs.local is not None:
-        yield RunReader(runs, layout)
+        yield RunReader(runs, layout, earlier=earlier)
         return
     with tempfile.TemporaryDirectory(prefix="headrace-read-", ignore_cleanup_errors=True) as folder:
-        yield RunReader(runs, layout, Working(Path(folder)))
+        yield RunReader(runs, layout, Working(Path(folder)), earlier=earlier)
 
 
 def store_about(checkpoint: Checkpoint, store: StoreId) -> dict[str, Any]:
@@ -100,8 +104,9 @@ def state_rows(
         )
     store = store_from(about["kernel"])
     layout, names = store.layout, about["kernel"]["names"]
+    earlier = [Conversion.from_json(each) for each in about.get("earlier", ())]
     live_from = store.lifetime.live_from(manifest.watermark_ms) if layout.has_sub else None
-    with reading(checkpoint.store.below("runs"), layout) as reader:
+    with reading(checkpoint.store.below("runs"), layout, earlier) as reader:
         for rows in View(reader, clip(manifest.whole(wanted), slots), slots).scan(store, sub_min=live_from):
             # An aggregate of the whole stream has a constant key without a name. It is not shown.
             columns = dict(zip(names["keys"], (rows.column(name) for name in layout.key_names), strict=bool(names["keys"])))

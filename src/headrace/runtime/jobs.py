@@ -25,6 +25,7 @@ from headrace.compile.routing import route, route_by_column
 from headrace.compile.shedding import NO_DROPPING, Dropping
 from headrace.control import suspicion
 from headrace.errors import require
+from headrace.graph.steps import REACHED
 from headrace.ids import InputId, OperatorId, SourceId
 from headrace.runtime.combining import Combining
 from headrace.runtime.failures import mark_place
@@ -41,6 +42,7 @@ from headrace.runtime.staged import staged_frame
 from headrace.runtime.task import REPORTS, InstanceTask, Phase
 from headrace.runtime.task_files import reports_left
 from headrace.runtime.task_spec import TaskSpec
+from headrace.spark.event_times import Nodes
 from headrace.spark.exchange import claim_one_partition
 from headrace.spark.gateway import SPARK_ERRORS
 from headrace.spark.observed import observed
@@ -74,6 +76,8 @@ class JobRunner:
     of work as many do, so that a policy can compare their utilisation."""
     active: bool = False
     """If True, a step that seems to hang runs a second time beside the first, and the first to end counts."""
+    times_ms: dict[str, int] = field(default_factory=dict)
+    """The greatest event times of results, by watermark, until the version takes them."""
 
     def run(
         self,
@@ -96,6 +100,21 @@ class JobRunner:
             if op.id in specs and batch is not None:
                 self.combining.learn(op, step.reports[op.id])
         return step.reports
+
+    def learn_times(self, seen: Mapping[str, Mapping[str, object]]) -> None:
+        """Note what was observed of event times while a plan ran."""
+        for step in self.flow.watermarks:
+            reached = seen.get(step.key, {}).get(REACHED)
+            if isinstance(reached, int):
+                self.times_ms[step.key] = max(reached, self.times_ms.get(step.key, reached))
+
+    def drain_times(self) -> Nodes:
+        """For each watermark on results: the greatest event time since the last call, minus the delay. None without rows."""
+        found = tuple(
+            None if step.key not in self.times_ms else self.times_ms[step.key] - step.delay_ms for step in self.flow.watermarks
+        )
+        self.times_ms.clear()
+        return found
 
     def split_missing(self) -> None:
         """Before a version is made: split instances whose executors were lost since the last one, if that pays."""
@@ -220,6 +239,8 @@ class _StepRun:
         try:
             if sink is None:
                 texts = [row[0] for row in rows.collect()]
+                if self.flow.watermarks:
+                    self.shared.learn_times(observed(rows))
                 if self.dropping.places and self.batch is not None:
                     self.dropping.learn(observed(rows))
                 return _checked(op, spec, texts)
@@ -234,7 +255,8 @@ class _StepRun:
 
     def _input(self, op: Op) -> DataFrame | None:
         """The operator's input rows in this step, combined or projected, but not yet routed; None if there are none."""
-        combine = self.shared.combining.wanted(op)
+        # Rows that were combined are an RDD, in which Spark's observations of event times cannot be found.
+        combine = not self.flow.watermarks and self.shared.combining.wanted(op)
         if self.batch is not None and self.flow.only_reader is op:
             return self._input_of_batch(op, self.batch, combine)
         frames: Frames = {name: frame for name in self.flow.frames_of(op.ports) if (frame := self._frame(name)) is not None}

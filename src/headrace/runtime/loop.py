@@ -20,6 +20,7 @@ from headrace.config import Config
 from headrace.guarantees import Approach
 from headrace.ids import Version, WriterId
 from headrace.logs import logger
+from headrace.runtime.backfill import Backfill
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.deliver import Delivery
@@ -64,6 +65,8 @@ class BatchLoop:
     progress: ProgressLog
     recovery: Recovery | None
     outage: Outage
+    backfill: Backfill | None = None
+    """Computes the state of new operators from history, in the first batch; None if there is nothing to compute."""
     last_begin_s: float = field(default_factory=time.time)
     swept: int = 0
     """How many times as many versions as ``EVERY`` there were when the folders were last listed."""
@@ -82,6 +85,7 @@ class BatchLoop:
         self.keeping.settle(Version(version - 1))
         if self.checkpointer is not None:
             self.checkpointer.catch_up()
+        self.checkpoint.ask_ahead(version)
         manifest = self._already_made(version)
         replayed = manifest is not None
         self.versions.configure(batch.sparkSession)
@@ -113,13 +117,19 @@ class BatchLoop:
 
     def _make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> tuple[Manifest, Reports, Shed | None]:
         """Make a version, commit it and deliver it, in the order of the query's guarantee."""
+        if self.backfill is not None:
+            with Phase(phases, "backfill"):
+                self.backfill.run(batch.sparkSession, version)
         made = self.replay.make(batch, version, phases)
+        if self.backfill is not None:
+            made = self.backfill.with_results(made)
         if self.config.safety.commits_first:
             manifest = self._commit(made, phases)
             self._deliver(batch, manifest, phases, made.dropping)
         else:
             self._deliver(batch, made.manifest, phases, made.dropping)
             manifest = self._commit(made, phases)
+        self.backfill = None
         shedder = self.versions.shedder
         return manifest, made.reports, None if shedder is None else shedder.shed(manifest, made.dropping)
 
@@ -195,6 +205,7 @@ class BatchLoop:
             redundancy=None if self.replicas is None else self.replicas.redundancy,
             checkpointed=None if self.checkpointer is None else self.checkpointer.last,
             store_waited_s=self.outage.drain(),
+            observed=self.delivery.drain_observed(),
         )
         self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
         begin, end, _ = progress.times_s

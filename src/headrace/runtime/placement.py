@@ -321,5 +321,7 @@ def shares_of(manifest: Manifest | None, op: Op, routing: Routing) -> list[tuple
     """By instance: the shares of a version's state that it needs with this routing."""
     if manifest is None:
         return [()] * len(routing.parts)
-    stores = [(store.layout, manifest.stores[StoreId(op.id, name)].runs) for name, store in op.plan.operator.stores.items()]
+    known = ((store.layout, manifest.stores.get(StoreId(op.id, name))) for name, store in op.plan.operator.stores.items())
+    # A new operator has no state yet.
+    stores = [(layout, state.runs) for layout, state in known if state is not None]
     return [tuple(Share(layout, tuple(clip(part.own(refs), part.slots))) for layout, refs in stores) for part in routing.parts]

@@ -11,12 +11,13 @@ The note lets a restart find the state although the option is not given again, a
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError
 from headrace.state.durable import DurableStore
 from headrace.state.requests import Settings
-from headrace.state.stores import address_of, open_store
+from headrace.state.stores import address_of, is_folder, open_store
 
 FOLDER = "headrace"
 IDENTITY = "query.json"
@@ -39,12 +40,14 @@ class Places:
     """The durable store: what is in the folder ``headrace``."""
 
     @classmethod
-    def of(cls, location: str, state: str = "", settings: Settings | None = None) -> Places:
-        """The places that the options name. Raises an error if the checkpoint has its state elsewhere."""
-        settings = settings or Settings()
+    def of(cls, location: str, state: str = "", settings: Callable[[], Settings] = Settings) -> Places:
+        """The places that the options name. Raises an error if the checkpoint has its state elsewhere.
+
+        ``settings`` is called if a place is behind a network.
+        """
         location = address_of(location, CHECKPOINT_OPTION)
         wanted = address_of(state, STATE_OPTION) if state else ""
-        logs = open_store(location, settings)
+        logs = _opened(location, settings)
         noted = _noted(logs)
         found = noted or (location if wanted != location and wanted and logs.size(f"{FOLDER}/{IDENTITY}") is not None else wanted)
         if wanted and found != wanted:
@@ -55,7 +58,7 @@ class Places:
                 hint="leave the option as it was; to move state, stop the query and start with a new checkpointLocation",
             )
         found = found or location
-        return cls(location, found, logs, open_store(found, settings).below(FOLDER))
+        return cls(location, found, logs, _opened(found, settings).below(FOLDER))
 
     def note(self) -> None:
         """Note at the checkpointLocation where the state is, if it is elsewhere."""
@@ -71,6 +74,10 @@ class Places:
         if not there:
             hint = "the folder does not exist; give the checkpointLocation of the query"
         return CheckpointError(where=self.location, wanted="a checkpoint of a Headrace query", found="none", hint=hint)
+
+
+def _opened(address: str, settings: Callable[[], Settings]) -> DurableStore:
+    return open_store(address, Settings() if is_folder(address) else settings())
 
 
 def _noted(logs: DurableStore) -> str:

@@ -71,6 +71,8 @@ class BatchProgress:
     """The last checkpoint since the query started; None if every version is durable when it is committed."""
     store_waited_s: float = 0.0
     """How long this batch, and the one before after its report, waited for the checkpoint's folder."""
+    observed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the program's observations have measured of results, by name."""
     redundancy: Redundancy | None = None
     """Copies of state on other executors; None if the query keeps none."""
     shed: Shed | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from headrace import errors
 from headrace.control.batch_report import InstanceWork
 from headrace.errors import CorruptStateError, HeadraceError
 from headrace.ids import InstanceId, KeyHash, OperatorId, Slot
-from headrace.state.manifest import StagedFile
+from headrace.state.manifest import Counters, Manifest, StagedFile
 from headrace.state.run import RunRef
 
 
@@ -127,3 +128,13 @@ def _together(a: InstanceReport, b: InstanceReport) -> InstanceReport:
         fetched_bytes=a.fetched_bytes + b.fetched_bytes,
         phases_ms={name: a.phases_ms.get(name, 0.0) + b.phases_ms.get(name, 0.0) for name in {**a.phases_ms, **b.phases_ms}},
     )
+
+
+def counters_of(before: Manifest | None, reports: Mapping[OperatorId, Sequence[InstanceReport]]) -> Counters:
+    """The counters of a version. Keys are counted only for operators that look up every key they touch."""
+    keys = dict(before.counters.keys) if before else {}
+    for op, each in reports.items():
+        if all(r.keys_new is not None for r in each):
+            keys[op] = keys.get(op, 0) + sum(r.keys_new or 0 for r in each)
+    every = [report for each in reports.values() for report in each]
+    return Counters(rows=sum(r.rows for r in every), rows_late=sum(r.rows_late for r in every), keys=keys)

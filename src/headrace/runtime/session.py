@@ -105,12 +105,14 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
         if not key.startswith(PREFIX):
             builder = builder.config(key, value)
     created: SparkSession = builder.getOrCreate()
-    # Spark warns of names that are not its own if it gets them before it starts.
-    for key, value in {MONITOR: "true", **given}.items():
-        if key.startswith(PREFIX):
-            created.conf.set(key, value)
     if not is_connect(created):
         check_contract(created)
+        # Spark warns of names that are not its own if it gets them before it starts.
+        ours = {key: value for key, value in given.items() if key.startswith(PREFIX)}
+        if MONITOR not in created.conf.getAll:
+            ours = {MONITOR: "true", **ours}
+        for key, value in ours.items():
+            created.conf.set(key, value)
     return created
 
 

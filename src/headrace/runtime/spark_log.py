@@ -86,6 +86,16 @@ class SparkLog:
             )
         return found
 
+    def batch_time_ms(self, version: Version) -> int:
+        """When Spark planned a batch, by the clock."""
+        key = f"offsets/{version}"
+        try:
+            return int(json.loads(self.store.get(key).split(b"\n")[1])["batchTimestampMs"])
+        except (ValueError, KeyError, IndexError, TypeError) as broken:
+            hint = f"restore the file from a backup; {TOGETHER}"
+            path = self.store.where(key)
+            raise CorruptStateError(path=path, wanted="the time of a batch", found="text without it", hint=hint) from broken
+
     def newest(self, log: str) -> int | None:
         """The number of the newest batch in ``offsets`` or ``commits``; None if there is none."""
         return max(self.numbers(log), default=None)
@@ -157,6 +167,15 @@ class SparkLog:
             found=found,
             hint=f"the source's log was replaced, so files would be read twice or never: {TOGETHER}",
         )
+
+    def add_empty(self) -> None:
+        """Plan one more batch, without rows, which Spark runs first when the query starts. Call it only while no query runs.
+
+        If Spark has planned a batch that it has not committed, that one runs first, and nothing is added.
+        """
+        newest = self.newest("offsets")
+        if newest is not None and newest == self.newest("commits"):
+            self.store.put(f"offsets/{newest + 1}", self.store.get(f"offsets/{newest}"))
 
     def _sources(self) -> list[str]:
         return [name for name in self.store.folders("sources/") if name[0] not in "._"]

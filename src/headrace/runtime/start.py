@@ -19,6 +19,8 @@ from headrace.guarantees import Approach, Guarantee, Safety
 from headrace.ids import OperatorId, StoreId, Version
 from headrace.logs import logger, set_level
 from headrace.operators.kernel import OutputMode
+from headrace.runtime.backfill import check_changes
+from headrace.runtime.changes import Changes, Policy
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.engine import Engine, assemble
 from headrace.runtime.identity import recognise
@@ -29,6 +31,7 @@ from headrace.runtime.safety.sigma import unbounded
 from headrace.runtime.session import check_session, starting
 from headrace.runtime.shedding import ShedSettings
 from headrace.runtime.sinks import EXACTLY_ONCE, Sink
+from headrace.runtime.watermark import Pace
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
 from headrace.spark.hadoop import check_file_system, for_hadoop, store_settings
@@ -64,6 +67,8 @@ class RunOptions:
     where: str
     deadline: str | None = None
     """How old rows may be when their results are delivered; None if rows are dropped only to keep up."""
+    as_spark: bool = False
+    """True for an unmodified program: a watermark takes effect when it does in Spark."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +140,12 @@ def _check_replayable(flow: Dataflow, safety: Safety, where: str) -> None:
         _log.info("versions that are computed again after a loss read this again, and differ if it has changed: %s", each)
 
 
-def start_query(plan: QueryPlan) -> Engine:
-    """Open or create the checkpoint, become its writer, and start Spark's query."""
+def start_query(plan: QueryPlan, policy: Policy | None = None, *, was_undone: bool = False) -> Engine:
+    """Open or create the checkpoint, become its writer, and start Spark's query.
+
+    ``policy`` says how the query may differ from the one that the checkpoint belongs to; by default the writer's options say it.
+    ``was_undone`` says that the last version was taken back, so that sinks may have its results already.
+    """
     session, run = plan.session, plan.run
     check_workers(session.sparkContext)
     sinks = tuple(output.make_sink(plan.config) for output in plan.outputs)
@@ -144,11 +153,13 @@ def start_query(plan: QueryPlan) -> Engine:
     if location is None:
         location = _default_location(session, run.name, run.where, sinks)
     end_orphans()
-    settings = settings_of(session, plan.config.storeRequestSeconds)
-    checkpoint = Checkpoint(location, state=plan.config.stateLocation, settings=settings)
+    checkpoint = Checkpoint(
+        location, state=plan.config.stateLocation, settings=lambda: settings_of(session, plan.config.storeRequestSeconds)
+    )
     check_file_system(session, checkpoint.location)
-    found = recognise(plan.flow, checkpoint, plan.config.operatorChanges)
+    found = recognise(plan.flow, checkpoint, policy or Policy(plan.config.operatorChanges))
     flow = found.flow
+    check_changes(flow, found.changes, checkpoint, plan.config)
     checkpoint.open(_stores(flow), found.about)
     for number, sink in enumerate(sinks):
         sink.identify(checkpoint.query_id(), number)
@@ -159,16 +170,19 @@ def start_query(plan: QueryPlan) -> Engine:
         _check_continues(flow, checkpoint)
         first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
         _check_name(session, run.name, run.where)
-        _check_sinks(sinks, checkpoint, plan.config.safety)
+        _check_sinks(sinks, checkpoint, plan.config.safety, was_undone)
         checkpoint.claim()
         checkpoint.check_logs(replays=plan.config.safety.replays)
-        if not checkpoint.drops_state():
+        if not checkpoint.changes_state():
             checkpoint.keep_identity()
         # Only the owner may sweep. Files that no manifest names may belong to the next version of a running query.
         checkpoint.sweep()
         for sink in sinks:
             sink.begin()
-        return _start(flow, sinks, checkpoint, plan)
+        if found.changes.are_there or (policy is not None and policy.explicit):
+            # The change is a version of its own, even if no source has new rows.
+            checkpoint.spark_log.add_empty()
+        return _start(flow, sinks, checkpoint, plan, found.changes)
     except BaseException:
         checkpoint.release()
         raise
@@ -191,11 +205,11 @@ def _check_continues(flow: Dataflow, checkpoint: Checkpoint) -> None:
         )
 
 
-def _check_sinks(sinks: tuple[Sink, ...], checkpoint: Checkpoint, safety: Safety) -> None:
+def _check_sinks(sinks: tuple[Sink, ...], checkpoint: Checkpoint, safety: Safety, was_undone: bool) -> None:
     """Raise an error if a sink has other results than the checkpoint says. Log what a sink cannot promise."""
     newest, delivered = checkpoint.newest_facts(), checkpoint.spark_log.newest("commits")
     latest = None if newest is None else newest.version
-    if not safety.commits_first:
+    if was_undone or not safety.commits_first:
         # Results leave before their version is committed, so a sink may have those of one more version.
         latest = Version(0 if latest is None else latest + 1)
     for sink in sinks:
@@ -204,12 +218,13 @@ def _check_sinks(sinks: tuple[Sink, ...], checkpoint: Checkpoint, safety: Safety
             _log.info("the %s is %s: if the driver is lost, it may get its last batch again, with the same id", sink.place, sink.guarantee)
 
 
-def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan: QueryPlan) -> Engine:
+def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan: QueryPlan, changes: Changes) -> Engine:
     session, run = plan.session, plan.run
     routing = first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
     elastic = None if run.elastic is None else run.elastic.on(session.sparkContext.defaultParallelism)
     trigger_s = _interval_s(session, run)
-    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, _shedding(flow, plan.outputs, run, trigger_s))
+    shedding = _shedding(flow, plan.outputs, run, trigger_s)
+    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shedding, _pace(session, run), changes)
     ticks = any(op.plan.timing.ticks for op in flow.ops)
     streaming = with_ticks(flow.streaming) if ticks else flow.streaming
     writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
@@ -290,8 +305,18 @@ def _stores(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
     for op in flow.ops:
         kernels = op.plan.stores_as_json()
         for name, store in op.plan.operator.stores.items():
-            found[StoreId(op.id, name)] = store.layout, {**op.plan.description.shown, "kernel": kernels[name]}
+            earlier = [each.to_json() for each in op.earlier.get(name, ())]
+            about = {**op.plan.description.shown, "kernel": kernels[name], **({"earlier": earlier} if earlier else {})}
+            found[StoreId(op.id, name)] = store.layout, about
     return found
+
+
+def _pace(session: SparkSession, run: RunOptions) -> Pace:
+    """When a watermark that a batch has moved takes effect."""
+    if not run.as_spark:
+        return Pace.AT_ONCE
+    follows = str(session.conf.get("spark.sql.streaming.noDataMicroBatches.enabled", "true")).lower() == "true"
+    return Pace.AFTER_ROWS if follows and not run.trigger.get("once") else Pace.ONE_BATCH
 
 
 def _interval_s(session: SparkSession, run: RunOptions) -> float:

@@ -17,6 +17,7 @@ from headrace.operators.windowed import WINDOW
 from headrace.runtime.border import spark_batches
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.inspection import reading
+from headrace.state.conversion import Conversion
 from headrace.state.durable import DurableStore
 from headrace.state.layout import SUB
 from headrace.state.run import RunRef
@@ -35,9 +36,10 @@ class StateReader:
     ranges: tuple[SlotRanges, ...]
     live_from: int | None
     columns: tuple[str, ...]
+    earlier: tuple[Conversion, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with reading(self.runs, self.store.layout) as reader:
+        with reading(self.runs, self.store.layout, self.earlier) as reader:
             for batch in batches:
                 for at in batch.column(0).to_pylist():
                     view = View(reader, clip(self.refs, self.ranges[at]), self.ranges[at])
@@ -60,6 +62,9 @@ def state_frame(session: SparkSession, checkpoint: Checkpoint, wanted: StoreId, 
     """The rows of a store in a version: keys, pane or time if it has one, and values."""
     store, reader = op.plan.operator.stores[wanted.name], op.plan.readers[wanted.name]
     manifest = checkpoint.manifests.read(version)
+    if wanted not in manifest.stores:
+        found = f"version {version}, which was made before the query had it"
+        raise QueryError(where="state", wanted=f"a version with the state of '{wanted}'", found=found)
     timed = store.layout.has_sub and manifest.watermark_nodes_ms
     task = StateReader(
         checkpoint.store.below("runs"),
@@ -68,5 +73,6 @@ def state_frame(session: SparkSession, checkpoint: Checkpoint, wanted: StoreId, 
         even_ranges(READERS),
         store.lifetime.live_from(max(0, manifest.watermark_ms - op.hold_ms)) if timed else None,
         tuple(reader.schema.names),
+        op.earlier.get(wanted.name, ()),
     )
     return reader.finish(session.range(0, READERS, 1, READERS).mapInArrow(task, reader.schema))

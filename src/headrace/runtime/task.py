@@ -196,7 +196,8 @@ class Attempt:
         self._remove_superseded()
         if self.working is not None and spec.version % SWEEP_EVERY == 0:
             self.working.sweep(self._is_stale)
-        if self.working is not None and spec.cache_bytes and not spec.writes_home:
+        looks = spec.store.local is None or spec.version % SWEEP_EVERY == 0
+        if looks and self.working is not None and spec.cache_bytes and not spec.writes_home:
             self.working.trim(spec.cache_bytes)
         _log.debug("%d rows, %d results, %d rows compacted, %.0f ms", report.rows, report.rows_out, compacted, report.wall_s * 1000)
         return report
@@ -243,7 +244,8 @@ class Attempt:
         """The instance's state before the batch, by store."""
         views = {}
         for name, store in self.spec.operator.stores.items():
-            reader = RunReader(self.spec.store.below("runs"), store.layout, working, writes_home=self.spec.writes_home)
+            folder, home = self.spec.store.below("runs"), self.spec.writes_home
+            reader = RunReader(folder, store.layout, working, writes_home=home, earlier=self.spec.earlier.get(name, ()))
             views[name] = View(reader, clip(part.own(self.spec.refs.get(name, ())), part.slots, reader), part.slots)
         return views
 

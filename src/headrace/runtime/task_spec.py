@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.ids import InstanceId, OperatorId, Version, WriterId
 from headrace.logs import log_fields
 from headrace.operators.kernel import Moment, Operator
+from headrace.state.conversion import Conversion
 from headrace.state.durable import DurableStore
 from headrace.state.routing import Routing
 from headrace.state.run import RunRef
@@ -54,7 +56,8 @@ class TaskSpec:
     """Runs that a checkpoint is about to ship. They stay, although newer versions may not need them."""
     fail_points: str = ""
     """The fail points that tests have set in the driver."""
-
+    earlier: Mapping[str, tuple[Conversion, ...]] = field(default_factory=dict)
+    """By store: how runs are read that were written before the query was changed."""
     log_level: str = ""
     """What a worker prints to its stderr; see ``Config.logLevel``."""
 

@@ -18,7 +18,7 @@ from headrace.compile.dataflow import Dataflow, Op
 from headrace.compile.shedding import Dropping
 from headrace.config import Config
 from headrace.errors import CheckpointError
-from headrace.ids import OperatorId, StoreId, Version
+from headrace.ids import NO_VERSION, OperatorId, StoreId, Version
 from headrace.operators.kernel import Moment, OutputMode
 from headrace.runtime import watermark
 from headrace.runtime.checkpoint import Checkpoint
@@ -27,45 +27,26 @@ from headrace.runtime.failpoints import fail_point, points_for_tasks
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JobRunner, Reports
 from headrace.runtime.parallel import ReroutedError
-from headrace.runtime.reports import merged
+from headrace.runtime.reports import counters_of, merged
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.schedule import Job, OperatorShape, Staged, plan_step
 from headrace.runtime.session import configure_query_session
 from headrace.runtime.shed_batch import dropping_of, scan
 from headrace.runtime.shedding import Shedder
-from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.task import Phase
 from headrace.runtime.task_spec import TaskSpec
+from headrace.runtime.watermark import Pace
 from headrace.spark.event_times import EventTimes
 from headrace.spark.streaming import files_wait
 from headrace.state.journal import Record, check_same
-from headrace.state.manifest import Counters, Manifest, StoreState
+from headrace.state.manifest import Manifest, StoreState
 from headrace.state.recreation import carried_over
 from headrace.state.run import RunRef
 from headrace.state.slots import join
 
 States = dict[StoreId, tuple[RunRef, ...]]
 """By store: references to its runs."""
-
-
-def shapes_of(flow: Dataflow, sinks: Sequence[Sink]) -> tuple[OperatorShape, ...]:
-    """What the schedule must know about each operator."""
-    shapes = []
-    for op in flow.ops:
-        alone = flow.next_op(op)
-        direct = [at for at, port in enumerate(flow.outlets) if [b.source for b in port] == [op.id] and sinks[at].direct]
-        shapes.append(
-            OperatorShape(
-                op.id,
-                upstream=tuple(up.id for up in flow.upstream(op)),
-                reads_source=op.reads_source,
-                only_reader=None if alone is None else alone.id,
-                emits_at_once=op.plan.operator.emits_at_once(op.mode),
-                sink=direct[0] if direct and flow.consumers(op.id) == 1 else None,
-            )
-        )
-    return tuple(shapes)
 
 
 @dataclass(frozen=True)
@@ -77,6 +58,8 @@ class Moments:
     held_ms: int
     """The watermark by which timers fire after the rows; later than that if the version before held it back."""
     now_ms: int
+    dropped_ms: int
+    """The watermark by which rows are dropped as late: that of the version before, or of the one before that."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +91,14 @@ class VersionMaker:
     runner: JobRunner
     shedder: Shedder | None = None
     """Chooses what batches drop; None if the user allows no drops."""
+    pace: Pace = Pace.AT_ONCE
     event_times: EventTimes = field(default_factory=EventTimes)
     tracker: watermark.Tracker | None = None
     """Set by the first batch, because only the query's own session knows the watermark policy. Spark keeps that of the first start."""
     previous: Manifest | None = None
     """The last version, if it was made or delivered since this start of the query."""
+    version_made: Version = NO_VERSION
+    """The version that is being made, or was made last."""
 
     def configure(self, session: SparkSession) -> None:
         """Set up the session that Spark made for the query. Only the first batch does it, because all batches have the same session."""
@@ -133,8 +119,8 @@ class VersionMaker:
                 continue
 
     def _make(self, batch: DataFrame, version: Version, phases: dict[str, float], record: Record | None) -> Made:
-        before = self._before(version)
-        now_ms, begin_s = record.now_ms if record else int(time.time() * 1000), watermark.clock_s()
+        before, self.version_made = self.before(version), version
+        now_ms, begin_s = self._now_ms(version, record), watermark.clock_s()
         states = {name: state.runs for name, state in before.stores.items()} if before else self._initial_states()
         late_ms = before.watermark_ms if before else 0
         origin = self.checkpoint.origin_soon(version, before)
@@ -144,13 +130,13 @@ class VersionMaker:
         dropping = self.dropping(batch, version, record)
         dropping.again()
         held_ms = self._held_back(before, late_ms)
-        moments = Moments(late_ms, held_ms, now_ms)
+        moments = Moments(late_ms, held_ms, now_ms, self._dropped_ms(before, late_ms))
         reports = self._run_rows(batch, version, moments, states, phases, record is None, dropping)
         if self.flow.counts_once:
             dropping.learn_from_sources()
         fail_point("job-done", version)
         with Phase(phases, "watermark"):
-            moved = self._advance(held_ms, begin_s) if record is None else _noted(record)
+            moved = self._advance(held_ms, begin_s) if record is None else watermark.noted(record)
         states |= _stores(reports)
         if moved.reached_ms > late_ms:
             with self._where_rows_ran(reports):
@@ -169,7 +155,7 @@ class VersionMaker:
             routing=dict(self.routing.routing),
             **origin(),
             checkpoint_version=self.keeping.durable,
-            counters=_counters(before, reports),
+            counters=counters_of(before, reports),
             drops=dropping.drops,
         )
         rows = {op.id: sum(report.rows for report in reports.get(op.id, ())) for op in self.flow.readers}
@@ -183,7 +169,7 @@ class VersionMaker:
             if before is None:
                 manifest = self.keeping.commit(manifest, made.record)
             else:
-                check_same(before, made.record, str(self.checkpoint.journal.path(manifest.version)), self._comparable(manifest.version))
+                check_same(before, made.record, self.checkpoint.journal.where(manifest.version), self._comparable(manifest.version))
                 manifest = self.keeping.hold(replace(before.facts, stores=manifest.stores, staged=manifest.staged))
             fail_point("manifest-after", manifest.version)
         self.keeping.learn(made.reports, manifest)
@@ -198,7 +184,10 @@ class VersionMaker:
         """Let the next version build on this one, which was delivered, without reading its manifest again."""
         self.previous = manifest
 
-    def _before(self, version: Version) -> Manifest | None:
+    def _now_ms(self, version: Version, record: Record | None) -> int:
+        return record.now_ms if record else int(time.time() * 1000)
+
+    def before(self, version: Version) -> Manifest | None:
         """The version that this one builds on."""
         if version == 0:
             return None
@@ -219,6 +208,17 @@ class VersionMaker:
 
     def _initial_states(self) -> States:
         return initial_states(self.flow, self.checkpoint, self.checkpoint.fence.writer, self.config.durable)
+
+    def _dropped_ms(self, before: Manifest | None, late_ms: int) -> int:
+        """The watermark by which the version drops rows as late.
+
+        When the watermark moves, Spark runs a batch without rows, unless nothing in the whole query can fall due. Only after that batch
+        does it drop rows by the new watermark. Without it, rows are judged by a watermark that is one version older.
+        """
+        if before is None or self._expires:
+            return late_ms
+        earlier = self.checkpoint.manifests.read_if_exists(Version(before.version - 1)) if before.version else None
+        return earlier.watermark_ms if earlier is not None else late_ms if before.version else 0
 
     def _settle(self, before: Manifest | None, late_ms: int, states: States) -> None:
         """End recreations, give instances homes on living executors, and adjust the states of stores for recreations.
@@ -305,13 +305,21 @@ class VersionMaker:
         assert self.tracker is not None
         timed = any(op.plan.timing.uses_watermark for op in self.flow.ops)
         execution = self.spark.execution() if timed else None
-        nodes = self.event_times.observed(execution) if timed else ()
+        nodes = self.event_times.observed(execution) if timed and (self.flow.reads_event_times or not self.flow.watermarks) else ()
+        nodes += self.runner.drain_times()
         moved = self.tracker.advance(held_ms, nodes, begin_s)
-        return replace(moved, reached_ms=held_ms) if timed and self._after_rows and files_wait(execution) else moved
+        waits = timed and self._after_rows and (self.pace is Pace.ONE_BATCH or files_wait(execution))
+        return replace(moved, reached_ms=held_ms) if waits else moved
 
     @property
     def _after_rows(self) -> bool:
-        return any(op.plan.timing.after_rows for op in self.flow.ops)
+        """True if a watermark takes effect after the rows of the next batch, if such a batch is known to come."""
+        return any(op.plan.timing.after_rows for op in self.flow.ops) or (self.pace is not Pace.AT_ONCE and self._expires)
+
+    @property
+    def _expires(self) -> bool:
+        """True if anything can fall due."""
+        return any(op.plan.timing.expires and op.mode is not OutputMode.COMPLETE for op in self.flow.ops)
 
     def _is_due(self, op: Op, moments: Moments, reached_ms: int, states: States) -> bool:
         # Such an operator has fired its timers after the rows, by the watermark that was held back.
@@ -329,7 +337,7 @@ class VersionMaker:
             operator_id=op.id,
             version=version,
             writer=self.checkpoint.fence.writer,
-            moment=Moment(op.mode, _held(moments.late_ms, op), moments.now_ms, _held(moments.held_ms, op)),
+            moment=Moment(op.mode, _held(moments.dropped_ms, op), moments.now_ms, _held(moments.held_ms, op)),
             refs={name: states.get(StoreId(op.id, name), ()) for name in plan.operator.stores},
             routing=self.routing.routing[op.id],
             ones=plan.input.ones,
@@ -345,6 +353,7 @@ class VersionMaker:
             boundaries=self.keeping.boundaries(),
             pinned=self.keeping.pinned(op.id, plan.operator.stores),
             passes_on=not staged,
+            earlier=op.earlier,
             log_level=config.logLevel,
             fail_points=points_for_tasks(),
         )
@@ -362,12 +371,6 @@ class VersionMaker:
         return found
 
 
-def _noted(record: Record) -> watermark.Watermark:
-    """The watermark that a version reached when it was first made."""
-    facts = record.facts
-    return watermark.Watermark(facts.watermark_ms, facts.watermark_nodes_ms, facts.watermark_idle)
-
-
 def _held(watermark_ms: int, op: Op) -> int:
     """The watermark as an operator sees it: held back by its ``hold_ms``."""
     return max(0, watermark_ms - op.hold_ms)
@@ -380,13 +383,3 @@ def _stores(reports: Reports) -> States:
             for store, refs in report.runs.items():
                 found.setdefault(StoreId(op, store), []).extend(refs)
     return {name: tuple(join(refs)) for name, refs in found.items()}
-
-
-def _counters(before: Manifest | None, reports: Reports) -> Counters:
-    """The counters of a version. Keys are counted only for operators that look up every key they touch."""
-    keys = dict(before.counters.keys) if before else {}
-    for op, each in reports.items():
-        if all(r.keys_new is not None for r in each):
-            keys[op] = keys.get(op, 0) + sum(r.keys_new or 0 for r in each)
-    every = [report for each in reports.values() for report in each]
-    return Counters(rows=sum(r.rows for r in every), rows_late=sum(r.rows_late for r in every), keys=keys)

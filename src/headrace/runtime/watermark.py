@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from enum import StrEnum
 
 from headrace.spark.event_times import Nodes
+from headrace.state.journal import Record
 
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
@@ -33,6 +35,22 @@ class Watermark:
     """Nodes that have had no rows for so long that they are left out."""
 
 
+class Pace(StrEnum):
+    """When a watermark that a batch has moved takes effect."""
+
+    AT_ONCE = "at once"
+    AFTER_ROWS = "after rows"
+    """As in Spark: after the rows of the next batch, if such a batch is known to come."""
+    ONE_BATCH = "one batch"
+    """The same, but Spark runs no batch without rows, so that it is always the next batch with rows."""
+
+
+def noted(record: Record) -> Watermark:
+    """The watermark that a version reached when it was first made."""
+    facts = record.facts
+    return Watermark(facts.watermark_ms, facts.watermark_nodes_ms, facts.watermark_idle)
+
+
 class Tracker:
     """Computes the watermark of a query since its start.
 
@@ -42,12 +60,17 @@ class Tracker:
     """
 
     def __init__(self, policy: str = "min", idle_s: float = 0) -> None:
+        self._policy = policy
         self._choose = max if policy.lower() == "max" else min
         self._idle_s = idle_s
         self._nodes: Nodes = ()
         self._absent_s: tuple[float | None, ...] = ()
         """By node: for how long others have had rows while it had none; None if it had rows in the last batch."""
         self._begin_s = 0.0
+
+    def fresh(self) -> Tracker:
+        """A tracker by the same rules that has seen nothing, and takes no node for idle."""
+        return Tracker(self._policy)
 
     def advance(self, before_ms: int, now: Nodes, begin_s: float) -> Watermark:
         """The watermark after a batch that began at ``begin_s``. Idle nodes count only if all are idle. With 0 idle seconds none is."""

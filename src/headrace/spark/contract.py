@@ -101,7 +101,7 @@ MEMBERS: Members = {
         "Project": "new/2 projectList",
         "Filter": "condition",
         "Join": "joinType",
-        "Generate": "outer",
+        "Generate": "generator outer child",
         "Aggregate": "groupingExpressions aggregateExpressions",
         "EventTimeWatermark": "nodeId eventTime delay child copy/4",
         "MapInArrow": "functionExpr isBarrier profile copy/5",

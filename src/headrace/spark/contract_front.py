@@ -15,6 +15,9 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "Deduplicate": "keys child",
         "DeduplicateWithinWatermark": "keys child",
         "Expand": "projections output child",
+        "CollectMetrics": "name metrics child",
+        "GlobalLimit": "limitExpr child",
+        "Sort": "global",
         "Window": "windowExpressions partitionSpec orderSpec child",
     },
     "org.apache.spark.sql.catalyst.expressions.aggregate": {
@@ -35,6 +38,13 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "SortOrder": "new/4 child direction nullOrdering",
         "SortDirection": "defaultNullOrdering",
     },
+    "org.apache.spark.sql.catalyst.trees": {"TreeNodeTag": "new/1", "TreeNode": "setTagValue/2 getTagValue/1"},
+    "org.apache.spark.sql.catalyst.rules": {"RuleExecutor": "execute/1"},
+    "org.apache.spark.sql.errors": {
+        "QueryCompilationErrors": (
+            "queryNameNotSpecifiedForMemorySinkError dataSourceOutputModeUnsupportedError/2 checkpointLocationNotSpecifiedError"
+        ),
+    },
     "org.apache.spark.sql.streaming": {"OutputMode": "Append Update Complete"},
 }
 """Members that all supported versions have, as in ``contract.MEMBERS``."""
@@ -42,6 +52,7 @@ _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 NAMES = (
     *(f"{_LOGICAL}.{name}" for name in ("Union", "MapInPandas", "WithCTE")),
+    *(f"{_EXPRESSIONS}.{name}" for name in ("Explode", "PosExplode", "Inline")),
     *(f"{_EXPRESSIONS}.{name}" for name in ("CreateNamedStruct", "KnownNullable", "IsNotNull", "ScalarSubquery", "Exists", "ListQuery")),
     f"{_EXPRESSIONS}.LateralSubquery",
     *(f"{_EXPRESSIONS}.{name}" for name in ("RowNumber", "Rank", "DenseRank", "Ascending$", "Descending$", "NullsFirst$")),

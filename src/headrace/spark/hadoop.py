@@ -10,8 +10,19 @@ from pyspark.sql import SparkSession
 from headrace.errors import CheckpointError
 from headrace.spark.gateway import first_line, java_session, jvm_of
 
-PREFIXES = ("fs.", "dfs.", "google.cloud.")
-"""The settings of Hadoop that say how to reach stores."""
+NAMES = (
+    "fs.defaultFS",
+    "fs.s3a.endpoint",
+    "fs.s3a.endpoint.region",
+    "fs.s3a.path.style.access",
+    "fs.s3a.connection.ssl.enabled",
+    "fs.gs.auth.service.account.json.keyfile",
+    "google.cloud.auth.service.account.json.keyfile",
+    "dfs.http.policy",
+)
+"""The settings of Hadoop that say how to reach stores, as far as Headrace reads them."""
+PREFIXES = ("fs.s3a.bucket.", "fs.azure.account.key", "dfs.ha.namenodes.", "dfs.namenode.http-address", "dfs.namenode.https-address")
+"""What settings begin with that have the name of a bucket, a host or a service in their names."""
 SECRETS = ("fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token")
 """Settings that may be in one of Hadoop's credential stores."""
 PACKAGES = {"s3a": "hadoop-aws", "abfss": "hadoop-azure", "abfs": "hadoop-azure"}
@@ -21,11 +32,12 @@ _AS = {"s3": "s3a", "s3n": "s3a", "webhdfs": "hdfs"}
 
 def store_settings(session: SparkSession) -> dict[str, str]:
     """Hadoop's settings as this session has them, credentials included."""
-    found: dict[str, str] = {}
     hadoop = java_session(session).sessionState().newHadoopConf()
+    found = {name: str(value) for name in NAMES if (value := hadoop.get(name)) is not None}
     for prefix in PREFIXES:
-        for entry in hadoop.getPropsWithPrefix(prefix).entrySet():
-            found[prefix + str(entry.getKey())] = str(entry.getValue())
+        # A map of Java's, with the rest of each name.
+        for rest, value in dict(hadoop.getPropsWithPrefix(prefix)).items():
+            found[f"{prefix}{rest}"] = str(value)
     for name in SECRETS:
         if (secret := hadoop.getPassword(name)) is not None:
             found[name] = "".join(secret)

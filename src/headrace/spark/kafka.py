@@ -9,15 +9,17 @@ such an offset in the same transaction as the records: either all of it is there
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.errors import SinkError
 from headrace.ids import Version
 from headrace.logs import logger, suppressed
-from headrace.spark.gateway import GONE, REFUSALS, first_line, java_frame, jvm_of, none, printed, scala_map, singleton
+from headrace.spark.gateway import GONE, REFUSALS, first_line, java_failure, java_frame, jvm_of, none, printed, scala_map, singleton
 from headrace.spark.plans import analyzed, empty_frame
 
 _log = logger(__name__)
@@ -28,6 +30,7 @@ TRANSACTION_MS = 300_000
 """How long Kafka waits for the end of a transaction: a large version must be sent within it. Kafka's brokers allow 15 minutes at most."""
 ASK_S = 60
 """How long to wait for an answer of the brokers."""
+POLL_S = 0.05
 CLOSE_S = 5
 _PRODUCERS_OWN = ("key.serializer", "value.serializer")
 
@@ -36,6 +39,12 @@ def is_fenced(failure: BaseException) -> bool:
     """True if Kafka refused a producer because another one of its name has taken over."""
     text = printed(failure)
     return any(name in text for name in _FENCED)
+
+
+def reason(failure: BaseException) -> str:
+    """What Kafka says: its client wraps the reason in exceptions that only say that something failed."""
+    found = java_failure(failure)
+    return first_line(failure) if found is None else ": ".join(dict.fromkeys(found.messages))
 
 
 def connector_package(session: SparkSession) -> str:
@@ -66,7 +75,7 @@ def newest_offsets(session: SparkSession, source: Any) -> str | None:
         newest = source.kafkaOffsetReader().fetchLatestOffsets(none(session))
         return str(singleton(_connector(session), "JsonUtils").partitionOffsets(newest))
     except REFUSALS as refused:
-        _log.info("Kafka did not say how many rows wait: %s", first_line(refused))
+        _log.info("Kafka did not say how many rows wait: %s", reason(refused))
         return None
 
 
@@ -93,25 +102,56 @@ class TransactionalWriter:
         return {str(name): found.get(name) for name in found.keySet()}
 
     def noted(self) -> Version | None:
-        """The newest version that Kafka has; -1 if the writer was begun, but nothing was written yet. None if Kafka knows nothing of it."""
-        admin = self._jvm.org.apache.kafka.clients.admin
+        """The newest version that Kafka has; -1 if the writer was begun, but nothing was written yet. None if Kafka knows nothing of it.
+
+        What an earlier producer has begun does not count, until Kafka has finished it.
+        """
         client = self._admin()
         try:
-            # While a transaction of an earlier producer is still undecided, Kafka gives no answer, and the client asks again.
-            stable = admin.ListConsumerGroupOffsetsOptions().requireStable(True)
-            offsets = self._answer(client.listConsumerGroupOffsets(self._name, stable).partitionsToOffsetAndMetadata())
-            found = offsets.get(self._place())
-            return None if found is None else Version(int(found.offset()) - 1)
+            return self._fetched(client, stable=False)
+        finally:
+            client.close()
+
+    def settled(self) -> Version | None:
+        """As ``noted``, for the open writer: all that earlier producers had begun is decided. The brokers may need a moment to tell."""
+        client = self._admin()
+        until = time.monotonic() + ASK_S
+        try:
+            while True:
+                # If an answer is still to come, Kafka's client leaves the place out, as if it had no offset at all.
+                found = self._fetched(client, stable=True)
+                if found is not None or self._fetched(client, stable=False) is None:
+                    return found
+                if time.monotonic() > until:
+                    wanted = f"the committed offset of consumer group {self._name!r} within {ASK_S} s"
+                    raise SinkError(where="the Kafka sink", wanted=wanted, found="that a transaction of it is still open")
+                time.sleep(POLL_S)
+        finally:
+            client.close()
+
+    def _fetched(self, client: Any, stable: bool) -> Version | None:
+        options = self._jvm.org.apache.kafka.clients.admin.ListConsumerGroupOffsetsOptions().requireStable(stable)
+        found = self._answer(client.listConsumerGroupOffsets(self._name, options).partitionsToOffsetAndMetadata()).get(self._place())
+        return None if found is None else Version(int(found.offset()) - 1)
+
+    def has_marker_topic(self) -> bool:
+        """True if the marker topic is there. To ask does not create it, whatever the brokers do for other clients."""
+        client = self._admin()
+        try:
+            self._answer(client.describeTopics(self._jvm.java.util.List.of(self._marker)).allTopicNames())
+            return True
+        except REFUSALS as refused:
+            if "UnknownTopicOrPartitionException" in printed(refused):
+                return False
+            raise
         finally:
             client.close()
 
     def make_marker_topic(self) -> None:
-        """Create the marker topic unless it is there. Nothing is ever written to it."""
+        """Create the marker topic. Nothing is ever written to it."""
         admin = self._jvm.org.apache.kafka.clients.admin
         client = self._admin()
         try:
-            if str(self._marker) in [str(each) for each in self._answer(client.listTopics().names())]:
-                return
             some, empty = self._jvm.java.util.Optional.of(1), self._jvm.java.util.Optional.empty()
             topic = admin.NewTopic(self._marker, some, empty)
             self._answer(client.createTopics(self._jvm.java.util.List.of(topic)).all())

@@ -117,6 +117,27 @@ class Logical(Plan):
         """The kind of a ``Join``, such as "LeftOuter"."""
         return str(self.node.joinType().toString())
 
+    @property
+    def limit(self) -> int | None:
+        """The number of rows of a ``GlobalLimit``; None if it is no constant."""
+        expression = self.node.limitExpr()
+        return int(expression.eval(None)) if expression.foldable() else None
+
+    @property
+    def observation(self) -> tuple[str, list[str]]:
+        """The name of a ``CollectMetrics``, and the names of its measures, which are its expressions."""
+        return str(self.node.name()), [str(each.name()) for each in items(self.node.metrics())]
+
+    @property
+    def event_time_place(self) -> int:
+        """For an ``EventTimeWatermark``: the place of its event time among the columns."""
+        return [each.id for each in self.columns].index(int(self.node.eventTime().exprId().id()))
+
+    @property
+    def is_global_sort(self) -> bool:
+        """For a ``Sort``: True if all rows are sorted, False if each partition is sorted by itself."""
+        return bool(getattr(self.node, "global")())
+
     def tree(self) -> Iterator[Logical]:
         """The node and all nodes below, parents first."""
         yield self

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from headrace.spark.expressions import WATERMARK_KEY
 from headrace.spark.gateway import class_name, items, jvm_of, none, seq, singleton
 from headrace.spark.logical import QUERIES, Expression, Logical
-from headrace.spark.trees import rewrite, walk, without_shared_parts
+from headrace.spark.trees import conjuncts, rewrite, walk, without_shared_parts
 
 HOW = {"Inner": "inner", "Cross": "inner", "LeftOuter": "left", "RightOuter": "right", "FullOuter": "full", "LeftSemi": "semi"}
 """Spark's kinds of joins that two streams may have."""
@@ -135,13 +135,6 @@ def _has_query(expression: Any) -> bool:
     return any(class_name(part) in QUERIES or "Python" in class_name(part) for part in walk(expression))
 
 
-def conjuncts_of(expression: Any) -> list[Any]:
-    """The conditions that ``AND`` puts together."""
-    if class_name(expression) == "And":
-        return conjuncts_of(expression.left()) + conjuncts_of(expression.right())
-    return [expression]
-
-
 def _divided(session: SparkSession, condition: Any, left: Logical, right: Logical) -> tuple[list[tuple[Any, Any]], list[Any]]:
     """The pairs of expressions that must be equal, left and right, and all other conditions."""
     if condition is None:
@@ -150,7 +143,7 @@ def _divided(session: SparkSession, condition: Any, left: Logical, right: Logica
     mine, theirs = ({each.id for each in side.columns} for side in (left, right))
     keys: list[tuple[Any, Any]] = []
     others: list[Any] = []
-    for each in conjuncts_of(condition):
+    for each in conjuncts(condition):
         pair = _pair(session, each, mine, theirs) if class_name(each) in ("EqualTo", "EqualNullSafe") else None
         if pair is None:
             others.append(each)

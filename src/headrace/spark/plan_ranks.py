@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 
 from headrace.spark.gateway import class_name, has_method, items, jvm_of, seq, singleton
 from headrace.spark.logical import Expression, Logical
-from headrace.spark.plan_joins import conjuncts_of
-from headrace.spark.trees import without_shared_parts
+from headrace.spark.trees import conjuncts, without_shared_parts
 
 RANKS = {"RowNumber": "row_number", "Rank": "rank", "DenseRank": "dense_rank"}
 """Functions whose value for a row depends on the rows before it alone, so that the last rows of a partition need not be kept."""
@@ -130,7 +129,7 @@ def _renamed(project: Logical, ranks: dict[int, str]) -> dict[int, str]:
 def _bound(node: Logical, ranks: dict[int, str]) -> Wanted | None:
     """The bound on a rank that a filter has."""
     session = node.session
-    for each in conjuncts_of(without_shared_parts(session, node.node.condition())):
+    for each in conjuncts(without_shared_parts(session, node.node.condition())):
         name = class_name(each)
         for table, column, value in ((_BOUNDS, 0, 1), (_TURNED, 1, 0)):
             if name not in table:

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.spark.gateway import class_name, class_named, items
+from headrace.spark.named import has_name
 from headrace.spark.plans import Plan, analyzed, plan_of
 from headrace.spark.streaming import reads_stream, relations, source_name, source_options
 from headrace.spark.trees import walk
@@ -83,7 +84,7 @@ def _lines(session: SparkSession, node: Any, leaf: Leaf) -> list[str] | None:
     if all(each is None for each in below):
         return None
     shown = [[_static(child)] if each is None else each for child, each in zip(children, below, strict=True)]
-    if kind in _CHANGE_NO_ROW:
+    if kind in _CHANGE_NO_ROW or has_name(session, node):
         return shown[0]
     line = f"{kind} {', '.join(words(session, each, children) for each in items(node.expressions()))}".strip()
     if kind == "Generate" and node.outer():
@@ -122,6 +123,15 @@ def _columns(node: Any) -> str:
 def sources_in(frame: DataFrame) -> list[str]:
     """The texts of a streaming DataFrame's sources, in the order in which Spark stores their offsets."""
     return [_source(node) for node in relations(frame)]
+
+
+def without_columns(text: str) -> str:
+    """The text of a source without its columns, which it does not need to go on from its offsets.
+
+    >>> without_columns("parquet files of /in: k string, s struct<a:int>")
+    'parquet files of /in'
+    """
+    return text.partition(": ")[0]
 
 
 def _source(node: Any) -> str:

@@ -35,10 +35,12 @@ class FoundWindow:
     time: Expression
     """The time of a row, over the columns of `base`."""
     size_us: int
-    """The size of a time window, or the gap of a session."""
+    """The size of a time window, or the gap of a session; 0 if `until` is given."""
     advance_us: int
     offset_us: int
     is_session: bool
+    until: Expression | None = None
+    """For a session whose gap is not the same for all rows: the time of a row plus its gap, over the columns of `base`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,13 +135,27 @@ def _window(session: SparkSession, shape: _Shape, time: Any) -> FoundWindow | No
 
 
 def _session(session: SparkSession, shape: _Shape, time: Any) -> FoundWindow | None:
+    added = _time_and_gap(shape)
+    if added is None:
+        return None
+    # Spark checks each row's gap unless it is a constant.
+    gap = (_fixed_gap(added) or 0) if class_name(shape.condition) == "IsNotNull" else 0
+    until = None if gap else Expression(session, added)
+    return FoundWindow(_id(shape.column), Logical(session, shape.base), Expression(session, time), gap, gap, 0, True, until)
+
+
+def _time_and_gap(shape: _Shape) -> Any | None:
+    """For a session: the sum of a row's time and its gap."""
     end = next((node for node in walk(shape.structs[0].children().apply(3)) if _is_conversion(node)), None)
     added = None if end is None else end.child()
     while added is not None and class_name(added) == "Cast" and data_type(added) == data_type(added.child()):
         added = added.child()
-    if added is None or class_name(added) != "TimestampAddInterval" or not added.right().foldable():
-        return None
-    value = added.right().eval(None)
+    return added if added is not None and class_name(added) == "TimestampAddInterval" else None
+
+
+def _fixed_gap(added: Any) -> int | None:
+    """The gap in microseconds, if it is the same for all rows: a constant that is no matter of the calendar."""
+    value = added.right().eval(None) if added.right().foldable() else None
     if value is None:
         return None
     months, days, us = (int(each) for each in fields(value, "months", "days", "microseconds"))
@@ -147,9 +163,7 @@ def _session(session: SparkSession, shape: _Shape, time: Any) -> FoundWindow | N
     if months or (days and str(added.timeZoneId().get()) not in ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")):
         return None
     gap = days * 86_400_000_000 + us
-    if gap <= 0:
-        return None
-    return FoundWindow(_id(shape.column), Logical(session, shape.base), Expression(session, time), gap, gap, 0, True)
+    return gap if gap > 0 else None
 
 
 def _long(session: SparkSession, bound: Any, is_time: Any) -> int | None:
@@ -169,6 +183,8 @@ def _long(session: SparkSession, bound: Any, is_time: Any) -> int | None:
 def window_column(found: FoundWindow, time: Column) -> Column:
     """The window as a user writes it."""
     us = "{} microseconds".format
+    if found.is_session and found.until is not None:
+        return F.session_window(time, column(found.until.session, found.until.node.right()))
     if found.is_session:
         return F.session_window(time, us(found.size_us))
     return F.window(time, us(found.size_us), us(found.advance_us), us(found.offset_us))
@@ -181,7 +197,7 @@ def _is_sparks_own(session: SparkSession, found: FoundWindow, shape: _Shape) -> 
     own = _shape(again.child())
     if own is None or own.is_session != shape.is_session or len(own.structs) != len(shape.structs):
         return False
-    if shape.is_session:
+    if shape.is_session and found.until is None:
         # The gap has been read above. It may be written in days, and is analysed here in microseconds.
         starts = [each.structs[0].children().apply(1) for each in (own, shape)]
         return bool(starts[0].semanticEquals(starts[1])) and class_name(shape.condition) == "IsNotNull"

@@ -62,6 +62,11 @@ def has_subquery(frame: DataFrame) -> bool:
     return contains_any(analyzed(frame), patterns(frame.sparkSession, ("PLAN_EXPRESSION",)))
 
 
+def has_watermark(frame: DataFrame) -> bool:
+    """True if a DataFrame's plan contains ``withWatermark``."""
+    return any(class_name(node) == "EventTimeWatermark" for node in walk(analyzed(frame)))
+
+
 def watermark_delay_ms(frame: DataFrame, name: str) -> int | None:
     """The delay of the watermark on a column, or None if it has none."""
     for output in items(analyzed(frame).output()):

@@ -87,13 +87,15 @@ class BatchReader:
         self._times = EventTimes()
         self._last: _Run | None = None
 
-    def rows(self, version: int) -> DataFrame:
+    def rows(self, version: int, *, from_beginning: bool = False) -> DataFrame:
         """The DataFrame that ``foreachBatch`` got for a batch: the same columns and the same rows.
+
+        With ``from_beginning``, the rows of all batches up to it: from where each source began.
 
         Raises CheckpointError if Spark's log has no offsets of the batch, and SourceError if a source cannot give its rows again. As in
         ``foreachBatch``, Spark may run jobs for a part of the plan at once, and computes the rows whenever they are used.
         """
-        starts, ends = self._offsets(version - 1), self._offsets(version)
+        starts, ends = None if from_beginning else self._offsets(version - 1), self._offsets(version)
         require(ends is not None, "a batch has a number from 0 on")
         time_ms = int(self._execution.offsetLog().offsetSeqMetadataForBatchId(version).get().batchTimestampMs())
         try:

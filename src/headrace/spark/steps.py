@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from headrace.spark.expressions import column
 from headrace.spark.gateway import class_name, items
 from headrace.spark.plan_text import is_without_code
 from headrace.spark.plans import Plan, analyzed, frame_of, project, with_equal_watermark_ids
-from headrace.spark.trees import MOMENTARY, contains_any, patterns, rewrite, walk
+from headrace.spark.trees import MOMENTARY, conjuncts, contains_any, patterns, rewrite, walk
 
 _MULTIPLIES = "Generate"
 """The step that turns one row into many."""
+_WITHOUT_EMPTY = ("Explode", "PosExplode", "Inline")
+"""Generators that give no row for an empty value."""
 ROW_STEPS = {"Project", "Filter", _MULTIPLIES, "SubqueryAlias"}
 """Steps with one input that work on single rows."""
 BATCH_STEPS = ROW_STEPS | {"Join"}
@@ -51,12 +55,35 @@ def divided(frame: DataFrame, only_cheap: bool) -> tuple[DataFrame, Plan] | None
         node = node.child()
     if not found:
         return None
-    lowest = above[found - 1].child()
+    lowest = _filtered(session, above[found - 1].child(), above[:found])
     used = {each.exprId().id() for step in above[:found] for each in items(step.references().toSeq())}
     columns = [each for each in items(lowest.output()) if each.exprId().id() in used]
     below = frame_of(session, project(session, columns, lowest))
-    whole = rewrite(session, root, lambda each: analyzed(below) if each.equals(lowest) else None)
+    old = above[found - 1].child()
+    whole = rewrite(session, root, lambda each: analyzed(below) if each.equals(old) else None)
     return below, Plan(session, whole)
+
+
+def _filtered(session: SparkSession, lowest: Any, above: list[Any]) -> Any:
+    """The plan with the filters that Spark's optimiser would move down to it from the steps above. Rows that it drops before they reach
+    ``withWatermark`` do not move the watermark.
+
+    As in Spark, ``explode`` of a column implies a filter for values that are not empty.
+    """
+    known = {each.exprId().id() for each in items(lowest.output())}
+    wanted: list[tuple[Any, Column]] = []
+    for step in above:
+        if class_name(step) == "Filter":
+            wanted += [(each, column(session, each)) for each in conjuncts(step.condition())]
+        elif class_name(step) == _MULTIPLIES and not step.outer() and class_name(step.generator()) in _WITHOUT_EMPTY:
+            value = step.generator().children().apply(0)
+            if class_name(value) == "AttributeReference":
+                wanted.append((value, (F.size(column(session, value)) > 0) & column(session, value).isNotNull()))
+    for expression, condition in wanted:
+        ids = {part.exprId().id() for part in walk(expression) if class_name(part) == "AttributeReference"}
+        if ids and ids <= known:
+            lowest = analyzed(frame_of(session, lowest).filter(condition))
+    return lowest
 
 
 def chain(frame: DataFrame) -> list[Plan]:

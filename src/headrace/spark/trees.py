@@ -62,6 +62,13 @@ def without_shared_parts(session: SparkSession, expression: Any) -> Any:
     return rewrite(session, expression, replacement)
 
 
+def conjuncts(expression: Any) -> list[Any]:
+    """The conditions that an expression joins by AND."""
+    if class_name(expression) == "And":
+        return conjuncts(expression.left()) + conjuncts(expression.right())
+    return [expression]
+
+
 def patterns(session: SparkSession, names: tuple[str, ...]) -> list[Any]:
     """Spark's ``TreePattern`` values with these names, as ``contains_any`` takes them."""
     known = jvm_of(session).org.apache.spark.sql.catalyst.trees.TreePattern

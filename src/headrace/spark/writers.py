@@ -87,6 +87,11 @@ def ask_before_start(taker: Taker, wanted: Callable[[DataFrame], bool]) -> None:
     ClassicDataFrame.writeStream = property(write_stream)  # type: ignore[method-assign,assignment]
 
 
+def written(writer: AskingWriter) -> Written:
+    """What a program has asked a writer for that it has not started."""
+    return writer._written
+
+
 def sparks_writer(frame: DataFrame) -> DataStreamWriter:
     """Spark's own writer, whether or not the session asks before a start."""
     return DataStreamWriter(frame)

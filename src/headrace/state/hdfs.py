@@ -15,7 +15,6 @@ import http.client
 import json
 import os
 import ssl
-import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +33,8 @@ LATER = ("StandbyException", "RetriableException", "SafeModeException")
 BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 FAILED = http.client.HTTPException, OSError
 Answer = TypeVar("Answer")
-_active = threading.local()
+_active: dict[tuple[str, ...], str] = {}
+"""By name nodes: the one that has answered last in this process."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class HdfsStore:
     def _request(self, method: str, path: str, operation: str, body: bytes, **arguments: Any) -> bytes:
         """Make a request to the active name node, and to the data node that it names. Its failure becomes one of Python's own errors."""
         failed: Exception = PassingError("no name node")
-        known = getattr(_active, "node", None)
+        known = _active.get(self.name_nodes)
         for node in sorted(self.name_nodes, key=lambda each: each != known):
             query = urlencode({"op": operation, **arguments, **self._identity()})
             address = f"{node}/webhdfs/v1{quote(path)}?{query}"
@@ -178,7 +178,7 @@ class HdfsStore:
                 failed = PassingError(f"{urlparse(node).netloc}: {type(broken).__name__}: {broken}")
                 continue
             if status < HTTPStatus.BAD_REQUEST:
-                _active.node = node
+                _active[self.name_nodes] = node
                 return data
             failed = _failure(status, data)
             if not isinstance(failed, PassingError):

@@ -22,7 +22,7 @@ from typing import Any
 from headrace.errors import CheckpointError, CheckpointMismatchError, CorruptStateError, InvariantError
 from headrace.ids import FIRST_VERSION, OperatorId, Version
 from headrace.state.durable import DurableStore
-from headrace.state.manifest import Manifest, from_json, numbered, to_json
+from headrace.state.manifest import Manifest, from_json, listed, to_json
 
 FORMAT = 1
 """The format of the journal's files."""
@@ -118,13 +118,17 @@ class Journal:
     def key(self, version: Version) -> str:
         return f"{self.PREFIX}{version:012d}.json"
 
+    def where(self, version: Version) -> str:
+        """The address of a version's object, for messages."""
+        return self.store.where(self.key(version))
+
     def path(self, version: Version) -> Path:
-        """The address of a record, for messages and tests."""
+        """The file of a record, in a folder."""
         return Path(self.store.where(self.key(version)))
 
     def versions(self) -> list[Version]:
         """The versions that have a record, oldest first."""
-        return numbered(self.store.keys(self.PREFIX))
+        return listed(self.store, self.PREFIX, self.key)
 
     def read(self, version: Version) -> Record | None:
         """The record of a version; None if there is none."""

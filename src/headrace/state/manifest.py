@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, CorruptStateError, InvariantError, VersionNotFoundError
-from headrace.ids import NO_TOKEN, FencingToken, OperatorId, StoreId, Version, WriterId
+from headrace.ids import FIRST_VERSION, NO_TOKEN, FencingToken, OperatorId, StoreId, Version, WriterId
 from headrace.state.disk import is_plain_name
 from headrace.state.drops import Drops
 from headrace.state.durable import DurableStore
@@ -277,8 +277,12 @@ class ManifestStore:
     def key(self, version: Version) -> str:
         return f"{self.PREFIX}{version:012d}.json"
 
+    def where(self, version: Version) -> str:
+        """The address of a version's object, for messages."""
+        return self.store.where(self.key(version))
+
     def path(self, version: Version) -> Path:
-        """The address of a manifest, for messages and tests."""
+        """The file of a manifest, in a folder."""
         return Path(self.store.where(self.key(version)))
 
     @property
@@ -289,11 +293,7 @@ class ManifestStore:
         """The versions that have a manifest, oldest first."""
         if self._own is not None:
             return sorted(self._own)
-        found = numbered(self.store.keys(self.PREFIX))
-        # The list of an object store may lack what was written last.
-        while found and self.store.local is None and self.store.size(self.key(Version(found[-1] + 1))) is not None:
-            found.append(Version(found[-1] + 1))
-        return found
+        return listed(self.store, self.PREFIX, self.key)
 
     def read(self, version: Version) -> Manifest:
         """The manifest of a version; raise an error if there is none or it is damaged."""
@@ -302,7 +302,7 @@ class ManifestStore:
         except FileNotFoundError as missing:
             kept = self.versions()
             raise VersionNotFoundError(
-                where=str(self.directory.parent),
+                where=self.store.where(""),
                 wanted=f"version {version}",
                 found=f"versions {kept[0]} to {kept[-1]}" if kept else "no version",
                 hint="only the last versions are kept; the option headrace.versionsToKeep says how many",
@@ -355,6 +355,14 @@ class ManifestStore:
         self.store.put_if_absent(self.key(version), data, sync=False)
         if self._own is not None:
             self._own.add(version)
+
+
+def listed(store: DurableStore, prefix: str, key: Callable[[Version], str]) -> list[Version]:
+    """The versions that have an object, in ascending order. A list of an object store may lack what was written last: that is asked for."""
+    found = numbered(store.keys(prefix))
+    while store.local is None and store.size(key(Version(found[-1] + 1 if found else FIRST_VERSION))) is not None:
+        found.append(Version(found[-1] + 1 if found else FIRST_VERSION))
+    return found
 
 
 def numbered(keys: Sequence[str]) -> list[Version]:

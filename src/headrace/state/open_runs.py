@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections import OrderedDict
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +20,9 @@ from headrace.state.layout import HASH, hashes
 SLOT_OFFSETS = b"headrace.slots"
 """The key of the schema metadata that holds the row at which each slot begins."""
 
+ABOUT = b"headrace"
+"""The key of the schema metadata that holds the format of the file and the fingerprint of its layout."""
+
 
 class OpenRun:
     """A mapped run file. The blocks of a slot are checked when the slot is first read."""
@@ -27,6 +33,14 @@ class OpenRun:
         self.metadata = self.rows.schema.metadata or {}
         self.offsets = np.frombuffer(self.metadata.get(SLOT_OFFSETS, b""), dtype="<u4")
         self.known: set[tuple[int, int]] = set()
+        self.converted: tuple[Any, pa.RecordBatch] | None = None
+        """Rows that were read under a later layout: what was asked for, and the answer."""
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """The format of the file, the fingerprint of its layout, and how many rows it has."""
+        found: dict[str, Any] = json.loads(self.metadata.get(ABOUT, b"{}"))
+        return found
 
     def row_range(self, lo: float, hi: float) -> tuple[int, int]:
         """The indices [begin, end) of the rows of slots [lo, hi)."""

@@ -23,10 +23,11 @@ from headrace.errors import CorruptStateError, require
 from headrace.ids import FIRST_EPOCH, SLOTS, RoutingEpoch, RunSeq, slot_bounds
 from headrace.logs import logger, suppressed
 from headrace.state.blocks import BLOCK_BYTES, Blocks, Recorded, need_rows, pieces, write_arrow
+from headrace.state.conversion import Conversion
 from headrace.state.disk import is_plain_name
 from headrace.state.durable import DurableStore, FolderStore, put_file
 from headrace.state.layout import Hashes, Layout, hashes, subs
-from headrace.state.open_runs import OPEN, SLOT_OFFSETS, OpenRun
+from headrace.state.open_runs import ABOUT, OPEN, SLOT_OFFSETS, OpenRun
 from headrace.state.working import Working
 
 FORMAT = 3
@@ -35,7 +36,6 @@ TABLE = -1
 """Stands for the table of checksums, where otherwise the number of a block is."""
 LEND_BLOCKS = 64
 """The most blocks that are lent in one piece: one megabyte."""
-_META = b"headrace"
 _log = logger(__name__)
 
 
@@ -108,7 +108,7 @@ def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, 
     """Write sorted rows as a new run file; returns the reference for a manifest. ``sync`` forces the file to disk."""
     offsets = np.concatenate([[0], np.cumsum(slot_counts(hashes(rows)))]).astype("<u4")
     about = {"format": FORMAT, "fingerprint": layout.fingerprint, "rows": rows.num_rows}
-    rows = rows.replace_schema_metadata({_META: json.dumps(about).encode(), SLOT_OFFSETS: offsets.tobytes()})
+    rows = rows.replace_schema_metadata({ABOUT: json.dumps(about).encode(), SLOT_OFFSETS: offsets.tobytes()})
     length, crc = write_arrow(directory / file, rows, sync=sync)
     has_sub = layout.has_sub and rows.num_rows > 0
     return RunRef(
@@ -127,13 +127,23 @@ def write_run(directory: Path, file: str, rows: pa.RecordBatch, layout: Layout, 
 class RunReader:
     """Opens the runs of a store, or an executor's working copies. A process checks each block once, and keeps files mapped."""
 
-    def __init__(self, runs: DurableStore | Path, layout: Layout, working: Working | None = None, *, writes_home: bool = False) -> None:
+    def __init__(
+        self,
+        runs: DurableStore | Path,
+        layout: Layout,
+        working: Working | None = None,
+        *,
+        writes_home: bool = False,
+        earlier: Iterable[Conversion] = (),
+    ) -> None:
         """``runs`` is the folder of runs, or what a store has of them. A store behind a network needs working copies.
 
         With ``writes_home``, new runs are written to the working copies only. Where runs cannot be written directly, `upload` brings them.
+        ``earlier`` are the conversions of runs that were written with an earlier layout.
         """
         self.store: DurableStore = FolderStore(runs) if isinstance(runs, Path) else runs
         require(working is not None or self.store.local is not None, "runs behind a network are read from working copies")
+        self.earlier = {each.fingerprint: each for each in earlier}
         self.layout = layout
         self.working = working
         self.writes_home = working is not None and (writes_home or self.store.local is None)
@@ -154,7 +164,9 @@ class RunReader:
 
     def open(self, ref: RunRef) -> Run:
         """The run with the rows that count; raise an error if they are damaged."""
-        rows = self._mapped(ref).slots(ref.lo, ref.hi)
+        run = self._mapped(ref)
+        conversion = self._conversion(ref, run)
+        rows = run.slots(ref.lo, ref.hi) if conversion is None else self._converted(ref, run, conversion)
         if ref.sub_from is not None:
             rows = rows.filter(pa.array(subs(rows) >= ref.sub_from))
         return Run(ref, rows)
@@ -177,7 +189,6 @@ class RunReader:
         if run is None:
             blocks = Blocks(path, ref.bytes, ref.crc) if working is None else working.open(self.store, ref.file, ref.bytes, ref.crc)
             run = OpenRun(blocks)
-            self._check_layout(self.store.where(ref.file), run)
             OPEN.add(str(path), run)
         run.blocks.used()
         return run
@@ -214,14 +225,28 @@ class RunReader:
             with suppressed(_log, f"{folder / file} cannot be removed now; a sweep removes it later", OSError, level=logging.INFO):
                 (folder / file).unlink(missing_ok=True)
 
-    def _check_layout(self, where: str, run: OpenRun) -> None:
-        about = json.loads(run.metadata.get(_META, b"{}"))
-        if about.get("format") != FORMAT or about.get("fingerprint") != self.layout.fingerprint:
-            raise CorruptStateError(
-                where=where,
-                wanted=f"a run of format {FORMAT} with layout {self.layout.fingerprint}",
-                found=f"format {about.get('format')}, layout {about.get('fingerprint')}",
-                path=where,
-                hint="the file belongs to another operator, another version of the query, or another version of Headrace;"
-                " if the query has changed, start it with a new checkpoint",
-            )
+    def _conversion(self, ref: RunRef, run: OpenRun) -> Conversion | None:
+        """What makes the run's rows those of the layout; None if they are already. Raises an error if nothing does."""
+        about = run.about
+        found = about.get("fingerprint")
+        if about.get("format") == FORMAT and found == self.layout.fingerprint:
+            return None
+        if about.get("format") == FORMAT and found in self.earlier:
+            return self.earlier[found]
+        where = self.store.where(ref.file)
+        raise CorruptStateError(
+            where=where,
+            wanted=f"a run of format {FORMAT} with layout {self.layout.fingerprint}",
+            found=f"format {about.get('format')}, layout {found}",
+            path=where,
+            hint="the file belongs to another operator, another version of the query, or another version of Headrace;"
+            " if the query has changed, start it with a new checkpoint",
+        )
+
+    def _converted(self, ref: RunRef, run: OpenRun, conversion: Conversion) -> pa.RecordBatch:
+        """The run's rows in the present layout. They are kept, because each batch needs them again until the run is merged away."""
+        wanted = (conversion.columns, self.layout.fingerprint, *run.row_range(ref.lo, ref.hi))
+        known = run.converted
+        if known is None or known[0] != wanted:
+            run.converted = known = wanted, conversion.apply(run.slots(ref.lo, ref.hi), self.layout)
+        return known[1]

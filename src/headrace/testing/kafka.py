@@ -89,9 +89,9 @@ def why_not() -> str | None:
     return None
 
 
-def connector() -> str:
-    """The value of ``spark.jars`` for a session that reads and writes Kafka with the fetched connector."""
-    return ",".join(sorted(str(jar) for jar in (_jars() / "connector").glob("*.jar")))
+def connector(*more: str) -> str:
+    """The value of ``spark.jars`` for a session with the fetched connector. ``more``: other folders of the jars, such as ``tables``."""
+    return ",".join(sorted(str(jar) for folder in ("connector", *more) for jar in (_jars() / folder).glob("*.jar")))
 
 
 def _jars() -> Path:
@@ -140,19 +140,6 @@ class Broker:
     def kill(self) -> None:
         """Kill the broker, as ``kill -9`` does."""
         self._end(signal.SIGKILL)
-
-    def pause(self) -> None:
-        """Stop the broker's process, so that it answers nobody."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let a paused broker go on."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, which: int) -> None:
-        require(self._process is not None, "the broker is running")
-        assert self._process is not None
-        self._process.send_signal(which)
 
     def _end(self, how: int) -> None:
         process, self._process = self._process, None
@@ -241,10 +228,6 @@ class Broker:
 
         self._ask("create_partitions", [NewPartitions(topic, partitions)])
 
-    def delete(self, topic: str) -> None:
-        """Delete a topic with its records."""
-        self._ask("delete_topics", [topic])
-
     def forget(self, group: str) -> None:
         """Delete the committed offsets of a consumer group, as brokers do when it was quiet for long."""
         self._ask("delete_consumer_groups", [group])
@@ -260,9 +243,9 @@ class Broker:
         for future in getattr(admin, method)(what).values():
             future.result(60)
 
-    def produce(self, topic: str, records: Iterable[Record]) -> None:
-        """Append records to a topic, and wait until the broker has them."""
-        producer = self.producer()
+    def produce(self, topic: str, records: Iterable[Record], producer: Any = None) -> None:
+        """Append records to a topic, and wait until the broker has them. ``producer`` is one of ``self.producer``, to be used again."""
+        producer = producer or self.producer()
         for record in records:
             send(producer, topic, record)
         left = producer.flush(60)

@@ -250,7 +250,7 @@ class Running:
         return self._opened().newest_facts()
 
     def _opened(self) -> Checkpoint:
-        return Checkpoint(str(self.checkpoint), settings=settings_of(self.spark))
+        return Checkpoint(str(self.checkpoint), settings=lambda: settings_of(self.spark))
 
     def _started(self, what: str) -> Setup:
         if self._setup is None:

@@ -54,22 +54,7 @@ def full_with_a_table(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.groupBy("user").count().join(spark.createDataFrame([("ada",)], "user string"), "user", "full")
 
 
-@program("session windows with a gap that differs from row to row", claim=NOT_YET, why="gap differs from row to row")
-def dynamic_gap(spark: SparkSession, events: DataFrame) -> DataFrame:
-    gap = F.when(F.col("kind") == "open", "5 seconds").otherwise("10 seconds")
-    return events.withWatermark("ts", "1 minute").groupBy(F.session_window("ts", gap), "user").count()
-
-
-@program("limit in append mode, behind state", claim=NOT_YET, why="complete mode")
-def limit_in_append_mode(spark: SparkSession, events: DataFrame) -> DataFrame:
-    return events.dropDuplicates(["id"]).limit(10)
-
-
-@program("withWatermark behind a stateful operator", claim=NOT_YET, why="withWatermark on results")
-def watermark_on_results(spark: SparkSession, events: DataFrame) -> DataFrame:
-    return events.dropDuplicates(["id"]).withWatermark("ts", "1 minute").groupBy(F.window("ts", "1 minute")).count()
-
-
-@program("observe behind a stateful operator", mode="update", claim=NOT_YET, why="CollectMetrics on results")
-def observed_results(spark: SparkSession, events: DataFrame) -> DataFrame:
-    return events.groupBy("kind").count().observe("seen", F.count("*").alias("rows"))
+@program("observe between two stateful operators", claim=NOT_YET, why="observe between two stateful operators")
+def observed_in_between(spark: SparkSession, events: DataFrame) -> DataFrame:
+    unique = events.withWatermark("ts", "1 minute").dropDuplicates(["id", "ts"]).observe("unique", F.count("*").alias("rows"))
+    return unique.groupBy(F.window("ts", "1 minute")).count()

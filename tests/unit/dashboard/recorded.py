@@ -27,7 +27,13 @@ def point(at: int, **more: Any) -> dict[str, Any]:
     return body | {"phases": {"job": 400.0}, "spark": {}} | {"ops": {"sum": [2, 1000, 10, 0.3, 0.5, 77, 1234]}} | more
 
 
-def checkpoint(folder: Path, points: int = 20, name: str = "sums", events: tuple[dict[str, Any], ...] = ()) -> Path:
+def checkpoint(
+    folder: Path,
+    points: int = 20,
+    name: str = "sums",
+    events: tuple[dict[str, Any], ...] = (),
+    batches: tuple[dict[str, Any], ...] = (),
+) -> Path:
     """A checkpoint with so many batches in its history."""
     (folder / "headrace").mkdir(parents=True)
     (folder / "headrace" / "query.json").write_text("{}")
@@ -35,7 +41,7 @@ def checkpoint(folder: Path, points: int = 20, name: str = "sums", events: tuple
     writer.open()
     writer.about({"name": name, "startedS": BEGIN_S, "graph": {"nodes": [], "edges": [], "width": 1, "height": 1}, "operators": {}})
     start = {"t": BEGIN_S, "kind": "start", "runId": "1"}
-    writer.add([point(at) for at in range(1, points + 1)], [start, *events, {"t": BEGIN_S + points, "kind": "end", "error": None}], [])
+    writer.add([point(at) for at in range(1, points + 1)], [start, *events, {"t": BEGIN_S + points, "kind": "end", "error": None}], batches)
     writer.close()
     return folder
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.cli import app, run
+from headrace.dashboard.pages.faults import faults_of
 from headrace.dashboard.queries import ENDED, FAILED, GONE, Queries
 from headrace.dashboard.series import series
 from headrace.dashboard.summary import health, percentiles, rate, summary
@@ -106,6 +107,37 @@ def test_the_stream_says_what_is_there_and_what_comes(tmp_path: Path) -> None:
             assert line, "the stream ended"
         assert body["events"] == []
         connection.close()
+    finally:
+        server.stop()
+
+
+def test_drops_are_summed_by_branch_and_what_a_query_does_not_have_is_absent(tmp_path: Path) -> None:
+    places = {"calls": {"arrived": 100, "shed": 30, "threshold": 5}}
+    shedding = {"plan": 3, "places": places, "sinks": [{"sink": "json", "weight": 2.0, "delivered": 0.7}], "deadlineMs": 4000.0}
+    whole = {"headrace": {"version": 1, "shedding": shedding, "checkpoint": None, "replicas": None, "instances": []}}
+    lost = {"t": BEGIN_S + 3, "kind": "redundancy", "missing": 0, "lastedMs": 1500}
+    (shown,) = Queries([str(checkpoint(tmp_path / "ckpt", batches=(whole, whole), events=(lost,)))]).all()
+    found = faults_of(shown)
+    assert found["shed"] == {"batches": 2, "places": {"calls": {"arrived": 200, "shed": 60}}}
+    assert found["shedding"]["sinks"][0]["delivered"] == 0.7
+    assert found["withoutRedundancyMs"] == 1500
+    assert [found[name] for name in ("executors", "checkpoints", "checkpoint", "replicas")] == [None] * 4
+    (quiet,) = Queries([str(checkpoint(tmp_path / "quiet"))]).all()
+    assert (faults_of(quiet)["shed"], faults_of(quiet)["withoutRedundancyMs"], faults_of(quiet)["gaps"]) == (None, None, [])
+
+
+ASKED = ["/api/stream?since=x", "/api/stream?query=nothing", "/api/queries/{name}/series?minutes=x", "/api/queries/{name}/batches/99"]
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_what_cannot_be_asked_is_refused_in_words(tmp_path: Path, path: str) -> None:
+    server = served(checkpoint(tmp_path / "ckpt"))
+    try:
+        client = Client(server).bearer()
+        name = client.get("/api/queries")["queries"][0]["id"]
+        status, _, text = client.send("GET", path.format(name=name))
+        assert status == 400
+        assert "wanted" in json.loads(text)["error"]
     finally:
         server.stop()
 

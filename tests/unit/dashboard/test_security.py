@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,6 +142,15 @@ def test_the_page_has_no_inline_script_and_loads_nothing_from_elsewhere() -> Non
         assert "https://" not in text, path
         for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
             assert word not in text, f"{path} has {word}"
+
+
+def test_every_file_of_the_page_is_in_the_wheel() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    suffixes = {pattern.removeprefix("**/*") for pattern in project["tool"]["setuptools"]["package-data"]["headrace"]}
+    files = [path for path in STATIC.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} <= suffixes
+    vendored = {path.stem.partition("-")[0] for path in files if path.parent.name == "vendor"}
+    assert {path.stem for path in files if path.suffix == ".LICENSE"} == vendored
 
 
 def test_names_go_out_as_json_only(client: Client) -> None:

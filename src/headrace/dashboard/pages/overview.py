@@ -29,7 +29,7 @@ def routes(known: Queries) -> list[Route]:
     async def stream(request: Request) -> Response:
         wanted = request.query_params.get("query")
         shown = known.find(wanted) if wanted else None
-        since = float(request.query_params.get("since") or 0)
+        since = answers.moment(request, "since")
         return StreamingResponse(news(known, shown, since, request.is_disconnected), media_type="text/event-stream")
 
     return [Route("/api/queries", queries), Route("/api/stream", stream)]

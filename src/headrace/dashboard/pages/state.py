@@ -39,8 +39,6 @@ def routes(known: Queries) -> list[Route]:
     def difference(request: Request) -> Response:
         shown, store = known.find(request.path_params["query"]), request.query_params.get("store", "")
         before, after = answers.number(request, "before", None), answers.number(request, "after", None)
-        if before is None or after is None:
-            raise QueryError(where="state", wanted="two versions: before and after", found="one or none")
         return answers.data(kept.difference(shown.checkpoint, store, before, after))
 
     base = "/api/queries/{query}"

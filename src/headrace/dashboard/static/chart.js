@@ -46,7 +46,8 @@ function limitLines(limits) {
           ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
           ctx.textAlign = "left";
           ctx.setLineDash([6 * devicePixelRatio, 4 * devicePixelRatio]);
-          for (const [name, value] of Object.entries(limits)) {
+          // Names of limits that lie close together stand side by side.
+          for (const [at, [name, value]] of Object.entries(limits).entries()) {
             const y = Math.round(plot.valToPos(value, "y", true));
             if (y < top || y > top + height) continue;
             ctx.strokeStyle = ctx.fillStyle = colour("--muted");
@@ -54,7 +55,7 @@ function limitLines(limits) {
             ctx.moveTo(left, y);
             ctx.lineTo(left + width, y);
             ctx.stroke();
-            ctx.fillText(name, left + 4 * devicePixelRatio, y - 4 * devicePixelRatio);
+            ctx.fillText(name, left + (4 + at * 46) * devicePixelRatio, y - 4 * devicePixelRatio);
           }
           ctx.restore();
         },
@@ -120,11 +121,12 @@ export function Chart(props) {
   eventsRef.current = events;
   const shape = series.map((each) => each.name).join("|");
   useEffect(() => {
-    const width = () => Math.max(180, frame.current.clientWidth);
-    const made = new uPlot(options(props, width(), values.current, eventsRef), [x, ...series.map((each) => each.data)], frame.current);
+    const node = frame.current;
+    const width = () => Math.max(180, node.clientWidth);
+    const made = new uPlot(options(props, width(), values.current, eventsRef), [x, ...series.map((each) => each.data)], node);
     plot.current = made;
     const watcher = new ResizeObserver(() => made.setSize({ width: width(), height: HEIGHT }));
-    watcher.observe(frame.current);
+    watcher.observe(node);
     const redraw = () => made.redraw();
     addEventListener("headrace-theme", redraw);
     return () => {

@@ -76,7 +76,7 @@ function lines(node, now) {
   const ratio = op.rowsIn > 0 ? `, × ${short(op.rowsOut / op.rowsIn)}` : "";
   return [
     `${short(op.rowsIn)} → ${short(op.rowsOut)} rows/s${ratio}`,
-    `${counted(op.instances, "instance")}${known(op.max) ? `, ${percent(op.max)} busy` : ""}`,
+    `${counted(op.instances, "instance")}${op.homes ? ` on ${counted(op.homes, "executor")}` : ""}`,
     `state ${short(op.rows)} rows, ${size(op.bytes)}`,
   ];
 }
@@ -85,8 +85,9 @@ export function Graph({ graph, now, picked, onPick }) {
   const frame = useRef(null);
   const [room, setRoom] = useState(1000);
   useEffect(() => {
-    const watcher = new ResizeObserver(() => setRoom(frame.current.clientWidth));
-    watcher.observe(frame.current);
+    const node = frame.current;
+    const watcher = new ResizeObserver(() => node.clientWidth && setRoom(node.clientWidth));
+    watcher.observe(node);
     return () => watcher.disconnect();
   }, []);
   const narrow = room < NARROW || graph.width > room * 1.5;
@@ -105,10 +106,10 @@ export function Graph({ graph, now, picked, onPick }) {
         const op = now.operators[node.id];
         const hot = busiest && busiest[0] === node.id && busiest[1].max > 0.5;
         return html`<g class=${`node ${node.kind} ${picked === node.id ? "picked" : ""}`} style=${heat(op && op.max)} tabindex="0" role="button"
-            aria-pressed=${picked === node.id} aria-label=${`${node.title}: ${lines(node, now).filter(Boolean).join(", ")}`}
+            aria-pressed=${picked === node.id} aria-label=${`${node.title}: ${[caption(node, op, hot), ...lines(node, now)].filter(Boolean).join(", ")}`}
             onClick=${() => onPick(node.id)} onKeyDown=${(event) => press(event, node.id)}>
           <rect x=${node.x} y=${node.y} width=${node.width} height=${node.height} rx="9" />
-          <text class="kind" x=${node.x + 14} y=${node.y + 21}>${node.kind === "stateful" ? "stateful, Python" : `${node.kind}, JVM`}${hot ? " · bottleneck" : ""}</text>
+          <text class="kind" x=${node.x + 14} y=${node.y + 21}>${caption(node, op, hot)}</text>
           <text class="name" x=${node.x + 14} y=${node.y + 40}>${cut(node.title, node.width)}</text>
           ${lines(node, now).map((text, at) => html`<text class="line" x=${node.x + 14} y=${node.y + 58 + at * 15}>${text}</text>`)}
         </g>`;
@@ -116,6 +117,9 @@ export function Graph({ graph, now, picked, onPick }) {
     </svg>
   </div>`;
 }
+
+const caption = (node, op, hot) =>
+  node.kind !== "stateful" ? `${node.kind}, JVM` : `Python${op && known(op.max) ? ` · ${percent(op.max)} busy` : ""}${hot ? " · bottleneck" : ""}`;
 
 const cut = (text, width) => {
   const most = Math.max(6, Math.floor((width - 28) / 8.4));

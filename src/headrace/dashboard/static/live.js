@@ -25,6 +25,9 @@ export function appended(first, then) {
   return { ...columns(first, then), operators };
 }
 
+// Changes every so many seconds while batches come. What is asked for again then is not asked for with every short batch.
+export const beat = (live, seconds = 2) => (live.last ? Math.floor(live.last.endS / seconds) : -1);
+
 const EMPTY = { t: [], rate: [], rateOut: [], operators: {} };
 
 // The queries of the monitor, kept up to date, and for one of them {about, series, events, last}. `minutes` is how far back; null for all.

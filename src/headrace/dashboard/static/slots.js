@@ -31,8 +31,9 @@ export function SlotMap({ map, picked, onPick, onDrop }) {
   const owners = ownersOf(map.ranges);
   const most = Math.max(1, ...map.rows);
   useEffect(() => {
-    const watcher = new ResizeObserver(() => setRoom(frame.current.clientWidth));
-    watcher.observe(frame.current);
+    const node = frame.current;
+    const watcher = new ResizeObserver(() => node.clientWidth && setRoom(node.clientWidth));
+    watcher.observe(node);
     const again = () => setTheme((before) => before + 1);
     addEventListener("headrace-theme", again);
     return () => {

@@ -91,6 +91,7 @@ export function Act({ label, what, run, said, primary, disabled, title }) {
   const [busy, setBusy] = useState(false);
   const act = async () => {
     setBusy(true);
+    said(null);
     try {
       const text = await run();
       said({ good: true, text: text || `${what || label}: done` });

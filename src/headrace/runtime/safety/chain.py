@@ -6,32 +6,47 @@ manifests    manifest 38 <----------- manifest 43                      a manifes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
 from headrace.errors import CheckpointMismatchError
 from headrace.ids import FIRST_VERSION, NO_VERSION, Version
+from headrace.state.durable import DurableStore, at_once
 from headrace.state.journal import Journal
 from headrace.state.manifest import Manifest, ManifestStore, check_follows
 
+Found = TypeVar("Found")
 Link = tuple[Manifest, list[Manifest], str]
 """A manifest or record, what it must build on (empty if that is not kept), and its path."""
 
 
 def links(manifests: ManifestStore, journal: Journal) -> Iterator[Link]:
     """The links of all versions that are kept, oldest first. Raises an error for one that cannot be read."""
-    durable = {version: manifests.read(version) for version in manifests.versions()}
-    records = {version: each.facts for version in journal.versions() if (each := journal.read(version)) is not None}
+    durable = _read(manifests.store, manifests.versions(), manifests.read)
+    records = {version: each.facts for version, each in _read(journal.store, journal.versions(), journal.read).items() if each is not None}
 
     def kept(version: Version) -> list[Manifest]:
         return [each[version] for each in (durable, records) if version in each]
 
     for version, manifest in durable.items():
         before = kept(manifest.follows) if manifest.follows == version - 1 else [durable[v] for v in [manifest.follows] if v in durable]
-        yield manifest, before, str(manifests.path(version))
+        yield manifest, before, manifests.where(version)
     for version, facts in records.items():
         # The record of a durable version is kept only for the one behind it. What it builds on may be gone.
         if version > max(durable, default=NO_VERSION):
-            yield facts, kept(Version(version - 1)), str(journal.path(version))
+            yield facts, kept(Version(version - 1)), journal.where(version)
+
+
+def _read(store: DurableStore, versions: Sequence[Version], read: Callable[[Version], Found]) -> dict[Version, Found]:
+    """What there is of each of these versions, oldest first."""
+    found: dict[Version, Found] = {}
+
+    def note(version: Version) -> None:
+        found[version] = read(version)
+
+    at_once(store, [partial(note, version) for version in versions])
+    return {version: found[version] for version in versions}
 
 
 def check_chain(chain: Iterator[Link]) -> None:

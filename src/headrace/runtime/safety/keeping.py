@@ -254,14 +254,15 @@ class Keeping:
     def drop_staged(self, manifest: Manifest, keep: int = 2) -> None:
         """Remove the staged output of delivered versions, except of the last ones. A restart computes them again if need be."""
         self._staged.append(manifest)
-        while len(self._staged) > keep:
-            remove_staged(self.checkpoint, self._staged.popleft())
+        gone = [self._staged.popleft() for _ in range(len(self._staged) - keep)]
+        if gone:
+            self.checkpoint.collect_soon(lambda: remove_staged(self.checkpoint, *gone))
 
 
 def _recreating(manifest: Manifest) -> set[OperatorId]:
     return {name for name, routing in manifest.routing.items() if routing.recreations}
 
 
-def remove_staged(checkpoint: Checkpoint, manifest: Manifest) -> None:
-    """Remove a version's staged output."""
-    checkpoint.store.delete(*(f"staged/{each.file}" for each in manifest.staged if each.folder == "staged"))
+def remove_staged(checkpoint: Checkpoint, *manifests: Manifest) -> None:
+    """Remove the staged output of versions."""
+    checkpoint.store.delete(*(f"staged/{each.file}" for manifest in manifests for each in manifest.staged if each.folder == "staged"))

@@ -69,7 +69,7 @@ class Replay:
 
     def make(self, batch: DataFrame, version: Version, phases: dict[str, float]) -> Made:
         """Make a version. If state that it builds on was lost, compute that again first."""
-        record, misses = self.checkpoint.journal.read(version), Counter[tuple[str, str]]()
+        record, misses = self.checkpoint.record_of(version), Counter[tuple[str, str]]()
         while True:
             try:
                 if self._lacks(Version(version - 1)):
@@ -169,7 +169,7 @@ class Replay:
         record = self.checkpoint.journal.read(version)
         if record is None:
             raise CheckpointMismatchError(
-                where=str(self.checkpoint.journal.path(version)),
+                where=self.checkpoint.journal.where(version),
                 wanted=f"the record of version {version}, whose state was lost",
                 found="no such file",
                 hint="restore the folder 'headrace' and Spark's logs from one backup, or start with a new checkpointLocation",

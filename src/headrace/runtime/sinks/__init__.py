@@ -8,7 +8,7 @@ from headrace.config import Config
 from headrace.runtime.sinks.base import EXACTLY_ONCE, Sink, SinkRequest
 from headrace.runtime.sinks.files import FileSink
 from headrace.runtime.sinks.kafka import FORMAT, TRANSACTIONS, KafkaSink, KafkaTasksSink
-from headrace.runtime.sinks.simple import AnyFormatSink, ConsoleSink, ForeachBatchSink, MemorySink, NoopSink
+from headrace.runtime.sinks.simple import AnyFormatSink, ConsoleSink, DeltaSink, ForeachBatchSink, MemorySink, NoopSink
 from headrace.spark.sinks import FILE_FORMATS
 
 __all__ = ["EXACTLY_ONCE", "Sink", "SinkRequest", "make_sink"]
@@ -23,5 +23,5 @@ def make_sink(request: SinkRequest, config: Config) -> Sink:
         return FileSink(request)
     if name == FORMAT:
         return KafkaSink(request, config) if config.kafkaDelivery == TRANSACTIONS else KafkaTasksSink(request)
-    simple: dict[str, Callable[[SinkRequest], Sink]] = {"memory": MemorySink, "console": ConsoleSink, "noop": NoopSink}
+    simple: dict[str, Callable[[SinkRequest], Sink]] = {"memory": MemorySink, "console": ConsoleSink, "noop": NoopSink, "delta": DeltaSink}
     return simple[name](request) if name in simple else AnyFormatSink(request)

@@ -26,7 +26,7 @@ from headrace.runtime.failpoints import fail_point
 from headrace.runtime.sinks.base import EXACTLY_ONCE, Sink, SinkRequest
 from headrace.runtime.sinks.simple import AnyFormatSink
 from headrace.spark.gateway import REFUSALS, first_line
-from headrace.spark.kafka import TransactionalWriter, check_columns, connector_package, is_fenced
+from headrace.spark.kafka import TransactionalWriter, check_columns, connector_package, is_fenced, reason
 from headrace.spark.sinks import has_format
 
 FORMAT = "kafka"
@@ -59,7 +59,7 @@ class KafkaSink(Sink):
         try:
             self._writer = TransactionalWriter(self.request.session, self.request.options.spark(), self._topic, name, self._marker)
         except REFUSALS as refused:
-            raise SinkError(where=self.place, wanted="options that Kafka's producer takes", found=first_line(refused)) from None
+            raise SinkError(where=self.place, wanted="options that Kafka's producer takes", found=reason(refused)) from None
         self._name = name
 
     @property
@@ -90,7 +90,9 @@ class KafkaSink(Sink):
 
     def begin(self) -> None:
         try:
-            if self._topic is None or self._config.kafkaMarkerTopic:
+            if not self.writer.has_marker_topic():
+                if self._marker == (self._topic or "").strip():
+                    raise self._missing_topic()
                 self.writer.make_marker_topic()
             self._open()
         except REFUSALS as refused:
@@ -100,7 +102,7 @@ class KafkaSink(Sink):
         """Fence off earlier producers, and learn what they have delivered."""
         writer = self.writer
         writer.open()
-        noted = writer.noted()
+        noted = writer.settled()
         if noted is None:
             # From now on, a missing note means that Kafka has forgotten it.
             writer.begin()
@@ -154,12 +156,20 @@ class KafkaSink(Sink):
         if self._writer is not None:
             self._writer.close()
 
+    def _missing_topic(self) -> SinkError:
+        return SinkError(
+            where=self.place,
+            wanted="a topic that the brokers have",
+            found=f"none called {self._marker!r}",
+            hint="create it, with the number of partitions that it shall have, before the query starts",
+        )
+
     def _refused(self, refused: BaseException) -> SinkError:
         hint = (
             "the query needs the right to write to the topic, to the transactional id and to read the consumer group of that name; "
             f"or set headrace.kafkaDelivery={TASKS} to deliver without transactions, at least once"
         )
-        return SinkError(where=self.place, wanted=f"transactions under the name {self._name!r}", found=first_line(refused), hint=hint)
+        return SinkError(where=self.place, wanted=f"transactions under the name {self._name!r}", found=reason(refused), hint=hint)
 
     def _fenced(self, version: Version) -> FencedError:
         return FencedError(

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame
 from headrace.errors import SinkError
 from headrace.ids import Version
 from headrace.operators.kernel import OutputMode
-from headrace.runtime.sinks.base import Sink, SinkRequest
+from headrace.runtime.sinks.base import EXACTLY_ONCE, Sink, SinkRequest
+from headrace.runtime.sinks.upsert import Upsert
 from headrace.spark.plans import empty_frame
 from headrace.spark.sinks import MemoryTable, has_format
 
@@ -70,6 +71,10 @@ class NoopSink(Sink):
 class ForeachBatchSink(Sink):
     """Calls the user's function with the rows and the version's number. If the function is idempotent by it, results are exactly once."""
 
+    def identify(self, query: str, number: int) -> None:
+        if isinstance(self.request.foreach_batch, Upsert):
+            self.request.foreach_batch.identify(query, number, self.request.mode)
+
     def deliver(self, version: Version, rows: DataFrame | None) -> None:
         assert self.request.foreach_batch is not None
         frame = rows if rows is not None else empty_frame(self.request.session, self.request.schema)
@@ -93,12 +98,29 @@ class AnyFormatSink(Sink):
                 hint="use parquet, json, csv, orc, memory, console, noop, foreachBatch, or add the format's package to the session",
             )
 
+    def own_options(self, version: Version) -> dict[str, str]:
+        """Options for the version beside the user's."""
+        return {}
+
     def deliver(self, version: Version, rows: DataFrame | None) -> None:
         if rows is None:
             return
         replaced = self.request.mode is OutputMode.COMPLETE and self.request.format.lower() not in ONLY_APPENDS
         mode = "overwrite" if replaced else "append"
-        writer = rows.write.format(self.request.format).options(**self.request.options.spark()).mode(mode)
+        options = {**self.request.options.spark(), **self.own_options(version)}
+        writer = rows.write.format(self.request.format).options(**options).mode(mode)
         if self.request.partition_by:
             writer = writer.partitionBy(*self.request.partition_by)
         writer.save()
+
+
+class DeltaSink(AnyFormatSink):
+    """A table of Delta Lake. Its log notes an application and a version with each write, and skips a version that it has."""
+
+    guarantee: ClassVar[str] = EXACTLY_ONCE
+
+    def identify(self, query: str, number: int) -> None:
+        self._application = f"headrace-{query}-{number}"
+
+    def own_options(self, version: Version) -> dict[str, str]:
+        return {"txnAppId": self._application, "txnVersion": str(version)}

@@ -3,7 +3,8 @@
 import { get, post } from "../api.js";
 import { Chart } from "../chart.js";
 import { marked } from "../events.js";
-import { Act, Card, Choice, clock, counted, html, Input, known, percent, Said, short, span, Table, Tile, useAnswer, useEffect, useState, whole } from "../ui.js";
+import { beat } from "../live.js";
+import { Act, Card, Choice, clock, counted, html, Input, known, percent, Said, short, span, Table, Tile, useAnswer, useState, whole } from "../ui.js";
 
 const PROTOCOLS = ["auto", "state recreation", "window recreation", "merge", "buffering"];
 const COLOURS = ["--orange", "--green", "--purple", "--red", "--muted"];
@@ -104,7 +105,7 @@ function WhatIf({ query, live, policies }) {
       ${fields.map((name) => html`<${Input} key=${name} label=${name} type="number" step="any" placeholder="default" value=${values[name] ?? ""} onInput=${(value) => setValues({ ...values, [name]: value })} />`)}
       <${Act} label="replay" primary run=${run} said=${setSaid} />
     </div>
-    <${Said} said=${said} />
+    <${Said} said=${said} close=${() => setSaid(null)} />
     ${found && html`<${Replayed} found=${found} />`}
   </${Card}>`;
 }
@@ -139,9 +140,8 @@ function Replayed({ found }) {
 }
 
 function Page({ query, live }) {
-  const version = live.last && live.last.version;
-  const found = useAnswer(() => get(`queries/${query.id}/decisions`), [query.id, version, live.events.length]);
-  const now = useAnswer(() => (query.state === "running" ? get(`queries/${query.id}/now`) : null), [query.id, version, query.state]);
+  const found = useAnswer(() => get(`queries/${query.id}/decisions`), [query.id, beat(live), live.events.length]);
+  const now = useAnswer(() => (query.state === "running" ? get(`queries/${query.id}/now`) : null), [query.id, beat(live), query.state]);
   const { series } = live, names = Object.keys(series.operators), elastic = Boolean(live.about.policy);
   const running = query.state === "running" && now.data && now.data.routing;
   const common = { x: series.t, events: marked(live.events) };

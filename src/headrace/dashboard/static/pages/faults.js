@@ -2,6 +2,7 @@
 
 import { get, post } from "../api.js";
 import { sentence, title, isFault } from "../events.js";
+import { beat } from "../live.js";
 import { Act, Bar, Card, clock, counted, html, known, percent, Said, short, size, span, Table, Tile, useAnswer, useState, whole } from "../ui.js";
 
 function Executors({ query, executors }) {
@@ -71,15 +72,14 @@ const GAPS = [
 ];
 
 function Page({ query, live }) {
-  const version = live.last && live.last.version;
-  const { data: found, error } = useAnswer(() => get(`queries/${query.id}/faults`), [query.id, version, live.events.length, query.state]);
+  const { data: found, error } = useAnswer(() => get(`queries/${query.id}/faults`), [query.id, beat(live), live.events.length, query.state]);
   if (error && !found) return html`<p class="said bad">${error}</p>`;
   if (!found) return html`<p class="loading">Loading …</p>`;
   const faults = found.events.filter(isFault), last = found.checkpoint;
   const newest = found.checkpoints && found.checkpoints.at(-1);
   return html`
     <div class="tiles">
-      <${Tile} value=${whole(found.recoveries.length)} label=${found.recoveries.length ? `recoveries, the longest in ${span(Math.max(...found.recoveries.map((each) => each.recoveredMs)))}` : "recoveries"} />
+      ${(found.executors || found.recoveries.length > 0) && html`<${Tile} value=${whole(found.recoveries.length)} label=${found.recoveries.length ? `recoveries, the longest in ${span(Math.max(...found.recoveries.map((each) => each.recoveredMs)))}` : "recoveries"} />`}
       ${found.executors && html`<${Tile} value=${whole(found.executors.length)} label="executors" />`}
       ${newest && html`<${Tile} value=${query.state === "running" ? span(Date.now() - newest.t * 1000) : clock(newest.t)} label=${query.state === "running" ? "since the last checkpoint" : "last checkpoint"} />`}
       ${found.replicas && html`<${Tile} value=${`${found.replicas.copies - found.replicas.missing} of ${found.replicas.copies}`} label="copies of state" level=${found.replicas.missing ? "warn" : ""} />`}

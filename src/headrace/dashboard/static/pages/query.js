@@ -17,6 +17,8 @@ function present(live, query) {
   const operators = {};
   for (const [name, columns] of Object.entries(series.operators)) {
     operators[name] = Object.fromEntries(Object.entries(columns).map(([column, values]) => [column, newest(values)]));
+    const homes = (last && last.routing[name] && last.routing[name].homes) || [];
+    operators[name].homes = new Set(homes).size;
   }
   const sources = {}, sinks = {};
   const nodes = about.graph ? about.graph.nodes : [];

@@ -1,8 +1,9 @@
 // State: the heat map of slots and who owns them, the runs, and what is in the state at any kept version.
 
 import { get, post } from "../api.js";
+import { beat } from "../live.js";
 import { ownersOf, SlotMap, SLOTS } from "../slots.js";
-import { Act, Bar, Card, Choice, clock, counted, html, hue, Input, known, percent, Said, short, size, span, Table, useAnswer, useEffect, useState, whole } from "../ui.js";
+import { Act, Bar, Card, Choice, clock, counted, html, hue, Input, percent, Said, short, size, span, Table, useAnswer, useEffect, useState, whole } from "../ui.js";
 
 const loadOf = (map, ranges) => ranges.reduce((sum, [low, high]) => {
   for (let slot = Math.floor(low); slot < high; slot += 1) sum += map.rows[slot];
@@ -30,8 +31,7 @@ function Owners({ map, live, target }) {
 }
 
 function Slots({ query, live, operator, setOperator }) {
-  const version = live.last && live.last.version;
-  const { data: map, error, again } = useAnswer(() => get(`queries/${query.id}/slots`, { operator }), [query.id, operator, version]);
+  const { data: map, error, again } = useAnswer(() => get(`queries/${query.id}/slots`, { operator }), [query.id, operator, beat(live)]);
   const [picked, setPicked] = useState(null);
   const [said, setSaid] = useState(null);
   useEffect(() => setPicked(null), [operator]);
@@ -92,7 +92,7 @@ function Runs({ query, version }) {
 }
 
 const cell = (value) => (value === null || value === undefined ? html`<span class="quiet">null</span>` : typeof value === "object" ? JSON.stringify(value) : String(value));
-const LIMIT = 50;
+const LIMIT = 20;
 
 function Browse({ query, stores, versions, version, setVersion }) {
   const [store, setStore] = useState(stores[0].store);
@@ -126,15 +126,16 @@ function Browse({ query, stores, versions, version, setVersion }) {
 
 function Difference({ query, stores, versions }) {
   const [store, setStore] = useState(stores[0].store);
-  const [pair, setPair] = useState([versions[0].version, versions.at(-1).version]);
+  const [pair, setPair] = useState(["", ""]);
   const [found, setFound] = useState(null);
   const [said, setSaid] = useState(null);
   const options = versions.map((each) => [each.version, `${each.version} · ${clock(each.writtenS)}`]);
+  const chosen = (value) => (value === "" ? "" : Number(value));
   const run = async () => {
     setFound(null);
     const answer = await get(`queries/${query.id}/difference`, { store, before: pair[0], after: pair[1] });
     setFound(answer);
-    return `Version ${pair[0]} to ${pair[1]}: ${whole(answer.came)} came, ${whole(answer.gone)} went, ${whole(answer.changed)} changed, ${whole(answer.same)} stayed${answer.complete ? "" : ` (slots 0–${answer.slots - 1} only: there was no time for more)`}.`;
+    return `Version ${answer.before} to ${answer.after}: ${whole(answer.came)} came, ${whole(answer.gone)} went, ${whole(answer.changed)} changed, ${whole(answer.same)} stayed${answer.complete ? "" : ` (slots 0–${answer.slots - 1} only: there was no time for more)`}.`;
   };
   const names = found ? found.columns.map((each) => each.name) : [];
   const columns = found && [
@@ -146,10 +147,10 @@ function Difference({ query, stores, versions }) {
   return html`<${Card} title="Difference of two versions" id="difference">
     <div class="row">
       ${stores.length > 1 && html`<${Choice} label="state of" value=${store} options=${stores.map((each) => each.store)} onChange=${setStore} />`}
-      <${Choice} label="from" value=${pair[0]} options=${options} onChange=${(value) => setPair([Number(value), pair[1]])} />
-      <${Choice} label="to" value=${pair[1]} options=${options} onChange=${(value) => setPair([pair[0], Number(value)])} />
+      <${Choice} label="from" value=${pair[0]} options=${[["", "oldest kept"], ...options]} onChange=${(value) => setPair([chosen(value), pair[1]])} />
+      <${Choice} label="to" value=${pair[1]} options=${[["", "newest"], ...options]} onChange=${(value) => setPair([pair[0], chosen(value)])} />
       <${Act} label="compare" primary run=${run} said=${setSaid} /></div>
-    <${Said} said=${said} />
+    <${Said} said=${said} close=${() => setSaid(null)} />
     ${found && html`<${Table} columns=${columns} rows=${found.rows} label="differences" empty="Nothing differs." />`}
   </${Card}>`;
 }
@@ -157,9 +158,8 @@ function Difference({ query, stores, versions }) {
 function Page({ query, live }) {
   const [operator, setOperator] = useState(null);
   const [version, setVersion] = useState(null);
-  const newest = live.last && live.last.version;
-  const kept = useAnswer(() => get(`queries/${query.id}/versions`), [query.id, newest]);
-  const stores = useAnswer(() => get(`queries/${query.id}/stores`), [query.id, known(newest)]);
+  const kept = useAnswer(() => get(`queries/${query.id}/versions`), [query.id, beat(live)]);
+  const stores = useAnswer(() => get(`queries/${query.id}/stores`), [query.id, Boolean(live.last)]);
   const versions = kept.data ? kept.data.versions : [];
   const some = stores.data && stores.data.stores.length > 0 && versions.length > 0;
   return html`<${Slots} query=${query} live=${live} operator=${operator} setOperator=${setOperator} />

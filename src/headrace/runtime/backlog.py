@@ -158,11 +158,11 @@ class Backlog:
         self._others = OffsetBacklog()
         self._rows = 0
 
-    def observe(self, rows_taken: int) -> Waiting:
-        """The backlog at the end of a batch that read this many rows."""
+    def observe(self, rows_taken: int, begin_s: float) -> Waiting:
+        """The backlog at the end of a batch that began at this moment and read this many rows."""
         found = self._files(rows_taken)
         offsets = self._offsets()
-        left, topics = self._others.left(offsets, rows_taken), self._others.waiting(offsets)
+        left, topics = self._others.left(offsets, rows_taken), self._others.waiting(offsets, begin_s)
         if left is None:
             return found
         found = replace(found, rows_left=left + (found.rows_left or 0))

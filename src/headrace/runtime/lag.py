@@ -1,12 +1,13 @@
 """Consumer lag: how many rows a topic has that were not read, by partition, and for how long they have been waiting.
 
-Offsets count rows, but say nothing of time. So the newest offsets are noted after each batch. A row beyond the offset that was read has
-been waiting since the first note with a greater offset:
+Offsets count rows, but say nothing of time. So the newest offsets are noted twice a batch: when Spark planned it, and when it ended. Rows
+beyond the offset that was read came after the last note that was not beyond it:
 
     note at      12:00:01   12:00:02   12:00:03
-    newest             90        120        160       read up to 100: waiting since 12:00:02
+    newest             90        120        160       read up to 100: waiting since 12:00:01 at most
 
-The answer is as precise as batches are close to each other. After a start of the query, waiting is counted from the first note on.
+The answer is never too low, and too high by the time between two notes at most. After a start of the query there are no notes yet: then
+waiting is counted from the first one on.
 """
 
 from __future__ import annotations
@@ -26,22 +27,31 @@ class Lag:
 
     clock: Callable[[], float] = time.time
     _notes: dict[Place, list[tuple[float, int]]] = field(default_factory=dict)
-    """By place: moments, and the newest offset then. Only those beyond what was read, and the last one."""
+    """By place: moments, and the newest offset then. The first is the last one that was not beyond what was read, if there was one."""
 
-    def waiting_s(self, read: Mapping[Place, int], newest: Mapping[Place, int]) -> float:
-        """For how long rows have been waiting, in the place where that is longest; 0 if none wait."""
-        now = self.clock()
-        found = 0.0
+    def note(self, newest: Mapping[Place, int], at_s: float) -> None:
+        """Note the newest offsets of a moment. Places that are left out are gone."""
         for place in self._notes.keys() - newest.keys():
             del self._notes[place]
         for place, offset in newest.items():
-            notes = [note for note in self._notes.get(place, []) if note[1] > read.get(place, 0)]
-            if not notes or notes[-1][1] < offset:
-                notes.append((now, offset))
+            notes = self._notes.setdefault(place, [])
+            notes.append((at_s, offset))
             if len(notes) > NOTES_MAX:
-                # Half of them say as much, for a lag that is so long. The oldest stays.
-                notes = notes[::2]
-            self._notes[place] = notes
-            if place in read and offset > read[place]:
-                found = max(found, now - notes[0][0])
+                # Half of them say as much, for a lag that is so long. The first stays.
+                self._notes[place] = notes[::2]
+
+    def waiting_s(self, read: Mapping[Place, int], newest: Mapping[Place, int]) -> float:
+        """For how long rows have been waiting, in the place where that is longest; 0 if none wait. ``newest`` are the offsets now."""
+        now_s = self.clock()
+        self.note(newest, now_s)
+        found = 0.0
+        for place, offset in newest.items():
+            if place not in read:
+                continue
+            notes = self._notes[place]
+            behind = [at for at, (_, noted) in enumerate(notes) if noted <= read[place]]
+            # What came before the last of these was read.
+            del notes[: behind[-1] if behind else 0]
+            if offset > read[place]:
+                found = max(found, now_s - notes[0][0])
         return found

@@ -207,6 +207,6 @@ class BatchLoop:
             store_waited_s=self.outage.drain(),
             observed=self.delivery.drain_observed(),
         )
-        self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows)))
+        self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows, begin_s)))
         begin, end, _ = progress.times_s
         _log.debug("the batch took %.0f ms for %d rows", (end - begin) * 1000, progress.rows)

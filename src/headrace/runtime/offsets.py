@@ -70,11 +70,15 @@ class OffsetBacklog:
             return units
         return round(units * self.rows / self.units) if alone and self.units else None
 
-    def waiting(self, sources: Sequence[SourceOffsets]) -> Topics | None:
-        """The rows that wait now, in all sources whose offsets count rows; None if there are none, or if it is not known."""
+    def waiting(self, sources: Sequence[SourceOffsets], planned_s: float) -> Topics | None:
+        """The rows that wait now, in all sources whose offsets count rows; None if there are none, or if it is not known.
+
+        ``planned_s`` is when Spark planned the batch.
+        """
         found: dict[str, dict[str, int]] = {}
         read: dict[Place, int] = {}
         newest: dict[Place, int] = {}
+        planned: dict[Place, int] = {}
         for number, source in enumerate(each for each in sources if each.counts_rows):
             ends, now = _leaves(_parsed(source.end)), _leaves(_parsed(source.now))
             if not ends or now is None:
@@ -86,6 +90,9 @@ class OffsetBacklog:
                 rows[partition] = rows.get(partition, 0) + behind
             read |= {(str(number), *place): offset for place, offset in ends.items()}
             newest |= {(str(number), *place): offset for place, offset in now.items()}
+            planned |= {(str(number), *place): offset for place, offset in (_leaves(_parsed(source.latest)) or {}).items()}
+        if planned:
+            self.lag.note(planned, planned_s)
         return Topics(found, self.lag.waiting_s(read, newest)) if newest else None
 
     def _log_once(self, source: SourceOffsets, alone: bool) -> None:

@@ -112,6 +112,8 @@ class Broker:
     """Settings of the broker, such as ``offsets.retention.minutes``."""
     port: int = 0
     _process: subprocess.Popen[bytes] | None = None
+    _guard: subprocess.Popen[bytes] | None = None
+    """Kills the broker if this process ends without doing so: its input then ends."""
 
     @property
     def address(self) -> str:
@@ -145,6 +147,9 @@ class Broker:
         process, self._process = self._process, None
         if process is None:
             return
+        assert self._guard is not None
+        self._guard.kill()
+        self._guard.communicate()
         process.send_signal(how)
         try:
             process.wait(STOP_S_MAX)
@@ -175,7 +180,9 @@ class Broker:
         with open(self._log, "ab") as log:
             command = [*self._java("kafka.Kafka"), str(self._config)]
             # Ctrl-C in a terminal is for the program, which stops its broker itself.
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        killing = ["sh", "-c", f"read -r _; kill -9 {self._process.pid}"]
+        self._guard = subprocess.Popen(killing, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
 
     def _java(self, main: str) -> list[str]:
         home = os.environ.get("JAVA_HOME")

@@ -55,7 +55,8 @@ class KafkaSink(Sink):
         """The newest version that Kafka has; None if it must be asked."""
 
     def identify(self, query: str, number: int) -> None:
-        name = self.request.options.get(NAME) or f"headrace-{query}-{number}"
+        # With the topic in its name, a sink that changed its place among the writers finds no note of another one.
+        name = self.request.options.get(NAME) or "-".join(filter(None, ("headrace", query, str(number), (self._topic or "").strip())))
         try:
             self._writer = TransactionalWriter(self.request.session, self.request.options.spark(), self._topic, name, self._marker)
         except REFUSALS as refused:

@@ -20,7 +20,7 @@ nitpick_ignore_regex = [("py:.*", r"(?!headrace\.).*"), ("py:class", r"headrace\
 # Otherwise two hyphens become a dash, also in the options of commands.
 smartquotes = False
 
-# Links to headings, as GitHub makes them: docs/performance.md#what-we-learned.
+# Links to headings, as GitHub makes them: docs/engineering-notes.md#what-we-learned.
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"

@@ -21,13 +21,15 @@ def main(version: str, tree: str) -> None:
     where = Path(hr.__file__).resolve()
     assert not where.is_relative_to(Path(tree) / "src"), f"{where} is not the installed package"
     assert hr.__version__ == metadata.version("headrace") == version, f"wanted {version}; found {hr.__version__}"
-    assert resources.files("headrace").joinpath("py.typed").is_file(), "py.typed is not in the wheel"
+    for name in ("py.typed", "spark/log4j2.properties"):
+        assert resources.files("headrace").joinpath(name).is_file(), f"{name} is not in the wheel"
     keys = [number % 7 for number in range(100)]
     spark = hr.session("smoke test", master="local[2]", spark__ui__enabled="false")
     with tempfile.TemporaryDirectory() as folder:
         spark.createDataFrame([(key,) for key in keys], "k int").write.parquet(f"{folder}/input")
         stream = hr.stream(spark.readStream.schema("k int").parquet(f"{folder}/input"))
         writer = stream.groupBy("k").count().writeStream.outputMode("update").format("memory").queryName("smoke")
+        writer = writer.option("headrace.metricsPort", 0)
         query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
         query.awaitTermination()
         address = str(query.ui)

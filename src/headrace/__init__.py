@@ -37,6 +37,7 @@ from headrace.errors import (
 if TYPE_CHECKING:
     from headrace.api.enabling import disable, enable, explain, writeStream
     from headrace.api.grouped import GroupedStream
+    from headrace.api.listening import listener
     from headrace.api.measure import measure
     from headrace.api.naming import named
     from headrace.api.processes import State
@@ -85,6 +86,7 @@ __all__ = [
     "disable",
     "enable",
     "explain",
+    "listener",
     "measure",
     "named",
     "session",
@@ -111,6 +113,7 @@ _HOMES = {
     "disable": "headrace.api.enabling",
     "enable": "headrace.api.enabling",
     "explain": "headrace.api.enabling",
+    "listener": "headrace.api.listening",
     "measure": "headrace.api.measure",
     "named": "headrace.api.naming",
     "session": "headrace.runtime.session",

@@ -56,6 +56,9 @@ class Config:
     """Rows that compaction may merge per batch and instance. ``compactFactor`` may allow more."""
     compactFactor: float = 2.5
     """Compaction may also merge this many times the rows that the batch wrote."""
+    panes: bool = True
+    """Keep the rows of time windows in panes, each once. If off, a row counts in every window that it belongs to, as in Spark: for queries
+    that were moved over from Spark with sliding windows (`headrace migrate`). A checkpoint goes on with what it began with."""
     productGrid: str = "4x4"
     """Rows and columns of the grid over which crossJoin divides its work. A row of one input goes to all cells of one grid row, and a row
     of the other input to all cells of one grid column. A checkpoint keeps the grid that it began with."""
@@ -115,6 +118,13 @@ class Config:
     fallback: str = "error"
     """What happens to a DataFrame of Spark's that Headrace cannot run, but Spark can: error, or spark. With spark, the query runs on
     Spark's own operators, and a warning says so."""
+    metricsPort: int = -1
+    """The port on which the program serves metrics of its queries for Prometheus, at ``/metrics``. 0: any that is free; -1: none. Queries
+    with the same port share it."""
+    metricsHost: str = "127.0.0.1"
+    """The address on which metrics are served. Whoever can reach it can read them."""
+    traces: bool = False
+    """Trace batches with OpenTelemetry, by the tracer provider that the program has set. Needs ``pip install headrace[otel]``."""
     kafkaDelivery: str = "transactions"
     """How results reach Kafka: transactions or tasks. With transactions, the driver sends each version in one transaction, exactly once.
     With tasks, all tasks send their part, as Spark's own sink does: at least once, with the version in the header ``headrace-version``."""
@@ -229,6 +239,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "storeRequestSeconds": (0.1, 3600),
     "cacheBytes": (0, 10**18),
     "replicas": (0, 16),
+    "metricsPort": (-1, 65_535),
     "parallelRecovery": (1, 64),
     "uiPort": (0, 65_535),
 }

@@ -25,6 +25,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from headrace.tracebacks import frames_of, printed
+
 
 class HeadraceError(Exception):
     """Base class of all errors of Headrace. The parts of its message are fields; a part that does not apply is empty."""
@@ -48,9 +50,21 @@ class HeadraceError(Exception):
         text = "; ".join(part for part in (self.message, wanted, found, self.hint) if part)
         return f"{self.where}: {text}" if self.where else text
 
+    def few_lines(self) -> list[str]:
+        """What to print if nobody catches the error: the lines of your own code, then the message. Headrace's own lines are left out."""
+        return [*printed(frames_of(self.__traceback__)), f"{_name(self)}: {self}"]
+
+    def _render_traceback_(self) -> list[str]:
+        """Jupyter and IPython print this instead of a traceback."""
+        return self.few_lines()
+
     def __reduce__(self) -> tuple[Any, ...]:
         # By default, unpickling calls the class with `args`. Subclasses with required fields would refuse that.
         return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+def _name(error: HeadraceError) -> str:
+    return f"headrace.{type(error).__name__}"
 
 
 def _rebuild(kind: type[HeadraceError], args: tuple[Any, ...], fields: dict[str, Any]) -> HeadraceError:
@@ -90,10 +104,26 @@ class BatchFailedError(HeadraceError):
         super().__init__(message, where=where, wanted=wanted, found=found, hint=hint)
         self.details = details
         """The full stack trace, as Spark reports it."""
+        self.cause_lines: tuple[str, ...] = ()
+        """What failed: the exception, then the lines of your own code that raised it."""
+
+    def few_lines(self) -> list[str]:
+        """Your exception and its lines first, then where in the query it happened."""
+        if not self.cause_lines:
+            return [f"{_name(self)}: {self}"]
+        return [*self.cause_lines, f"{_name(self)}: {self.where}; {self.hint}"]
 
 
 class ProcessorError(QueryError):
     """A user's processor raised an exception, or returned something that does not fit its schema."""
+
+    def few_lines(self) -> list[str]:
+        """Your exception and its lines first, then whose it is."""
+        start, _, lines = self.hint.partition("in\n")
+        if start or not lines:
+            return super().few_lines()
+        *frames, raised = lines.split("\n")
+        return [raised, *frames, f"{_name(self)}: {self.where}: {self.message}"]
 
 
 class SessionError(HeadraceError):

@@ -139,7 +139,7 @@ def test_the_query_page_is_live(page: Any, query: hr.HeadraceQuery) -> None:
     assert len(page.query_selector_all("#instances tbody tr")) >= 2
     for theme in ("dark", "light"):
         page.click("header button.plain")
-        assert page.evaluate("document.documentElement.dataset.theme") == theme
+        page.wait_for_selector(f"html[data-theme={theme}]")
     page.select_option("header .field:has-text('last') select", "5")
     page.wait_for_selector("#series canvas")
 

@@ -58,7 +58,7 @@ def _staged(location: Path) -> list[Path]:
     return [checkpoint.directory / s.folder / s.file for s in latest.staged] if latest else []
 
 
-KNOWN = {"manifests", "runs", "staged", "leases", "query.json", "routing.json"}
+KNOWN = {"manifests", "runs", "staged", "leases", "history", "query.json", "routing.json"}
 
 
 def _others(location: Path) -> list[Path]:

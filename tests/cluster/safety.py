@@ -119,8 +119,8 @@ class Story:
         if fault == "d":
             self.query.decommission(victims[0])
         elif fault == "D":
-            command = [sys.executable, "-c", "from headrace.cli import main; main()", "ctl", str(self.work / "checkpoint")]
-            said = subprocess.run([*command, "decommission", victims[0]], capture_output=True, text=True, check=True).stdout
+            command = [sys.executable, "-c", "from headrace.cli import main; main()", "ctl", "decommission"]
+            said = subprocess.run([*command, str(self.work / "checkpoint"), victims[0]], capture_output=True, text=True, check=True).stdout
             assert said.startswith(f"handed over: {victims[0]}"), said
         elif fault in "k23":
             threading.Timer(0.15, strike).start()

@@ -87,6 +87,28 @@ def test_every_command_works_where_pyspark_cannot_be_imported(sliding: Path, com
     assert not list((sliding / "headrace" / "leases").iterdir())
 
 
+def test_state_is_exported_where_pyspark_cannot_be_imported(spark: SparkSession, running: Path, sliding: Path, tmp_path: Path) -> None:
+    for number, (checkpoint, version) in enumerate(((running, []), (running, ["--version", "1"]), (sliding, []))):
+        command = ["state", "export", str(checkpoint), str(tmp_path / str(number)), *version]
+        done = subprocess.run([sys.executable, "-c", WITHOUT_PYSPARK, *command], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+    newest, before, panes = (spark.read.parquet(str(tmp_path / str(number) / "aggregate")) for number in range(3))
+    assert sorted(map(tuple, newest.collect())) == [(f"user-{k}", 3, 3 * k + 3) for k in range(4)]
+    assert sorted(map(tuple, before.collect())) == [(f"user-{k}", 2, 2 * k + 1) for k in range(4)]
+    assert panes.columns[:2] == ["who", "pane"]
+    assert panes.count() > 0
+    about = json.loads((tmp_path / "1" / "_export.json").read_text())
+    assert (about["version"], about["stores"]) == (1, {"aggregate": {"rows": 4}})
+
+
+def test_nothing_is_exported_over_other_files(running: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").touch()
+    code, _, err = state("export", str(running), str(tmp_path), capfd=capfd)
+    assert code == 2
+    assert "wanted a new or empty folder" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
 def test_versions_are_listed_with_what_they_hold(sliding: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = state("versions", str(sliding), capfd=capfd)
     assert code == 0

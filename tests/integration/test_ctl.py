@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import os
+import pty
 import stat
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +41,7 @@ def ctl(checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
     def command(*args: str, location: Path = checkpoint) -> Said:
         capsys.readouterr()
-        code = run(app, ["ctl", str(location), *args])
+        code = run(app, ["ctl", args[0], str(location), *args[1:]])
         return Said(code, *capsys.readouterr())
 
     return command
@@ -59,11 +63,12 @@ def query(spark: SparkSession, checkpoint: Path) -> Iterator[hr.HeadraceQuery]:
 
 
 def test_another_terminal_changes_a_running_query(query: hr.HeadraceQuery, checkpoint: Path, ctl: Callable[..., Said]) -> None:
-    command = [sys.executable, "-c", "from headrace.cli import main; main()", "ctl", str(checkpoint), "rescale", "3"]
+    command = [sys.executable, "-c", "from headrace.cli import main; main()", "ctl", "rescale", str(checkpoint), "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert query.routing()["aggregate"].instances == 3
-    assert "aggregate" in done.stdout
+    assert "aggregate: 2 → 3 instances, " in done.stdout
+    assert ", nothing fetched\n" in done.stdout
     assert ctl("move", "0-9,4095", "--to", "1").returncode == 0
     owners = query.routing()["aggregate"].table()
     assert owners[:10].tolist() == [1] * 10
@@ -82,6 +87,32 @@ def test_another_terminal_changes_a_running_query(query: hr.HeadraceQuery, check
     shown = ctl("status")
     assert "100 rows" in shown.stdout, shown.stdout + shown.stderr
     assert json.loads(ctl("status", "--json").stdout)["headrace"]["rows"] == 100
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
+def test_top_shows_a_running_query_in_80_by_24_until_q_is_pressed(query: hr.HeadraceQuery, checkpoint: Path) -> None:
+    while query.lastProgress is None:
+        query.awaitTermination(0.1)
+    command = [sys.executable, "-c", "from headrace.cli import main; main()", "top", str(checkpoint), "--seconds", "0.2"]
+    terminal, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as top:
+        os.close(theirs)
+        shown = ""
+        while "aggregate 1" not in shown:
+            shown += os.read(terminal, 10_000).decode(errors="replace")
+        query.rescale(3)
+        while "scale out 2 → 3" not in shown or "aggregate 2" not in shown:
+            shown += os.read(terminal, 10_000).decode(errors="replace")
+        os.write(terminal, b"q")
+        with contextlib.suppress(OSError):
+            while os.read(terminal, 10_000):
+                pass
+        assert top.wait(60) == 0
+    os.close(terminal)
+    for part in ("rows/s", "latency", "left behind", "state", "q or Ctrl-C leaves"):
+        assert part in shown
 
 
 def test_only_the_owner_s_token_opens_it(query: hr.HeadraceQuery, checkpoint: Path) -> None:

@@ -102,7 +102,7 @@ def test_instances_follow_the_load_unless_somebody_knows_better(
 
     def ctl(*args: str) -> str:
         capsys.readouterr()
-        assert run(app, ["ctl", str(tmp_path / "ckpt"), *args]) == 0
+        assert run(app, ["ctl", args[0], str(tmp_path / "ckpt"), *args[1:]]) == 0
         return capsys.readouterr().out
 
     try:

@@ -206,7 +206,7 @@ writer.option("checkpointLocation", {str(place.checkpoint)!r}).start().awaitTerm
 spark.stop()
 """
     )
-    command = ["ctl", str(place.checkpoint), "replace", str(program)]
+    command = ["ctl", "replace", str(place.checkpoint), str(program)]
     assert run(app, [*command, "--backfill", "--dry-run"]) == 0
     assert "backfilled: aggregate" in capsys.readouterr().out
     assert run(app, [*command, "--backfill"]) == 0
@@ -217,7 +217,7 @@ spark.stop()
     query.processAllAvailable()
     assert by_key(place.spark.table("changed")) == by_key(sums_and_more(place.batch()))
     (place.folder / "wrong.py").write_text("raise SystemExit")
-    assert run(app, ["ctl", str(place.checkpoint), "replace", str(place.folder / "wrong.py")]) == 2
+    assert run(app, ["ctl", "replace", str(place.checkpoint), str(place.folder / "wrong.py")]) == 2
     assert "a query that is started" in capsys.readouterr().err
     assert query.isActive
     query.stop()

@@ -22,7 +22,7 @@ FUNCTION_LINES_MAX = 80
 
 # Lowest first. A module imports from its own layer and from lower ones. "" is the package itself, the public list.
 LAYERS = (
-    ("ids", "errors", "logs", "guarantees", "config"),
+    ("ids", "tracebacks", "errors", "logs", "guarantees", "config"),
     ("spark",),
     ("state", "control"),
     ("operators",),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -111,8 +114,22 @@ def explain(frame: DataFrame, outputMode: str | None = None) -> None:
                 raise
 
 
+_EVERYTHING: ContextVar[bool] = ContextVar("headrace-everything", default=False)
+
+
+@contextlib.contextmanager
+def as_if_enabled() -> Iterator[None]:
+    """Inside, stateful queries are treated as if the program had called ``enable`` on its sessions."""
+    token = _EVERYTHING.set(True)
+    ask_before_start(_take, _is_enabled)
+    try:
+        yield
+    finally:
+        _EVERYTHING.reset(token)
+
+
 def _is_enabled(frame: DataFrame) -> bool:
-    return option_of(frame.sparkSession, {}, "enabled") == "true"
+    return _EVERYTHING.get() or option_of(frame.sparkSession, {}, "enabled") == "true"
 
 
 def _take(written: Written, method: str, argument: Any) -> HeadraceQuery | None:
@@ -124,7 +141,8 @@ def _take(written: Written, method: str, argument: Any) -> HeadraceQuery | None:
             options[str(args[0] if args else named["key"])] = args[1] if len(args) > 1 else named["value"]
         elif name == "options":
             options.update({key: value for key, value in named.items() if value is not None})
-    if option_of(session, options, "enabled") != "true" or not has_state(frame):
+    wanted = "true" if _EVERYTHING.get() else option_of(session, options, "enabled")
+    if wanted != "true" or not has_state(frame):
         return None
     writer = StreamWriter(SparkFrame(frame))
     try:

@@ -13,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.api import notebook, uncaught
 from headrace.api.failed import as_sparks
 from headrace.api.missing import Helpful
 from headrace.api.origin import user_line
@@ -83,6 +84,7 @@ class HeadraceQuery(Helpful):
 
     def __init__(self, engine: Engine, written: Written, ui: str | None = None) -> None:
         self._engine, self._written, self._ui = engine, written, ui
+        uncaught.install()
         self._replacing = threading.RLock()
         """Held while another plan takes the place of this one."""
         self._is_replacing = False
@@ -133,6 +135,11 @@ class HeadraceQuery(Helpful):
         """The progress of the last batches, oldest first. Spark keeps 100 of them (``spark.sql.streaming.numRecentProgressUpdates``)."""
         return [Progress(each) for each in self._engine.progress.recent()]
 
+    @property
+    def metrics_url(self) -> str | None:
+        """The URL at which this program serves the query's metrics for Prometheus; None without ``headrace.metricsPort``."""
+        return None if self._engine.metrics is None else self._engine.metrics.server.url
+
     def processAllAvailable(self) -> None:
         """Wait until all rows that the sources have now are processed. Raises what ``exception()`` returns if the query fails."""
         try:
@@ -147,8 +154,8 @@ class HeadraceQuery(Helpful):
 
         With ``timeout``, wait at most so many seconds and return True if the query has ended; without, return None.
 
-        A first Ctrl-C lets the current batch finish, stops the query and raises KeyboardInterrupt. A second one aborts the batch; a restart
-        runs it again.
+        A first Ctrl-C lets the current batch finish, stops the query and raises KeyboardInterrupt, which ends the program without a
+        traceback. A second one aborts the batch; a restart runs it again.
         """
         deadline_s = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -225,6 +232,11 @@ class HeadraceQuery(Helpful):
         """The error that ended the query, or None. ``details`` of a ``BatchFailedError`` has the whole stack trace."""
         return as_sparks(self._engine.gate.failure())
 
+    def _repr_html_(self) -> str:
+        failed = self.exception()
+        name = self.name or self._engine.checkpoint.name
+        return notebook.of_query(name, self.isActive, "" if failed is None else str(failed), self.lastProgress)
+
     def _raise_failure(self) -> None:
         if not self.isActive and (error := self.exception()) is not None:
             raise error
@@ -271,6 +283,7 @@ class HeadraceQuery(Helpful):
         while len(_LEASED) > LEASES:
             place, key = _LEASED.popleft()
             place.delete(key)
+        notebook.show_rows(frame)
         return frame
 
     def checkpoint(self) -> int:
@@ -345,7 +358,7 @@ class HeadraceQuery(Helpful):
         Raises ``QueryError`` if the query was started without ``elastic`` and has no ``hr.shed``.
         """
         shedder = self._engine.shedder
-        return decisions_of(self._engine.autoscaler, None if shedder is None else shedder.entries)
+        return notebook.Decisions(decisions_of(self._engine.autoscaler, None if shedder is None else shedder.entries))
 
     def elastic_resume(self, operator: str | None = None) -> None:
         """Let the policy decide again about operators that were changed by hand; ``operator`` chooses one of them."""

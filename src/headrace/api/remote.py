@@ -1,4 +1,4 @@
-"""``headrace ctl CHECKPOINT replace``: the running query loads a changed program, and takes its plan.
+"""``headrace ctl replace CHECKPOINT FILE.py``: the running query loads a changed program, and takes its plan.
 
 The query's own process runs the program, with its queries planned instead of started. The change stops the query's control endpoint and
 opens another one, so the request only begins it, and later requests ask for the outcome.

@@ -17,6 +17,7 @@ from headrace.logs import logger
 from headrace.spark.streaming_checks import check_sink, check_streaming
 
 _log = logger(__name__)
+_NO_OPTIONS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,15 @@ class SparkFrame:
     def schema(self) -> StructType:
         return self.frame.schema
 
-    def lowered(self, mode: str, where: str) -> Rows:
+    def lowered(self, mode: str, where: str, options: Mapping[str, str]) -> Rows:
         """The DataFrame as a graph. What Spark refuses to run in this output mode is refused with Spark's own error."""
         check_source(self.frame, where)
         check_streaming(self.frame, mode)
-        return lower(self.frame, where, mode)
+        return self.rows(where, mode, options)
+
+    def rows(self, where: str, mode: str = "append", options: Mapping[str, str] = _NO_OPTIONS) -> Rows:
+        """The DataFrame as a graph, if Spark accepts it."""
+        return lower(self.frame, where, mode, panes=option_of(self.session, options, "panes") != "false")
 
     def check_sink(self, format: str, mode: str, name: str | None, checkpoint: str | None) -> None:
         """Raise Spark's own error if Spark refuses the sink."""

@@ -18,13 +18,14 @@ from pyspark.sql.types import StructType
 from headrace.api import branching, joins, missing
 from headrace.api.grouped import GroupedStream, grouped
 from headrace.api.names import checked_name, resolved_columns
+from headrace.api.notebook import of_stream
 from headrace.api.origin import user_line
 from headrace.api.places import shed_rows
 from headrace.api.sources import check_source, check_step
+from headrace.api.spark_frame import SparkFrame
 from headrace.api.writer import StreamWriter
 from headrace.errors import MissingError, QueryError, UnsupportedError
 from headrace.frontend import lowered
-from headrace.frontend.lower import lower
 from headrace.graph.nodes import DedupNode, Rows, StatefulNode
 from headrace.graph.steps import MethodStep
 from headrace.logs import logger, suppressed
@@ -74,6 +75,9 @@ class Stream(missing.Helpful):
     def sparkSession(self) -> SparkSession:
         """The session of the DataFrame that the stream was made from."""
         return self.rows.session
+
+    def _repr_html_(self) -> str:
+        return of_stream("stream", self.schema)
 
     def printSchema(self) -> None:
         """Print the columns and their types as a tree."""
@@ -387,4 +391,4 @@ def stream(frame: DataFrame) -> Stream:
     """
     where = user_line("stream")
     check_source(frame, where)
-    return Stream(lower(frame, where))
+    return Stream(SparkFrame(frame).rows(where))

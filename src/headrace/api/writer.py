@@ -123,7 +123,7 @@ class StreamWriter(missing.Helpful):
         """Let the number of instances follow the load, with the policy and bounds of ``settings``.
 
         Example: ``elastic(hr.Elastic(policy="elastic-manager", min=1, max=8))``. After each batch the policy gets the utilisation of
-        the instances. Its decisions take effect between two batches. ``query.decisions()`` and ``headrace ctl CHECKPOINT decisions`` list
+        the instances. Its decisions take effect between two batches. ``query.decisions()`` and ``headrace ctl decisions CHECKPOINT`` list
         them. An operator that is changed by hand is left alone until ``query.elastic_resume()``.
         """
         if not isinstance(settings, Elastic):
@@ -267,7 +267,8 @@ class StreamWriter(missing.Helpful):
         return writer if self._foreach_batch is None else writer.foreachBatch(self._foreach_batch)
 
     def _output(self, where: str) -> Output:
-        rows = self._rows.lowered(str(self._mode), where) if isinstance(self._rows, SparkFrame) else self._rows
+        frame = self._rows.frame if isinstance(self._rows, SparkFrame) else None
+        rows = self._rows.lowered(str(self._mode), where, self._options) if isinstance(self._rows, SparkFrame) else self._rows
         request = SinkRequest(
             rows.session,
             self._format,
@@ -279,7 +280,7 @@ class StreamWriter(missing.Helpful):
             where,
             self._foreach_batch,
         )
-        return Output(rows, self._mode, where, self._format, lambda config: make_sink(request, config), self._weight)
+        return Output(rows, self._mode, where, self._format, lambda config: make_sink(request, config), self._weight, frame)
 
     def toTable(
         self,

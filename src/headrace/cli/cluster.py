@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
+from headrace.cli.lazy import made
 from headrace.errors import ClusterError
 
 if TYPE_CHECKING:
     from headrace.runtime.standalone import Cluster
 
-app = typer.Typer(no_args_is_help=True)
+app = made(no_args_is_help=True)
 
 FOLDER = typer.Option(None, "--dir", help="The folder of the cluster, for logs and workers; by default a temporary one.")
 

@@ -1,4 +1,4 @@
-"""`headrace ctl CHECKPOINT replace`: let a running query take the plan of a changed program."""
+"""`headrace ctl replace CHECKPOINT FILE.py`: let a running query take the plan of a changed program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AWAY_SECONDS_MAX = 600
 
 
 def replace(
-    context: typer.Context,
+    checkpoint: str = typer.Argument(help="The checkpointLocation of the query.", metavar="CHECKPOINT"),
     file: Path = typer.Argument(help="A Python program that builds and starts the changed query. The query's own process runs it."),
     backfill: bool = typer.Option(False, "--backfill", help="Compute new state from all rows that the sources have had."),
     rename: list[str] = typer.Option([], "--rename", help="A column's new name: old=new. May be given several times."),
@@ -28,11 +28,11 @@ def replace(
     """Replace the query by that of a changed program, between two batches, without losing state."""
     from headrace.api.replacement import Replacement
 
-    checkpoint = Checkpoint.existing(context.obj)
+    found = Checkpoint.existing(checkpoint)
     request = {"do": "replace", "file": str(file.absolute()), "backfill": backfill, "query": query, "dry_run": dry_run}
-    answer = ask(checkpoint, {**request, "rename": _renamed(rename)})
+    answer = ask(found, {**request, "rename": _renamed(rename)})
     if answer.get("running"):
-        answer = _outcome(checkpoint)
+        answer = _outcome(found)
     if "failed" in answer:
         raise QueryError(answer["failed"])
     typer.echo(str(Replacement.from_json(answer["replaced"])))

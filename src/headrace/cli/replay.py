@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from headrace.cli.ctl import decision_table
+from headrace.cli.decisions import decision_table
 from headrace.control.elastic import Elastic
 from headrace.control.governor import Outcome
 from headrace.control.observing import Batch
+from headrace.control.wording import counted
 from headrace.errors import QueryError
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.history_files import HistoryReader, history_folder
@@ -109,6 +110,6 @@ def _show(console: Console, batches: list[Batch], replayed: Replayed, settings: 
     quiet = sum(entry.times for entry in replayed.log if entry.outcome is Outcome.STEADY)
     last = max(replayed.log, key=lambda entry: entry.last_s, default=None)
     if last is not None:
-        console.print(f"{quiet} times nothing was to be done; at last: {escape(last.why)}", highlight=False, soft_wrap=True)
+        console.print(f"{counted(quiet, 'time')} nothing was to be done; at last: {escape(last.why)}", highlight=False, soft_wrap=True)
     else:
         console.print(f"too few batches to decide anything: a decision looks at {settings.period_s:g} s", highlight=False)

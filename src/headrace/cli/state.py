@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +16,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.lazy import made
+from headrace.control.wording import counted, size_text
 from headrace.errors import CheckpointError, CorruptStateError, HeadraceError, VersionNotFoundError
 from headrace.ids import StoreId, Version
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.export import export
 from headrace.runtime.inspection import pinned, state_rows, store_about
 from headrace.runtime.verification import verify
 from headrace.state.manifest import Manifest
@@ -26,10 +30,11 @@ from headrace.state.sequence import run_version
 from headrace.state.slots import shown
 
 EXIT_BROKEN = 1
+WIDE = 120
 PIPE_WIDTH = 200
 """The width of output to a file or a pipe: wide enough for every table."""
 
-app = typer.Typer(help="Show and check a checkpoint, without Spark; its query may be running.", no_args_is_help=True)
+app = made(help="Show and check a checkpoint, without Spark; its query may be running.", no_args_is_help=True)
 
 LOCATION = typer.Argument(help="The query's checkpointLocation.", metavar="CHECKPOINT")
 VERSION = typer.Option(None, "--version", "-v", min=0, help="The version; by default the newest.")
@@ -58,7 +63,7 @@ def versions(checkpoint: str = LOCATION) -> None:
         rows, total = sum(ref.rows for ref in runs), sum(sizes.values())
         table.add_row(
             str(version),
-            written.strftime("%Y-%m-%d %H:%M:%S UTC"),
+            written.strftime("%H:%M:%S UTC" if _is_narrow() else "%Y-%m-%d %H:%M:%S UTC"),
             _watermark(manifest),
             f"{rows:,}",
             f"{len(sizes):,}",
@@ -93,7 +98,7 @@ def ls(checkpoint: str = LOCATION, version: int | None = VERSION) -> None:
             if about.get("aggregates"):
                 _print(f"  values  {', '.join(about['aggregates'])}")
             _print(f"  layout  {', '.join(about.get('layout', []))}")
-            _print(_run_table(state.runs, manifest.version))
+            _print(_run_lines(state.runs, manifest.version) if _is_narrow() else _run_table(state.runs, manifest.version))
 
 
 @app.command("show")
@@ -145,6 +150,18 @@ def check(
     _print(f"{which}: {result.files:,} files, {result.bytes:,} bytes of state and output, all intact")
 
 
+@app.command("export")
+def export_(
+    checkpoint: str = LOCATION,
+    folder: Path = typer.Argument(help="A new or empty folder.", metavar="DIR"),
+    version: int | None = VERSION,
+) -> None:
+    """Write the merged state of all operators to Parquet files, a folder for each store, with the column names of the query."""
+    exported, stores = export(Checkpoint.existing(checkpoint), folder, _version(version))
+    for each in stores:
+        _print(f"{each.folder}: {each.rows:,} rows of {each.store}, version {exported}")
+
+
 def _version(given: int | None) -> Version | None:
     return None if given is None else Version(given)
 
@@ -192,14 +209,22 @@ def _rows_table(parts: list[pa.RecordBatch]) -> Table:
     return table
 
 
+def _run_lines(refs: tuple[RunRef, ...], version: Version) -> str:
+    """The runs in lines of less than 80 characters."""
+    lines = []
+    for ref in refs:
+        age, rows = counted(version - run_version(ref.seq), "batch", "batches"), counted(ref.rows, "row")
+        panes = "" if ref.sub_min is None or ref.sub_max is None else f"\n    panes {_moment(ref.sub_min)} to {_moment(ref.sub_max)}"
+        lines.append(f"  {ref.file}\n    {rows}, {size_text(ref.bytes)}, slots {shown(ref.lo, ref.hi)}, {age} old{panes}")
+    return "\n".join(lines)
+
+
 def _run_table(refs: tuple[RunRef, ...], version: Version) -> Table:
     table = _table("run", "rows", "bytes", "slots", "age", "panes", right=(1, 2, 4))
     for ref in refs:
-        age = version - run_version(ref.seq)
+        age = counted(version - run_version(ref.seq), "batch", "batches")
         panes = "-" if ref.sub_min is None or ref.sub_max is None else f"{_moment(ref.sub_min)} to {_moment(ref.sub_max)}"
-        table.add_row(
-            ref.file, f"{ref.rows:,}", f"{ref.bytes:,}", shown(ref.lo, ref.hi), f"{age} batches" if age != 1 else "1 batch", panes
-        )
+        table.add_row(ref.file, f"{ref.rows:,}", f"{ref.bytes:,}", shown(ref.lo, ref.hi), age, panes)
     return table
 
 
@@ -227,6 +252,12 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_cell(v) for v in value) + "]"
     return str(value)
+
+
+def _is_narrow() -> bool:
+    """True for a terminal in which wide tables would be folded."""
+    console = Console()
+    return console.is_terminal and console.width < WIDE
 
 
 def _watermark(manifest: Manifest) -> str:

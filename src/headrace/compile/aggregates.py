@@ -43,9 +43,26 @@ _NO_KEY = "k0"
 """The key column of an aggregate without keys. It is the same in all rows, so the kernel needs no special case."""
 
 
-@compiles(AggregateNode)
-def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
-    """The plan of an aggregate: Spark resolves the calls, and each becomes partials that the kernel merges."""
+@dataclass(frozen=True)
+class Analysed:
+    """What Spark's analysis and ours make of an aggregate."""
+
+    staged: DataFrame
+    """The source with its grouping columns under internal names."""
+    keys: list[Key]
+    aggregation: Aggregation
+    pieces: dict[str, Piece]
+    parts: Parts
+    kind: Windowing
+
+    @property
+    def stored(self) -> list[Key]:
+        """The keys that are key columns of the state."""
+        return [k for k in self.keys if k.internal != self.kind.time_key]
+
+
+def analyse(node: AggregateNode) -> Analysed:
+    """Let Spark resolve the calls of an aggregate, and divide them into partials."""
     session = node.source.sparkSession
     staged, keys = _with_keys(node)
     analysed = gateway.checked(node.where, lambda: staged.groupBy(*node.keys).agg(*node.aggregates))
@@ -55,10 +72,15 @@ def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
     time, time_type = event_time_of(staged) or (None, T.TimestampType())
     context = Context(session, time, time_type, ansi=session.conf.get("spark.sql.ansi.enabled") == "true")
     pieces = {text: take_apart(call, context) for text, call in aggregation.calls.items()}
-    parts = together(pieces)
+    return Analysed(staged, keys, aggregation, pieces, together(pieces), windowing(node, staged, keys))
 
-    kind = windowing(node, staged, keys)
-    stored = [k for k in keys if k.internal != kind.time_key]
+
+@compiles(AggregateNode)
+def compile_aggregate(node: AggregateNode, config: Config) -> StatefulPlan:
+    """The plan of an aggregate: Spark resolves the calls, and each becomes partials that the kernel merges."""
+    found = analyse(node)
+    staged, keys, aggregation, pieces, parts, kind = found.staged, found.keys, found.aggregation, found.pieces, found.parts, found.kind
+    stored = found.stored
     names = [f"k{i}" for i in range(len(stored))] or [_NO_KEY]
     key_types = [k.type for k in stored] or [T.ByteType()]
     key_columns = [encode(normalize(F.col(k.internal), k.type), k.type) for k in stored] or [F.lit(0).cast("byte")]

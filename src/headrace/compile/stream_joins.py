@@ -32,7 +32,8 @@ from headrace.operators.pairing import LEFT, RIGHT, SIDE, Pairing
 from headrace.spark.expressions import quoted
 from headrace.state.layout import SUB
 
-_OUTER = {"inner": (False, False), "semi": (False, False), "left": (True, False), "right": (False, True), "full": (True, True)}
+OUTER = {"inner": (False, False), "semi": (False, False), "left": (True, False), "right": (False, True), "full": (True, True)}
+"""By kind of join: for each side, whether its rows are emitted even without a partner."""
 
 REWRITE = "compute what it needs in columns of either side before the join, or run the query on Spark: option('headrace.fallback', 'spark')"
 """What to do about a condition that cannot be evaluated on pairs of rows."""
@@ -42,7 +43,7 @@ REWRITE = "compute what it needs in columns of either side before the join, or r
 def compile_stream_join(node: StreamJoinNode, config: Config) -> StatefulPlan:
     """The plan of a join: rows of both sides go through one shuffle, and the kernel keeps a buffer for each side."""
     frames = own_templates(tuple(stream.frame for stream in node.inputs))
-    sides = _side(node, frames, LEFT), _side(node, frames, RIGHT)
+    sides = side_of(node, frames, LEFT), side_of(node, frames, RIGHT)
     for left in sides[LEFT].keys:
         check_key(left.dataType, f"{node.where}, key {left.name!r}")
     columns = _columns(node, sides)
@@ -50,9 +51,7 @@ def compile_stream_join(node: StreamJoinNode, config: Config) -> StatefulPlan:
     condition, leaves_to_spark = pair_condition(node, columns, REWRITE)
     bounded = node.keep_us != (None, None)
     pairing = Pairing((sides[LEFT].layout(), sides[RIGHT].layout()), places, False, condition, node.where)
-    operator = StreamJoin(
-        pairing, node.keep_us, _OUTER[node.how], node.how == "semi", node.may_be_late
-    )
+    operator = StreamJoin(pairing, node.keep_us, OUTER[node.how], node.how == "semi", node.may_be_late)
     finish = _filtered(columns.finish(), node) if leaves_to_spark else columns.finish()
     shown = _shown(node, columns)
     back_us = operator.looks_back_us(OutputMode.APPEND)
@@ -75,14 +74,15 @@ def compile_stream_join(node: StreamJoinNode, config: Config) -> StatefulPlan:
         description=_description(node, sides, columns, leaves_to_spark),
         timing=Timing(
             uses_watermark=any(operator.timed),
-            modes=(OutputMode.APPEND,) if any(_OUTER[node.how]) else (OutputMode.APPEND, OutputMode.UPDATE),
+            modes=(OutputMode.APPEND,) if any(OUTER[node.how]) else (OutputMode.APPEND, OutputMode.UPDATE),
             hold_ms=0 if back_us is None else -(-back_us // 1000),
             expires=bounded,
         ),
     )
 
 
-def _side(node: StreamJoinNode, frames: tuple[DataFrame, ...], which: int) -> SideColumns:
+def side_of(node: StreamJoinNode, frames: tuple[DataFrame, ...], which: int) -> SideColumns:
+    """The columns of one side."""
     time = node.times[which]
     # If both sides may be missing, a key alone does not say which side it is of. So each side keeps its own.
     return divided_columns(frames[which], node.on[which], None if time is None else field_of(frames[which], time), whole=node.how == "full")
@@ -90,7 +90,7 @@ def _side(node: StreamJoinNode, frames: tuple[DataFrame, ...], which: int) -> Si
 
 def _columns(node: StreamJoinNode, sides: tuple[SideColumns, SideColumns]) -> Joined:
     """All columns of the left side and then all of the right side, hidden ones too."""
-    outer = _OUTER[node.how]
+    outer = OUTER[node.how]
     fields: list[tuple[T.StructField, int | None, str]] = []
     for which, side in enumerate(sides):
         for f in side.frame.schema.fields:
@@ -124,7 +124,7 @@ def _selected(
     parts = []
     for which, side in enumerate(sides):
         part = side.frame.select(*travelling(side, which, places[which], kinds))
-        if not _OUTER[node.how][which]:
+        if not OUTER[node.how][which]:
             part = part.dropna(subset=[f"k{i}" for i in range(len(side.keys))])
             part = part.filter(F.col(SUB) != NEVER) if bounded else part
         parts.append(part)

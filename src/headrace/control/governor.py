@@ -71,7 +71,7 @@ class Entry:
     """When it was made last. The reason is that of the last time."""
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as a JSON object, as ``headrace ctl CHECKPOINT decisions --json`` prints it."""
+        """The entry as a JSON object, as ``headrace ctl decisions CHECKPOINT --json`` prints it."""
         return {
             "atS": round(self.at_s, 3),
             "lastS": round(max(self.at_s, self.last_s), 3),

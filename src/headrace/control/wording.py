@@ -21,13 +21,13 @@ def limit(share: float) -> str:
     return f"{100 * share:g}%"
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """A number of things, singular or plural.
 
-    >>> counted(1, "slot"), counted(682, "slot")
-    ('1 slot', '682 slots')
+    >>> counted(1, "slot"), counted(682, "slot"), counted(2, "batch", "batches")
+    ('1 slot', '682 slots', '2 batches')
     """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
 
 
 def size_change(before: int, after: int) -> str:
@@ -37,3 +37,16 @@ def size_change(before: int, after: int) -> str:
     ('scale out 4 → 7', 'scale in 2 → 1')
     """
     return f"scale {'out' if after > before else 'in'} {before} → {after}"
+
+
+def size_text(size: float) -> str:
+    """A number of bytes, with three digits or fewer.
+
+    >>> size_text(0), size_text(9_300_000), size_text(512), size_text(123_000_000_000)
+    ('0 B', '9.3 MB', '512 B', '123 GB')
+    """
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while size >= 999.5 and len(units) > 1:
+        size /= 1000
+        units.pop(0)
+    return f"{size:.0f} {units[0]}" if size >= 99.95 or units[0] == "B" else f"{size:.1f} {units[0]}"

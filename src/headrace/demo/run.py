@@ -261,9 +261,7 @@ def _session(folder: DemoFolder, places: Places) -> Any:
     return spark
 
 
-def _start(
-    options: DemoOptions, folder: DemoFolder, places: Places, console: Console, spark: Any, interrupted: threading.Event
-) -> Demo:
+def _start(options: DemoOptions, folder: DemoFolder, places: Places, console: Console, spark: Any, interrupted: threading.Event) -> Demo:
     query = (
         places.write(heavy_customers(hr.stream(places.stream(spark))))
         .option("checkpointLocation", str(folder.checkpoint))

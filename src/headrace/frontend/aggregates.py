@@ -26,7 +26,7 @@ def lower_aggregate(node: Logical, lowering: Lowering) -> Lowered:
     """The operator computes the groups and the calls; a step computes the results from them."""
     parts = aggregate_parts(node)
     child = node.children[0]
-    window, at = _window(parts, child)
+    window, at = _window(parts, child, lowering.panes)
     if window is None and has_window(child, SESSION) and _is_expanded_session(child):
         raise UnsupportedError(
             where=lowering.where,
@@ -72,10 +72,10 @@ def _with_arrays(rows: Rows, arrays: dict[str, DataType], where: str) -> Rows:
     return rows.after(FunctionStep("arrays", restored, where), restored(rows.frame))
 
 
-def _window(parts: AggregateParts, child: Logical) -> tuple[FoundWindow | None, int]:
+def _window(parts: AggregateParts, child: Logical, panes: bool) -> tuple[FoundWindow | None, int]:
     """The window among the grouping expressions and its place there; None and -1 if the operator need not know of one."""
     found = found_window(child)
-    if found is None:
+    if found is None or not (panes or found.is_session):
         return None, -1
     places = [at for at, group in enumerate(parts.groups) if group.column_id == found.column_id]
     elsewhere = [*(g for g in parts.groups if g.column_id != found.column_id), *parts.calls]

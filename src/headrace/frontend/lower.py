@@ -16,7 +16,7 @@ from headrace.frontend import aggregates, duplicates, joins, limits, observation
 from headrace.frontend.lowered import Lowered
 from headrace.frontend.registry import lowered_by
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
-from headrace.spark.logical import Logical, logical_plan
+from headrace.spark.logical import Logical, logical_plan, made_of
 from headrace.spark.named import name_of
 from headrace.spark.plan_ranks import covers, window_parts
 from headrace.spark.pruned import Pruned
@@ -65,10 +65,13 @@ def keeps_state(node: Logical) -> bool:
     return node.kind in STATEFUL or (node.kind == "Join" and all(child.is_streaming for child in node.children))
 
 
-def lower(frame: DataFrame, where: str, mode: str = "append") -> Rows:
-    """The rows of a streaming DataFrame in an output mode. Raises UnsupportedError for what Headrace cannot do."""
+def lower(frame: DataFrame, where: str, mode: str = "append", *, panes: bool = True) -> Rows:
+    """The rows of a streaming DataFrame, for a query in this output mode. Raises UnsupportedError for what Headrace cannot do.
+
+    Without ``panes``, each row of a time window is kept in every window that it belongs to, as Spark does.
+    """
     plan = logical_plan(frame)
-    found = Lowerer(where, mode, Pruned(plan)).lower(plan)
+    found = Lowerer(where, mode, Pruned(plan), panes).lower(plan)
     return found.named(plan.column_names).rows
 
 
@@ -79,6 +82,7 @@ class Lowerer:
     where: str
     mode: str
     pruned: Pruned
+    panes: bool = True
     _known: list[tuple[Logical, Lowered]] = field(default_factory=list)
     _tops: list[tuple[Logical, Logical]] = field(default_factory=list)
 
@@ -181,14 +185,12 @@ class Lowerer:
         return lowered
 
     def _check_times(self, node: Logical) -> None:
-        """Refuse an operator on results of a window function if it may go by an event time that these are not emitted by."""
-        for each in (each for child in node.children for each in child.tree()):
-            if each.kind == "Window" and keeps_state(each):
-                by = {part.column_id for part in window_parts(each).partition}
-                other = [c.name for child in node.children for c in child.columns if c.is_event_time and c.id not in by]
-                if other:
-                    found = f"a stateful operator on results of a window function that have other event times: {', '.join(other)}"
-                    raise self._refused(node, found, "drop these columns before it")
+        """Refuse an operator on results of a window function that have an event time which these are not emitted by."""
+        older = {each for child in node.children if child.is_streaming for each in _older_times(child)}
+        if older:
+            names = ", ".join(c.name for child in node.children for c in child.columns if c.id in older)
+            found = f"a stateful operator on results of a window function that have other event times: {names}"
+            raise self._refused(node, found, "drop these columns before it")
 
     def _union(self, node: Logical) -> Lowered:
         """The union of several inputs, of which at least one has state."""
@@ -213,6 +215,21 @@ class Lowerer:
             found=found,
             hint=" or ".join(each for each in (hint, "run the query on Spark: option('headrace.fallback', 'spark')") if each),
         )
+
+
+def _older_times(node: Logical) -> set[int]:
+    """The ids of event times that may be older than the watermark when a row is emitted, because a window function has kept the row."""
+    if node.kind == "Window":
+        by = {part.column_id for part in window_parts(node).partition}
+        return {each.id for each in node.columns if each.is_event_time and each.id not in by}
+    streaming = [child for child in node.children if child.is_streaming]
+    if node.kind == "Union":
+        places = {at for child in streaming for at, each in enumerate(child.columns) if each.id in _older_times(child)}
+        return {each.id for at, each in enumerate(node.columns) if at in places}
+    if not streaming or (keeps_state(node) and node.kind not in WHOLE):
+        return set()
+    below = _older_times(streaming[0])
+    return {each.id for each in node.columns if each.is_event_time and (each.id in below or made_of(node, each.id) & below)}
 
 
 def _shows_all(node: Logical) -> bool:

@@ -25,6 +25,10 @@ class Lowering(Protocol):
     def mode(self) -> str:
         """The output mode of the query; ``append`` if it is not known yet."""
 
+    @property
+    def panes(self) -> bool:
+        """True if time windows may be divided into panes."""
+
     def lower(self, node: Logical) -> Lowered:
         """The rows of a node below."""
 

@@ -66,6 +66,11 @@ class Checkpoint:
         self.current: Manifest | None = None
         """The newest version of a query whose state is made durable from time to time only. No manifest file names it yet."""
 
+    @property
+    def name(self) -> str:
+        """The last part of the location, for people."""
+        return self.location.rstrip("/").rpartition("/")[2]
+
     @classmethod
     def existing(cls, location: str) -> Checkpoint:
         """Open a checkpoint for reading. Raises an error if there is none."""
@@ -133,7 +138,7 @@ class Checkpoint:
                     where=self.location,
                     wanted="an empty location or a checkpoint of this query",
                     found="a checkpoint of a plain Spark query",
-                    hint="give the query a checkpointLocation of its own",
+                    hint="give the query a checkpointLocation of its own, or carry its state over: headrace migrate FILE.py OLD NEW",
                 )
             if self.store.local is not None:
                 for folder in (self.manifests.directory, self.runs, self.staged, self.leases):
@@ -374,8 +379,6 @@ class Checkpoint:
 def describe_layout(layout: Layout) -> list[str]:
     """A layout as text, one line per column."""
     return [f"{f.name}: {f.type}" for f in layout.schema]
-
-
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ class DecisionLog:
             self.governor = self.governor.override(operators)
         for name in operators:
             count = routing[name].instances
-            text = f"{why}; no automatic changes of {name} until elastic_resume() or `headrace ctl CHECKPOINT auto`"
+            text = f"{why}; no automatic changes of {name} until elastic_resume() or `headrace ctl auto CHECKPOINT`"
             self.note(Entry(time.time(), name, "change", Outcome.MANUAL, text, count, count))
 
     def resume(self, operators: Collection[OperatorId], routing: Mapping[OperatorId, Routing]) -> None:

@@ -34,6 +34,8 @@ class Delivery:
     """The folder of working copies; see ``working_folder``."""
     served: Collection[int] = ()
     """Numbers of the direct sinks. They got their results inside the jobs, before the commit."""
+    label: str = "query"
+    """What Spark's UI calls the query."""
     _observed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def deliver(self, batch: DataFrame, manifest: Manifest, dropping: Dropping | None = None) -> None:
@@ -47,6 +49,7 @@ class Delivery:
                 continue
             self.checkpoint.fence.check(f"delivering version {manifest.version}")
             rows = self._rows(at, batch, manifest.staged, dropping)
+            batch.sparkSession.sparkContext.setJobDescription(f"{self.label} · version {manifest.version} · {sink.place}")
             try:
                 if rows is not None and any(branch.sheds for branch in self.flow.outlets[at]):
                     with tagged(batch.sparkSession.sparkContext, sink_job(at), dropping.tags):

@@ -90,6 +90,9 @@ class RoutingChange:
         }
 
 
+Changes = list[RoutingChange]
+
+
 @dataclass
 class LiveRouting:
     """The current routing of a query's operators, and the recent work of each slot."""
@@ -157,27 +160,28 @@ class LiveRouting:
         """The changes since the last call."""
         return tuple(self.news.popleft() for _ in range(len(self.news)))
 
-    def _report(self, change: RoutingChange) -> None:
+    def _report(self, change: RoutingChange) -> RoutingChange:
         """Log a change, and queue it for the progress of the next batch."""
         counts = f"{change.instances_before} -> {change.instances} instances, {change.slots_moved} slots moved"
         _log.info("%s; %s", counts, change.why, query=self.checkpoint.location, operator=change.operator)
         self.news.append(change)
+        return change
 
-    def rescale(self, operator: str | None, instances: int, protocol: str | None = None) -> None:
+    def rescale(self, operator: str | None, instances: int, protocol: str | None = None) -> Changes:
         """Give one operator, or all, another number of instances."""
         if isinstance(instances, bool) or not isinstance(instances, int) or not 1 <= instances <= INSTANCES_MAX:
             raise QueryError(where="rescale", wanted=f"a number of instances from 1 to {INSTANCES_MAX}", found=repr(instances))
         names = self.named("rescale", operator)
         why = f"rescale to {instances} was asked for"
-        self._change(names, why, lambda op, before: self.levelled_routing(op, before, instances), protocol)
+        return self._change(names, why, lambda op, before: self.levelled_routing(op, before, instances), protocol)
 
-    def rebalance(self, operator: str | None, protocol: str | None = None) -> None:
+    def rebalance(self, operator: str | None, protocol: str | None = None) -> Changes:
         """Share the recent work of one operator, or of all, evenly between its instances."""
         names = self.named("rebalance", operator)
         why = "rebalance was asked for"
-        self._change(names, why, lambda op, before: self.levelled_routing(op, before, before.instances), protocol)
+        return self._change(names, why, lambda op, before: self.levelled_routing(op, before, before.instances), protocol)
 
-    def spread(self, slots: Slots, operator: str | None) -> None:
+    def spread(self, slots: Slots, operator: str | None) -> Changes:
         """Spread the rows of these slots, and of no others, over all instances."""
         ranges = slot_ranges(slots, "spread") if slots != [] else []
         names = self.named("spread", operator)
@@ -188,7 +192,8 @@ class LiveRouting:
         if any(edge != int(edge) for each in ranges for edge in each):
             raise QueryError(where="spread", wanted="whole slots", found=repr(slots), hint="a slot can only be spread with all its keys")
         each = {Slot(slot) for lo, hi in ranges for slot in range(int(lo), int(hi))}
-        self._change(names, "spread was asked for", lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
+        why = "spread was asked for"
+        return self._change(names, why, lambda op, before: before.spreading(each) if before.instances > 1 else before, None)
 
     def levelled_routing(self, op: OperatorId, before: Routing, instances: int) -> Routing:
         """A routing with this many instances that shares the recent work as evenly as possible."""
@@ -198,7 +203,7 @@ class LiveRouting:
         work, keys = self.work.slots.get(op), self.work.keys.get(op)
         return levelled_routing(before, instances, work, spreads=spreads, keys=keys, moves_freely=moves_freely)
 
-    def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> None:
+    def move(self, slots: Slots, to: int, operator: str | None, protocol: str | None = None) -> Changes:
         """Give slots of an operator to one of its instances."""
         ranges = slot_ranges(slots, "move")
         names = self.named("move", operator)
@@ -212,7 +217,7 @@ class LiveRouting:
                 raise QueryError(where="move", wanted=wanted, found=repr(to), hint="rescale first")
             return before.moved(ranges, InstanceId(to))
 
-        self._change(names, "move was asked for", moved, protocol)
+        return self._change(names, "move was asked for", moved, protocol)
 
     def named(self, where: str, operator: str | None) -> list[OperatorId]:
         """The operator of this name, or all if it is None. ``where`` names the call in the error for an unknown one."""
@@ -248,8 +253,8 @@ class LiveRouting:
 
     def _change(
         self, names: list[OperatorId], why: str, change: Callable[[OperatorId, Routing], Routing], protocol: str | None, manual: bool = True
-    ) -> list[OperatorId]:
-        """Change routings between two batches. Returns the operators whose routing changed."""
+    ) -> Changes:
+        """Change routings between two batches. Returns what changed, of each operator whose routing did."""
         asked = time.monotonic()
         wanted = protocol or self.handover
         check_name("protocol", wanted)
@@ -263,7 +268,7 @@ class LiveRouting:
         ways = {name: self._way(wanted, name, seen[name], planned[name], latest) for name in moving}
         early = {name: planned[name] for name in moving if ways[name].protocol is Protocol.STATE_RECREATION}
         homes, brought = self._ahead(early)
-        changed: list[OperatorId] = []
+        changed: Changes = []
         with self.lock:
             waited_ms = (time.monotonic() - asked) * 1000 - brought.fetch_ms
             held = {name: planned[name] for name in moving if ways[name].protocol is Protocol.BUFFERING}
@@ -278,13 +283,13 @@ class LiveRouting:
                 if way.protocol is Protocol.WINDOW_RECREATION:
                     after = self._recreating(name, before, after)
                 self.routing[name] = after
-                changed.append(name)
                 ready = {**homes, **held_homes}.get(name, ())
                 rehomed = self._move_in(name, ready) if len(ready) == len(after.parts) else 0
                 counts = before.instances, after.instances, after.moved_from(before)
                 reason = f"{why}; {way.protocol}: {way.why}"
                 took = held_brought if name in held else brought
-                self._report(RoutingChange(name, after.epoch, *counts, str(way.protocol), reason, waited_ms, rehomed, **asdict(took)))
+                done = RoutingChange(name, after.epoch, *counts, str(way.protocol), reason, waited_ms, rehomed, **asdict(took))
+                changed.append(self._report(done))
             self.checkpoint.note_routing(self.routing)
         later = {name: self.routing[name] for name in moving if ways[name].protocol is Protocol.MERGE}
         if later and self.placement is not None:

@@ -2,8 +2,8 @@
 
 It is HTTP on the loopback address (``runtime/control_server.py``), on a port that the kernel picks. Port and token are in a file on the
 driver's machine that only its owner can read: in the checkpoint's folder, or in one of the user's (``runtime/private.py``). A request
-is one JSON object, such as ``{"do": "rescale", "instances": 4}``. The answer has ``routing``, or ``error`` with the message that the same
-call would raise in the program.
+is one JSON object, such as ``{"do": "rescale", "instances": 4}``. The answer has ``routing`` and ``changes``, or ``error`` with the
+message that the same call would raise in the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.logs import logger, suppressed
 from headrace.runtime.autoscale import Autoscaler, decisions_of, required_autoscaler, to_json
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.control_server import LOOPBACK, ControlServer
-from headrace.runtime.elastic import LiveRouting
+from headrace.runtime.elastic import Changes, LiveRouting
 from headrace.runtime.preview import preview
 
 if TYPE_CHECKING:
@@ -86,15 +86,16 @@ class Endpoint:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what a request asks for, like the method of that name of the query's handle."""
         operator, protocol = request.get("operator"), request.get("protocol")
+        changes: Changes = []
         match request:
             case {"do": "rescale", "instances": int() as instances}:
-                self.elastic.rescale(operator, instances, protocol)
+                changes = self.elastic.rescale(operator, instances, protocol)
             case {"do": "move", "slots": list() as slots, "to": int() as to}:
-                self.elastic.move([tuple(each) if isinstance(each, list) else each for each in slots], to, operator, protocol)
+                changes = self.elastic.move([tuple(each) if isinstance(each, list) else each for each in slots], to, operator, protocol)
             case {"do": "spread", "slots": list() as slots}:
-                self.elastic.spread([tuple(each) if isinstance(each, list) else each for each in slots], operator)
+                changes = self.elastic.spread([tuple(each) if isinstance(each, list) else each for each in slots], operator)
             case {"do": "rebalance"}:
-                self.elastic.rebalance(operator, protocol)
+                changes = self.elastic.rebalance(operator, protocol)
             case {"do": "auto"}:
                 required_autoscaler(self.autoscaler).resume(operator)
             case {"do": "decommission", "executor": str() as executor} if self.departures is not None:
@@ -113,7 +114,7 @@ class Endpoint:
                 wanted = "rescale with instances, move with slots and to, spread with slots, rebalance, auto, decommission with executor,"
                 wanted += " preview with change, executors, decisions, replace with file, or status"
                 raise QueryError(where="control endpoint", wanted=wanted, found=json.dumps(request)[:200])
-        return {"routing": self._routing()}
+        return {"routing": self._routing(), "homes": self.elastic.homes(), "changes": [each.to_json() for each in changes]}
 
     def _policy(self) -> dict[str, Any] | None:
         """The policy's settings, the operators that it leaves alone, and since when others cool down; None without a policy."""

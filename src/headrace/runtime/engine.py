@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -69,11 +69,16 @@ from headrace.runtime.shapes import shapes_of
 from headrace.runtime.shedding import Shedder, ShedSettings
 from headrace.runtime.sinks import Sink
 from headrace.runtime.spark_query import SparkQuery
+from headrace.runtime.tracing import Tracing
 from headrace.runtime.version import VersionMaker
 from headrace.runtime.watermark import Pace
 from headrace.spark.executors import Executors
 from headrace.spark.replayable import forgetful_sources, unreplayable_sources
 from headrace.state.routing import Routing
+
+if TYPE_CHECKING:
+    # Only queries that serve metrics need the package.
+    from headrace.runtime.metrics import Served
 
 SECONDS_MAX = 1e9
 """Stands for never, where a policy needs a number."""
@@ -105,6 +110,8 @@ class Engine:
     """Keeps copies of state on other executors; None without."""
     shedder: Shedder | None
     """Chooses what batches drop; None if the user allows no drops."""
+    metrics: Served | None
+    """Serves metrics for Prometheus; None without."""
     changes: Changes
     """What became of the stored state when the query started."""
     history: History | None
@@ -115,6 +122,7 @@ class Engine:
     def attach(self, query: StreamingQuery) -> None:
         """Take Spark's query, which has started, and start the parts that work beside the batches."""
         self.spark.attach(query)
+        self.progress.begin()
         self.lifetime.begin()
         if self.caretaker is not None:
             self.closing.callback(self.caretaker.stop)
@@ -150,27 +158,24 @@ def assemble(
     shed: ShedSettings | None = None,
     pace: Pace = Pace.AT_ONCE,
     changes: Changes = UNCHANGED,
+    name: str | None = None,
 ) -> Engine:
     """Put the parts of a query together. Nothing runs yet. Until Spark's query is attached, the caller must release the checkpoint."""
     session, spark = flow.session, SparkQuery(flow.session)
     keeping, homes = _keeping(flow, checkpoint, config)
     placement = _placement(flow, checkpoint, config, session, keeping)
     decisions = None if elastic is None else DecisionLog(elastic)
-    live = LiveRouting(
-        checkpoint, routing, threading.Lock(), placement, _facts(flow, keeping, placement), config.handover, decisions=decisions
-    )
+    facts, lock = _facts(flow, keeping, placement), threading.Lock()
+    live = LiveRouting(checkpoint, routing, lock, placement, facts, config.handover, decisions=decisions)
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
     shedder = None if shed is None else Shedder(flow, shed, live.instances, checkpoint.directory)
-    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, history := _history(checkpoint, spark, config, elastic))
+    served, history = _served(label := name or checkpoint.name, config), _history(checkpoint, spark, config, elastic)
+    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, history, served.metrics if served else None)
     preparations, shapes = Preparations(), shapes_of(flow, sinks)
-    closing = contextlib.ExitStack()
-    closing.callback(_close_all, checkpoint, sinks)
-    closing.enter_context(homes)
-    beside = ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job")
-    closing.callback(beside.shutdown, wait=False)
+    closing = _closing(checkpoint, sinks, served, homes, beside := ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job"))
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))
-    runner = JobRunner(flow, sinks, checkpoint.store, preparations, Combining(config), placement, recovery, beside, elastic is not None)
-    runner = replace(runner, active=config.safety.approach is Approach.ACTIVE)
+    store, active = checkpoint.store, config.safety.approach is Approach.ACTIVE
+    runner = JobRunner(flow, sinks, store, preparations, Combining(config), placement, recovery, beside, elastic is not None, active, label)
     versions = VersionMaker(flow, shapes, checkpoint, config, keeping, live, spark, runner, shedder, pace)
     checkpointer = _checkpointer(flow, config, keeping, placement, lambda: not live.lock.locked())
     safety, outage = config.safety, Outage(checkpoint, config.storeWaitSeconds)
@@ -189,11 +194,12 @@ def assemble(
         Replay(flow, checkpoint, keeping, versions, live, spark, gaps, tuples),
         checkpointer,
         replicas,
-        Delivery(flow, sinks, checkpoint, preparations, keeping.working, {shape.sink for shape in shapes if shape.sink is not None}),
+        Delivery(flow, sinks, checkpoint, preparations, keeping.working, {shape.sink for shape in shapes if shape.sink is not None}, label),
         Backlog(flow.streaming, checkpoint.places.logs, spark.source_offsets),
         progress,
         recovery,
         outage,
+        Tracing(label, str(checkpoint.location)) if config.traces else None,
         Backfill(changes.backfilled, versions, spark) if changes.backfilled else None,
     )
     departures, gate = Departures(live, placement, replicas), BatchGate(loop.run, checkpoint, spark, live.lock, outage)
@@ -215,10 +221,37 @@ def assemble(
         checkpointer,
         replicas,
         shedder,
+        served,
         changes,
         history,
         closing,
     )
+
+
+def _served(label: str, config: Config) -> Served | None:
+    """Begin to serve the query's metrics; None if they are not wanted."""
+    if config.metricsPort < 0:
+        return None
+    from headrace.runtime.metrics import Served
+
+    return Served.begin(label, config.metricsHost, config.metricsPort)
+
+
+def _closing(
+    checkpoint: Checkpoint,
+    sinks: tuple[Sink, ...],
+    served: Served | None,
+    homes: contextlib.AbstractContextManager[object],
+    beside: ThreadPoolExecutor,
+) -> contextlib.ExitStack:
+    """What to close at the end of the query, in reverse order."""
+    closing = contextlib.ExitStack()
+    closing.callback(_close_all, checkpoint, sinks)
+    if served is not None:
+        closing.callback(served.close)
+    closing.enter_context(homes)
+    closing.callback(beside.shutdown, wait=False)
+    return closing
 
 
 def _facts(flow: Dataflow, keeping: Keeping, placement: Placement | None) -> dict[OperatorId, Facts]:

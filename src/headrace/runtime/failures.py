@@ -8,17 +8,17 @@ have Spark's whole text.
 from __future__ import annotations
 
 import re
-import sysconfig
 import traceback
-from pathlib import Path
+from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 
 from headrace.errors import BatchFailedError, HeadraceError, QueryError, SessionError
 from headrace.ids import Version
-from headrace.spark.gateway import SPARK_ERRORS, SPARK_PATHS, JavaFailure, description, first_line, java_failure
+from headrace.spark.gateway import SPARK_ERRORS, JavaFailure, description, first_line, java_failure
 from headrace.spark.streaming import STOP_TEXT
 from headrace.state.disk import storage_error_in
+from headrace.tracebacks import frames_of, own_frames, printed
 
 DATA_EXCEPTIONS = "22"
 """SQLSTATE class of data exceptions: values out of range, division by zero, failed casts and the like."""
@@ -27,8 +27,6 @@ _AT = "headrace_at"
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
 _WRAPPERS = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]", "[FOREACH_USER_FUNCTION_ERROR]", "[TASK_WRITE_FAILED]")
-_OURS = str(Path(__file__).parents[1])
-_LIBRARIES = ("site-packages", *SPARK_PATHS, sysconfig.get_paths()["stdlib"])
 
 
 class Stopping(Exception):
@@ -61,7 +59,9 @@ def of_batch(failure: Exception, version: Version, location: str) -> HeadraceErr
     if isinstance(failure, SPARK_ERRORS) and (full := storage_error_in(str(failure), location)) is not None:
         return full
     hint = f"nothing of batch {version} is lost: a restart runs it again"
-    error = BatchFailedError(summary(failure), where=where, hint=hint, details=full_text(failure))
+    found = culprit(failure)
+    error = BatchFailedError(str(found), where=where, hint=hint, details=full_text(failure))
+    error.cause_lines = (found.said, *printed(found.frames))
     if not isinstance(failure, SPARK_ERRORS):
         # Only the user's own exception is shown as the cause. Spark's would print pages before our error.
         error.__cause__ = failure
@@ -75,7 +75,7 @@ def of_query(failure: JavaFailure, location: str) -> HeadraceError:
     where = "the query, outside of its batches (in Spark's source, planning or log)"
     hint = "delivered results are safe: fix the cause and restart the query, and it continues"
     # The outermost exception is Spark's StreamingQueryException, which only repeats its cause.
-    return BatchFailedError(_of_causes(failure.messages[1:] or failure.messages), where=where, hint=hint, details=failure.text)
+    return BatchFailedError(str(_of_causes(failure.messages[1:] or failure.messages)), where=where, hint=hint, details=failure.text)
 
 
 def of_gone(refused: Exception) -> HeadraceError:
@@ -93,19 +93,40 @@ def full_text(failure: BaseException) -> str:
     return "".join(traceback.format_exception(failure))
 
 
+@dataclass(frozen=True)
+class Culprit:
+    """The first cause of a failure."""
+
+    said: str
+    """Type and message, in one line."""
+    frames: tuple[traceback.FrameSummary, ...] = ()
+    """The user's own code that raised it, outermost first."""
+
+    def __str__(self) -> str:
+        if not self.frames:
+            return self.said
+        last = self.frames[-1]
+        return f"{self.said} (in {last.name}, {last.filename}, line {last.lineno})"
+
+
 def summary(failure: BaseException) -> str:
     """One line with type and message of the first cause, and the user's line of code."""
-    frames = [(frame.filename, frame.lineno or 0, frame.name) for frame in traceback.extract_tb(failure.__traceback__)]
+    return str(culprit(failure))
+
+
+def culprit(failure: BaseException) -> Culprit:
+    """The first cause of a failure, and the user's code that raised it."""
+    frames = frames_of(failure.__traceback__)
     if not isinstance(failure, SPARK_ERRORS):
-        return _with_line(_cut(f"{type(failure).__name__}: {failure}".strip().split("\n")[0].rstrip(": ")), frames)
+        return Culprit(_cut(f"{type(failure).__name__}: {failure}".strip().split("\n")[0].rstrip(": ")), frames)
     text = description(failure)
     if _TRACEBACK in text:
         return _of_traceback(text)
     java = java_failure(failure)
-    return _with_line(_cut(first_line(failure)) if java is None else _of_causes(java.messages), frames)
+    return Culprit(_cut(first_line(failure)), frames) if java is None else _of_causes(java.messages, frames)
 
 
-def _of_causes(messages: tuple[str, ...]) -> str:
+def _of_causes(messages: tuple[str, ...], frames: tuple[traceback.FrameSummary, ...] = ()) -> Culprit:
     """The first cause that has one of Spark's error classes, and the innermost cause if it says something else."""
     texts: list[str] = []
     for text in messages:
@@ -113,27 +134,16 @@ def _of_causes(messages: tuple[str, ...]) -> str:
             return _of_traceback(text)
         texts.append(_cut(text.strip().split("\n")[0].split(" SQLSTATE")[0]))
     said = next((text for text in texts if text.startswith("[") and not text.startswith(_WRAPPERS)), texts[0])
-    return said if texts[-1] in said or said in texts[-1] else f"{said} ({texts[-1]})"
+    return Culprit(said if texts[-1] in said or said in texts[-1] else f"{said} ({texts[-1]})", frames)
 
 
-def _of_traceback(text: str) -> str:
-    """Summarise the last complete traceback of a Python worker in a text."""
+def _of_traceback(text: str) -> Culprit:
+    """The last complete traceback of a Python worker in a text."""
     lines = text[text.rindex(_TRACEBACK) :].split("\n")[1:]
-    frames = [(found["file"], int(found["line"]), found["name"]) for line in lines if (found := _FRAME.match(line))]
+    found = [match for line in lines if (match := _FRAME.match(line))]
     said = next((line for line in lines if line and not line[0].isspace()), "an exception in a Python worker")
-    return _with_line(_cut(said), frames)
-
-
-def _with_line(said: str, frames: list[tuple[str, int, str]]) -> str:
-    """The text with the innermost line of the user's own code added, if there is one."""
-    for file, line, name in reversed(frames):
-        if not _is_library(file):
-            return f"{said} (in {name}, {file}, line {line})"
-    return said
-
-
-def _is_library(file: str) -> bool:
-    return file.startswith((_OURS, "<frozen")) or any(part in file for part in _LIBRARIES)
+    frames = [traceback.FrameSummary(each["file"], int(each["line"]), each["name"], lookup_line=False) for each in found]
+    return Culprit(_cut(said), own_frames(frames))
 
 
 def _cut(text: str) -> str:

@@ -94,9 +94,7 @@ class Fence:
         else:
             found = f"token {newest} ({self._owner(newest)}); this query has {self.token}"
             hint = "another query has taken over this checkpoint and goes on from the last committed version; this one ends"
-        return FencedError(
-            where=self.where, wanted=f"to be the only query on this checkpoint, before {doing}", found=found, hint=hint
-        )
+        return FencedError(where=self.where, wanted=f"to be the only query on this checkpoint, before {doing}", found=found, hint=hint)
 
     def _lock(self) -> int | None:
         """Lock the checkpoint. The kernel frees the lock when the process dies. Returns None if the disk has no locks."""

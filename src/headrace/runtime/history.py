@@ -128,9 +128,7 @@ class History:
         except GONE:
             return []
 
-    def _lines(
-        self, ready: list[tuple[BatchProgress, dict[str, Any] | None]], seen: Seen
-    ) -> tuple[list[Line], list[Line], list[Line]]:
+    def _lines(self, ready: list[tuple[BatchProgress, dict[str, Any] | None]], seen: Seen) -> tuple[list[Line], list[Line], list[Line]]:
         """Points, events and whole progresses of these batches."""
         points, events, whole = [], [], []
         for progress, spark in ready:

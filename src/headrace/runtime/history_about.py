@@ -45,5 +45,3 @@ def about_query(
 
 def _operator(shown: Mapping[str, Any], stores: Sequence[str]) -> dict[str, Any]:
     return {"operator": shown.get("operator"), "keys": shown.get("keys", []), "stores": list(stores)}
-
-

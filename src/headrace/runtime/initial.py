@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.compile.dataflow import Dataflow, Op
@@ -61,6 +62,14 @@ class InitialRun:
         return {"run": ref.to_json(), "keys": len(starts)}
 
 
+def write_rows(rows: DataFrame, folder: DurableStore, name: str, layout: Layout, sync: bool) -> tuple[tuple[RunRef, ...], int]:
+    """Write rows, in the columns of the layout, as runs that are older than those of any version; returns the number of keys too."""
+    task = InitialRun(folder, name, layout, sync)
+    routed = rows.repartitionById(PARTS, F.shiftrightunsigned(HASH, 64 - PARTS_BITS).cast("int"))
+    told = [json.loads(row[0]) for row in routed.mapInArrow(task, "told string").collect()]
+    return tuple(RunRef.from_json(each["run"]) for each in told), sum(each["keys"] for each in told)
+
+
 def initial_states(flow: Dataflow, checkpoint: Checkpoint, writer: WriterId, sync: bool) -> dict[StoreId, tuple[RunRef, ...]]:
     """By operator: the runs of its initial state. Operators without one are left out."""
     return {StoreId(op.id, MAIN): runs for op in flow.ops if (runs := _runs(op, checkpoint, writer, sync))}
@@ -69,11 +78,9 @@ def initial_states(flow: Dataflow, checkpoint: Checkpoint, writer: WriterId, syn
 def _runs(op: Op, checkpoint: Checkpoint, writer: WriterId, sync: bool) -> tuple[RunRef, ...]:
     if op.plan.initial is None:
         return ()
-    task = InitialRun(checkpoint.store.below("runs"), f"initial-{op.id}-e{writer}", op.plan.operator.stores[MAIN].layout, sync)
-    routed = op.plan.initial.repartitionById(PARTS, F.shiftrightunsigned(HASH, 64 - PARTS_BITS).cast("int"))
-    told = [json.loads(row[0]) for row in routed.mapInArrow(task, "told string").collect()]
-    runs = tuple(RunRef.from_json(each["run"]) for each in told)
-    rows, keys = sum(run.rows for run in runs), sum(each["keys"] for each in told)
+    layout = op.plan.operator.stores[MAIN].layout
+    runs, keys = write_rows(op.plan.initial, checkpoint.store.below("runs"), f"initial-{op.id}-e{writer}", layout, sync)
+    rows = sum(run.rows for run in runs)
     if keys < rows:
         raise QueryError(where=op.where, wanted="each key once in the initial state", found=f"{rows} rows of {keys} keys")
     return runs

@@ -15,6 +15,7 @@ from headrace.ids import SLOTS, StoreId, Version
 from headrace.logs import logger, suppressed
 from headrace.operators.description import store_from
 from headrace.operators.kernel import View
+from headrace.operators.store import Store
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.state.conversion import Conversion
 from headrace.state.durable import DurableStore
@@ -90,10 +91,8 @@ def store_about(checkpoint: Checkpoint, store: StoreId) -> dict[str, Any]:
     return about
 
 
-def state_rows(
-    checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId, slots: SlotRanges = ((0, SLOTS),)
-) -> Iterator[pa.RecordBatch]:
-    """The merged state of a store in some slots, in pieces ordered by key hash, with the column names of the user."""
+def _described(checkpoint: Checkpoint, wanted: StoreId) -> tuple[Store, dict[str, Any]]:
+    """A store, and the user's names for its columns."""
     about = store_about(checkpoint, wanted)
     if "kernel" not in about:
         raise CheckpointError(
@@ -102,9 +101,25 @@ def state_rows(
             found="none: an older Headrace wrote this checkpoint",
             hint="read the state with query.state()",
         )
-    store = store_from(about["kernel"])
-    layout, names = store.layout, about["kernel"]["names"]
-    earlier = [Conversion.from_json(each) for each in about.get("earlier", ())]
+    return store_from(about["kernel"]), about["kernel"]["names"]
+
+
+def state_schema(checkpoint: Checkpoint, wanted: StoreId) -> pa.Schema:
+    """The columns that `state_rows` gives, under names that differ from one another."""
+    store, names = _described(checkpoint, wanted)
+    layout = store.layout
+    keys = [(name, kind) for name, (_, kind) in zip(names["keys"], layout.keys, strict=bool(names["keys"]))]
+    sub = [(names["sub"], pa.timestamp("us", tz="UTC"))] if layout.has_sub and names["sub"] else []
+    values = [(name, kind) for name, (_, kind) in zip(names["values"], layout.values, strict=True)]
+    columns = dict([*keys, *sub, *values])
+    return pa.schema(list(columns.items()))
+
+
+def state_rows(checkpoint: Checkpoint, manifest: Manifest, wanted: StoreId, slots: SlotRanges = ((0, SLOTS),)) -> Iterator[pa.RecordBatch]:
+    """The merged state of a store in some slots, in pieces ordered by key hash, with the column names of the user."""
+    store, names = _described(checkpoint, wanted)
+    layout = store.layout
+    earlier = [Conversion.from_json(each) for each in store_about(checkpoint, wanted).get("earlier", ())]
     live_from = store.lifetime.live_from(manifest.watermark_ms) if layout.has_sub else None
     with reading(checkpoint.store.below("runs"), layout, earlier) as reader:
         for rows in View(reader, clip(manifest.whole(wanted), slots), slots).scan(store, sub_min=live_from):

@@ -33,13 +33,14 @@ from headrace.runtime.flush_here import close_here, closes_here
 from headrace.runtime.gathering import GatherTask
 from headrace.runtime.hedging import Hedge
 from headrace.runtime.parallel import ReroutedError
+from headrace.runtime.phases import Phase
 from headrace.runtime.placement import Homes, Placement
 from headrace.runtime.recovery import ATTEMPTS_MAX, Recovery, Watch
 from headrace.runtime.reports import InstanceReport, from_text
 from headrace.runtime.schedule import Job, Staged, ToSink
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import staged_frame
-from headrace.runtime.task import REPORTS, InstanceTask, Phase
+from headrace.runtime.task import REPORTS, InstanceTask
 from headrace.runtime.task_files import reports_left
 from headrace.runtime.task_spec import TaskSpec
 from headrace.spark.event_times import Nodes
@@ -76,6 +77,8 @@ class JobRunner:
     of work as many do, so that a policy can compare their utilisation."""
     active: bool = False
     """If True, a step that seems to hang runs a second time beside the first, and the first to end counts."""
+    label: str = "query"
+    """What Spark's UI calls the query."""
     times_ms: dict[str, int] = field(default_factory=dict)
     """The greatest event times of results, by watermark, until the version takes them."""
 
@@ -110,9 +113,7 @@ class JobRunner:
 
     def drain_times(self) -> Nodes:
         """For each watermark on results: the greatest event time since the last call, minus the delay. None without rows."""
-        found = tuple(
-            None if step.key not in self.times_ms else self.times_ms[step.key] - step.delay_ms for step in self.flow.watermarks
-        )
+        found = tuple(None if step.key not in self.times_ms else self.times_ms[step.key] - step.delay_ms for step in self.flow.watermarks)
         self.times_ms.clear()
         return found
 
@@ -226,16 +227,20 @@ class _StepRun:
             rows = self._input(op)
             if rows is None and spec.until_ms is not None and sink is None and closes_here(spec):
                 return None
-            return partial(self._run_by_spark, op, self._work(op, rows, REPORTS if sink is None else op.plan.results.kernel_schema), sink)
+            work = self._work(op, rows, REPORTS if sink is None else op.plan.results.kernel_schema)
+            return partial(self._run_by_spark, op, work, sink, " → ".join(stage.operator for stage in job.stages))
 
-    def _run_by_spark(self, op: Op, rows: DataFrame, sink: int | None) -> list[InstanceReport]:
+    def _run_by_spark(self, op: Op, rows: DataFrame, sink: int | None, names: str) -> list[InstanceReport]:
         if self.dropping.places and self.batch is not None:
             with tagged(self.session.sparkContext, op.id, self.dropping.tags):
-                return self._by_spark(op, rows, sink)
-        return self._by_spark(op, rows, sink)
+                return self._by_spark(op, rows, sink, names)
+        return self._by_spark(op, rows, sink, names)
 
-    def _by_spark(self, op: Op, rows: DataFrame, sink: int | None) -> list[InstanceReport]:
+    def _by_spark(self, op: Op, rows: DataFrame, sink: int | None, names: str) -> list[InstanceReport]:
         spec = self.specs[op.id]
+        # For Spark's UI. The job's group stays Spark's own, by which it cancels the jobs of a query.
+        description = f"{self.shared.label} · version {spec.version} · {names} × {len(spec.routing.parts)}"
+        self.session.sparkContext.setJobDescription(description)
         try:
             if sink is None:
                 texts = [row[0] for row in rows.collect()]

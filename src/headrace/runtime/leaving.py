@@ -4,7 +4,7 @@
     bring what was written meanwhile, restore the copies on peers, and let Spark decommission it
 
 Spark gives an executor no more tasks once it is decommissioned, and lets it end about a second later. State cannot be lent then. So the
-notice must come here first: `query.decommission`, or ``headrace ctl CHECKPOINT decommission EXECUTOR``. If Spark decommissions an executor
+notice must come here first: `query.decommission`, or ``headrace ctl decommission CHECKPOINT EXECUTOR``. If Spark decommissions an executor
 by itself (SIGPWR), its instances move at once, with state from peers or from the durable store, or computed again if neither has it.
 """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ LOOK_S = 1.0
 """How often to check whether the query's session still runs."""
 COMMIT_LOOK_S = 0.005
 END_SECONDS_MAX = 60
+_DRAINED = "headrace_drained"
+"""Marks a KeyboardInterrupt that has stopped a query."""
 _running: set[QueryLifetime] = set()
 _log = logger(__name__)
 
@@ -110,19 +113,29 @@ class QueryLifetime:
         with _own_interrupts():
             try:
                 in_time = done.wait(timeout)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
                 self._stop_interrupted()
+                setattr(interrupt, _DRAINED, True)
                 raise
         if thrown:
             raise thrown[0]
         return in_time
 
     def _stop_interrupted(self) -> None:
+        name = self.spark.name() or "the query"
+        _say(f"\nCtrl-C: {name} stops after its current batch; a second Ctrl-C breaks the batch off")
         try:
             _in_thread(self.stop)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             _in_thread(self.stop_now)
+            setattr(interrupt, _DRAINED, True)
+            _say(f"\n{name} has stopped in the middle of a batch; a restart runs that batch again")
             raise
+        last, failed = self.gate.finished, self.gate.error
+        if failed is not None:
+            _say(f"{name} has failed meanwhile: {failed}")
+        else:
+            _say(f"{name} has stopped{'' if last is None else f' after batch {last}'}; a restart goes on from there")
 
     def _watch(self) -> None:
         # ``exception()`` reports why it ended. Here it is only logged, also if the JVM has ended.
@@ -158,10 +171,21 @@ class QueryLifetime:
                 self.ended.set()
 
 
+def is_drained(interrupt: KeyboardInterrupt) -> bool:
+    """True for the Ctrl-C that has stopped a query. What happened was printed then."""
+    return hasattr(interrupt, _DRAINED)
+
+
 def end_orphans() -> None:
     """End the queries of this process whose session was stopped. One of them may hold the checkpoint of a query that starts now."""
     for each in [life for life in list(_running) if life.spark.session_is_gone()]:
         each.stop_now()
+
+
+def _say(line: str) -> None:
+    """Tell the user who has pressed Ctrl-C what happens."""
+    with suppressed(_log, "nobody reads what is printed", OSError, ValueError, level=logging.DEBUG):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _note(call: Callable[[], Any], done: threading.Event, thrown: list[BaseException]) -> None:

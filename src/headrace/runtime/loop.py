@@ -28,6 +28,7 @@ from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.failures import Stopping
 from headrace.runtime.jobs import Reports
+from headrace.runtime.phases import Phase, Phases
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.progress_log import ProgressLog
 from headrace.runtime.recovery import Recovery
@@ -39,7 +40,7 @@ from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.shed_report import Shed
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.sweeping import EVERY, remove_unnamed, sweep_committed
-from headrace.runtime.task import Phase
+from headrace.runtime.tracing import Tracing
 from headrace.runtime.version import Made, VersionMaker
 from headrace.state.manifest import Manifest
 
@@ -65,6 +66,7 @@ class BatchLoop:
     progress: ProgressLog
     recovery: Recovery | None
     outage: Outage
+    tracing: Tracing | None = None
     backfill: Backfill | None = None
     """Computes the state of new operators from history, in the first batch; None if there is nothing to compute."""
     last_begin_s: float = field(default_factory=time.time)
@@ -73,13 +75,14 @@ class BatchLoop:
 
     def run(self, batch: DataFrame, version: Version) -> None:
         """Run one batch: make its version unless it exists, deliver it, collect garbage, and report."""
-        with nullcontext() if self.recovery is None else self.recovery.placement.guard.working(f"batch {version}"):
+        guarded = nullcontext() if self.recovery is None else self.recovery.placement.guard.working(f"batch {version}")
+        with guarded, nullcontext() if self.tracing is None else self.tracing.batch(version):
             self._run(batch, version)
 
     def _run(self, batch: DataFrame, version: Version) -> None:
         begin_s = time.time()
         fail_point("batch-begin", version)
-        phases: dict[str, float] = {}
+        phases = Phases()
         reports: Reports = {}
         shed: Shed | None = None
         self.keeping.settle(Version(version - 1))
@@ -88,6 +91,9 @@ class BatchLoop:
         self.checkpoint.ask_ahead(version)
         manifest = self._already_made(version)
         replayed = manifest is not None
+        if replayed and self.backfill is not None and self.backfill.found is not None:
+            # The version with what was computed from history is committed, and only its delivery is repeated.
+            self.backfill = None
         self.versions.configure(batch.sparkSession)
         if manifest is None:
             if self.replay.keeps_rows:
@@ -185,7 +191,7 @@ class BatchLoop:
         self.checkpoint.collect_garbage(self.config.versionsToKeep)
 
     def _report(
-        self, manifest: Manifest, reports: Reports, replayed: bool, phases: dict[str, float], begin_s: float, shed: Shed | None
+        self, manifest: Manifest, reports: Reports, replayed: bool, phases: Phases, begin_s: float, shed: Shed | None
     ) -> None:
         progress = BatchProgress(
             version=manifest.version,
@@ -208,5 +214,7 @@ class BatchLoop:
             observed=self.delivery.drain_observed(),
         )
         self.progress.add(replace(progress, backlog=self.backlog.observe(progress.rows, begin_s)))
+        if self.tracing is not None:
+            self.tracing.report(progress, phases)
         begin, end, _ = progress.times_s
         _log.debug("the batch took %.0f ms for %d rows", (end - begin) * 1000, progress.rows)

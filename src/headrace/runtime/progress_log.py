@@ -6,7 +6,8 @@ import json
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from headrace.ids import InputId, OperatorId
 from headrace.runtime.autoscale import Autoscaler
@@ -15,8 +16,22 @@ from headrace.runtime.progress import BatchProgress
 from headrace.runtime.shedding import Shedder
 from headrace.runtime.spark_query import SparkQuery
 
+if TYPE_CHECKING:
+    # Only queries that serve metrics need the package.
+    from headrace.runtime.metrics import QueryMetrics
+
 RECENT = "spark.sql.streaming.numRecentProgressUpdates"
 """Spark's setting for the number of batches whose progress it keeps. Headrace keeps as many."""
+
+
+_logs: WeakValueDictionary[str, ProgressLog] = WeakValueDictionary()
+"""By the run id of a query of this process."""
+
+
+def merged_progress(spark: dict[str, Any]) -> dict[str, Any] | None:
+    """The whole progress of a batch, from Spark's part of it; None if it is of no query of ours."""
+    log = _logs.get(str(spark["runId"]))
+    return None if log is None else log.of(spark)
 
 
 class ProgressLog:
@@ -30,9 +45,10 @@ class ProgressLog:
         autoscaler: Autoscaler | None,
         shedder: Shedder | None = None,
         history: History | None = None,
+        metrics: QueryMetrics | None = None,
     ) -> None:
         self._spark, self._inputs, self._trigger_s, self._autoscaler = spark, inputs, trigger_s, autoscaler
-        self._shedder, self._history = shedder, history
+        self._shedder, self._history, self._metrics = shedder, history, metrics
         self._batches: deque[BatchProgress] = deque(maxlen=int(spark.session.conf.get(RECENT, "100") or 100))
 
     def add(self, progress: BatchProgress) -> None:
@@ -45,10 +61,21 @@ class ProgressLog:
         self._batches.append(progress)
         if self._history is not None:
             self._history.offer(progress)
+        if self._metrics is not None:
+            self._metrics.observe(progress)
         if scaler is not None:
             scaler.offer(progress.report())
         if self._shedder is not None and progress.shed is not None:
             self._shedder.offer(progress, progress.shed)
+
+    def begin(self) -> None:
+        """Let listeners of Spark find this log. Spark's query has started."""
+        _logs[str(self._spark.handle.runId)] = self
+
+    def of(self, spark: dict[str, Any]) -> dict[str, Any] | None:
+        """The whole progress of a batch, from Spark's part of it; None if the batch is not known any more."""
+        found = next((each for each in reversed(self._batches) if each.version == spark["batchId"]), None)
+        return None if found is None else self._merged(found, spark)
 
     def last(self) -> dict[str, Any] | None:
         """The progress of the newest batch; None before the first one has ended."""

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from headrace.config import PREFIX
 from headrace.errors import SessionError
 from headrace.spark import worker_daemon
+from headrace.spark.console import reports_in_file
 from headrace.spark.contract import check_contract
 from headrace.spark.gateway import is_connect
 from headrace.spark.streaming import FILE_MANAGER
@@ -104,7 +105,8 @@ def session(name: str = "headrace", master: str | None = None, **settings: str) 
     for key, value in {**SETTINGS, **own, **given}.items():
         if not key.startswith(PREFIX):
             builder = builder.config(key, value)
-    created: SparkSession = builder.getOrCreate()
+    with reports_in_file(given):
+        created: SparkSession = builder.getOrCreate()
     if not is_connect(created):
         check_contract(created)
         # Spark warns of names that are not its own if it gets them before it starts.

@@ -43,6 +43,13 @@ class SparkQuery:
         assert self._query is not None
         return self._query
 
+    def name(self) -> str | None:
+        """The name that the user gave the query, or None. Asked when the JVM may have ended."""
+        try:
+            return None if self._query is None else self._query.name
+        except GONE:
+            return None
+
     def is_active(self) -> bool:
         """True while Spark reports the query as active and its session runs. Spark does not stop the queries of a stopped session."""
         try:

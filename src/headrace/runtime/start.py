@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.compile.build import compile_flow
 from headrace.compile.dataflow import Dataflow
@@ -31,6 +31,7 @@ from headrace.runtime.safety.sigma import unbounded
 from headrace.runtime.session import check_session, starting
 from headrace.runtime.shedding import ShedSettings
 from headrace.runtime.sinks import EXACTLY_ONCE, Sink
+from headrace.runtime.tracing import check_available
 from headrace.runtime.watermark import Pace
 from headrace.spark.expressions import duration_us
 from headrace.spark.gateway import first_line
@@ -55,6 +56,8 @@ class Output:
     make_sink: Callable[[Config], Sink]
     weight: float = 1.0
     """How much this sink's results matter when rows must be dropped."""
+    frame: DataFrame | None = None
+    """The DataFrame of Spark's that the rows were lowered from; None if they were built by methods of ours."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,8 @@ def plan_query(outputs: list[Output], options: Options, run: RunOptions) -> Quer
                 raise QueryError(where=output.where, wanted="append or update: this output has no aggregate", found="output mode complete")
     if config.safety.approach is Approach.UPSTREAM:
         _check_bounded(flow, run.where)
+    if config.traces:
+        check_available()
     if (settings := _shedding(flow, outputs, run, _interval_s(session, run))) is not None:
         # Raises an error if the trigger leaves no time.
         _ = settings.budget_s
@@ -160,7 +165,7 @@ def start_query(plan: QueryPlan, policy: Policy | None = None, *, was_undone: bo
     found = recognise(plan.flow, checkpoint, policy or Policy(plan.config.operatorChanges))
     flow = found.flow
     check_changes(flow, found.changes, checkpoint, plan.config)
-    checkpoint.open(_stores(flow), found.about)
+    checkpoint.open(stores_of(flow), found.about)
     for number, sink in enumerate(sinks):
         sink.identify(checkpoint.query_id(), number)
     checkpoint.lock()
@@ -223,11 +228,9 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
     routing = first_routing(flow, plan.config, session, checkpoint.routing(), run.elastic)
     elastic = None if run.elastic is None else run.elastic.on(session.sparkContext.defaultParallelism)
     trigger_s = _interval_s(session, run)
-    shedding = _shedding(flow, plan.outputs, run, trigger_s)
-    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shedding, _pace(session, run), changes)
-    ticks = any(op.plan.timing.ticks for op in flow.ops)
-    streaming = with_ticks(flow.streaming) if ticks else flow.streaming
-    writer = streaming.writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
+    shed = _shedding(flow, plan.outputs, run, trigger_s)
+    engine = assemble(flow, sinks, checkpoint, plan.config, routing, elastic, trigger_s, shed, _pace(session, run), changes, run.name)
+    writer = streaming_of(flow).writeStream.foreachBatch(engine.gate).option("checkpointLocation", for_hadoop(checkpoint.location))
     if run.name:
         writer = writer.queryName(run.name)
     if run.trigger:
@@ -248,6 +251,11 @@ def _start(flow: Dataflow, sinks: tuple[Sink, ...], checkpoint: Checkpoint, plan
             raise CheckpointError(where=checkpoint.location, wanted=wanted, found=str(failure), hint=hint) from None
         raise
     return engine
+
+
+def streaming_of(flow: Dataflow) -> DataFrame:
+    """The streaming DataFrame that Spark runs. It may have a source more than the flow, the last one, so that batches come by the clock."""
+    return with_ticks(flow.streaming) if any(op.plan.timing.ticks for op in flow.ops) else flow.streaming
 
 
 def _shedding(flow: Dataflow, outputs: Sequence[Output], run: RunOptions, trigger_s: float) -> ShedSettings | None:
@@ -299,7 +307,7 @@ def _check_name(session: SparkSession, name: str | None, where: str) -> None:
         raise QueryError(where=where, wanted="a queryName of its own", found=found, hint=hint)
 
 
-def _stores(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
+def stores_of(flow: Dataflow) -> dict[StoreId, tuple[Layout, dict[str, object]]]:
     """By store: its layout and description, which query.json keeps."""
     found: dict[StoreId, tuple[Layout, dict[str, object]]] = {}
     for op in flow.ops:

@@ -25,6 +25,7 @@ from headrace.operators.kernel import MAIN, ROWS, Applied, OutputMode, View, Vie
 from headrace.operators.settled import SHUFFLED, rows_shuffled
 from headrace.runtime.border import spark_batches, spark_schema
 from headrace.runtime.failpoints import fail_point, receive_points
+from headrace.runtime.phases import Phase
 from headrace.runtime.reports import InstanceReport, error_text, to_text
 from headrace.runtime.skew import rows_per_hash, rows_per_slot
 from headrace.runtime.staged import write_staged
@@ -336,21 +337,6 @@ class Attempt:
 
     def _phase(self, name: str) -> Phase:
         return Phase(self.phases_ms, name)
-
-
-@dataclass
-class Phase:
-    """Adds the time spent in a block to a table of phases."""
-
-    table: dict[str, float]
-    name: str
-    began: float = 0.0
-
-    def __enter__(self) -> None:
-        self.began = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.table[self.name] = self.table.get(self.name, 0.0) + (time.perf_counter() - self.began) * 1000
 
 
 def _of_generation(refs: list[RunRef], part: Part) -> list[RunRef]:

@@ -27,6 +27,7 @@ from headrace.runtime.failpoints import fail_point, points_for_tasks
 from headrace.runtime.initial import initial_states
 from headrace.runtime.jobs import JobRunner, Reports
 from headrace.runtime.parallel import ReroutedError
+from headrace.runtime.phases import Phase
 from headrace.runtime.reports import counters_of, merged
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.schedule import Job, OperatorShape, Staged, plan_step
@@ -34,7 +35,6 @@ from headrace.runtime.session import configure_query_session
 from headrace.runtime.shed_batch import dropping_of, scan
 from headrace.runtime.shedding import Shedder
 from headrace.runtime.spark_query import SparkQuery
-from headrace.runtime.task import Phase
 from headrace.runtime.task_spec import TaskSpec
 from headrace.runtime.watermark import Pace
 from headrace.spark.event_times import EventTimes
@@ -291,8 +291,9 @@ class VersionMaker:
         return [(op, staged[op.id]) for op in self.flow.ops if op.id in staged]
 
     def _held_back(self, before: Manifest | None, late_ms: int) -> int:
-        """The watermark that the version before has seen. It is later than that version's own if that one held it back, see `_advance`."""
-        if before is None or self.tracker is None or not self._after_rows:
+        """The watermark that the version before has seen. It is later than that version's own if that one held it back, see `_advance`,
+        or if it stands for a batch of plain Spark (`runtime/migrate.py`)."""
+        if before is None or self.tracker is None:
             return late_ms
         return self.tracker.of(late_ms, before.watermark_nodes_ms, before.watermark_idle)
 

@@ -74,6 +74,10 @@ class AggregateCall:
         found = [each for each in gateway.items(self._function.aggBufferAttributes()) if each.name() == name]
         return data_type(found[0]) if found else None
 
+    def buffer_columns(self) -> list[tuple[str, DataType]]:
+        """The names and types of the columns of Spark's buffer."""
+        return [(str(each.name()), data_type(each)) for each in gateway.items(self._function.aggBufferAttributes())]
+
     def buffer(self, session: SparkSession) -> SparkBuffer | None:
         """Spark's own buffer for this call. None if Spark cannot run the function in steps."""
         return buffer_of(session, self._function)

@@ -28,8 +28,6 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 """Every exception that comes from Spark. Java exceptions without a PySpark class arrive as py4j errors."""
 REFUSALS = (PySparkException, Py4JJavaError)
 """Exceptions thrown by Java code. The JVM still runs."""
-SPARK_PATHS = ("pyspark.zip", "/pyspark/", "py4j")
-"""Parts of the paths of PySpark's own source files in tracebacks."""
 
 CAUSES_MAX = 20
 """So many causes of a Java exception are read."""

@@ -249,6 +249,12 @@ def _renamed(expression: Expression, of: Callable[[int], Any]) -> Any:
     return rewrite(expression.session, expression.node, replacement)
 
 
+def made_of(node: Logical, column: int) -> frozenset[int]:
+    """The ids of the columns that a projection computes one of its columns from; none if it only passes it on, or is no projection."""
+    named = [each for each in node.expressions if node.kind == "Project" and class_name(each.node) == "Alias"]
+    return next((each.column_ids for each in named if int(each.node.exprId().id()) == column), frozenset())
+
+
 def key_places(node: Logical) -> list[int]:
     """For the keys of a ``Deduplicate`` node, the places of these columns in its input."""
     ids = [each.id for each in node.children[0].columns]

@@ -1,4 +1,4 @@
-"""Two repairs of PySpark's Python workers: shorter garbage collection, and no false error when a session stops.
+"""Repairs of PySpark's Python workers: shorter garbage collection, no false error when a session stops, and no end by Ctrl-C.
 
 Tasks import this module, so it imports no other module of the package.
 """
@@ -9,7 +9,9 @@ import gc
 import importlib
 import logging
 import select
+import signal
 import sys
+import threading
 from typing import Any
 
 _log = logging.getLogger(__name__)
@@ -24,11 +26,34 @@ def freeze_modules() -> None:
     own. Later calls do something only if more modules were loaded.
     """
     global _modules_frozen
+    ignore_interrupts()
     end_quietly()
     if len(sys.modules) != _modules_frozen:
         gc.collect()
         gc.freeze()
         _modules_frozen = len(sys.modules)
+
+
+def ignore_interrupts() -> None:
+    """Let Ctrl-C reach the driver alone, which lets the batch finish.
+
+    A terminal sends it to all processes of the program, and PySpark's workers end by it in the middle of their tasks. They set their
+    handler right before they call ``main``.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    worker: Any = importlib.import_module("pyspark.worker")
+    if getattr(worker.main, "headrace", False):
+        return
+
+    def main(*args: Any, **more: Any) -> Any:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return main_of_pyspark(*args, **more)
+
+    main_of_pyspark = worker.main
+    vars(main)["headrace"] = True
+    worker.main = main
 
 
 def end_quietly() -> None:

@@ -75,4 +75,3 @@ def tried(call: Callable[[], Answer], where: str, wanted: str, settings: Setting
 def refused(said: str, where: str, wanted: str, hint: str) -> StorageError:
     """The error for a request that the store refuses, however often it is made."""
     return StorageError(path=where, wanted=wanted, found=said, hint=f"{hint}; {RESTART}")
-

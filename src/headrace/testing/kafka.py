@@ -320,8 +320,6 @@ def _record(message: Any) -> Record:
     return Record(message.value(), message.key(), headers, *place)
 
 
-
-
 def _accepts(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), 1):

@@ -211,6 +211,4 @@ def _check(request: SinkRequest) -> None:
         check_columns(request.session, request.schema, request.options.get("topic"))
     except REFUSALS as refused:
         hint = "a Kafka sink writes the columns value, key, headers, partition and topic, as text or bytes: F.to_json(F.struct('*'))"
-        raise SinkError(
-            where=request.where, wanted="columns that can be records of Kafka", found=first_line(refused), hint=hint
-        ) from None
+        raise SinkError(where=request.where, wanted="columns that can be records of Kafka", found=first_line(refused), hint=hint) from None

@@ -14,8 +14,11 @@ version = release = headrace.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_pages"]
 nitpicky = True
-# Other packages have no pages here. Of ours, one is a type variable for `headrace.Stream`; ids are kinds of text and numbers.
-nitpick_ignore_regex = [("py:.*", r"(?!headrace\.).*"), ("py:class", r"headrace\.(api\.grouped\.Stream|ids\.\w+)")]
+# Other packages have no pages here. Of ours, some are type variables; ids are kinds of text and numbers; two are only passed on.
+nitpick_ignore_regex = [
+    ("py:.*", r"(?!headrace\.).*"),
+    ("py:class", r"headrace\.(api\.(grouped\.Stream|naming\.Frame)|ids\.\w+|state\.gaps\.Gap|runtime\.sinks\.upsert\.Upsert)"),
+]
 
 # Otherwise two hyphens become a dash, also in the options of commands.
 smartquotes = False

@@ -72,7 +72,7 @@ def test_the_first_hour_is_as_the_page_says(folder: Path, capsys: pytest.Capture
 def test_the_first_program_of_the_readme_runs(folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [("ada", f"2026-01-01 12:{minute:02}:00", 700) for minute in (0, 30)] + [("bob", "2026-01-01 16:00:00", 5)]
     spark.createDataFrame(rows, "src string, ts string, seconds long").selectExpr("src", "ts::timestamp ts", "seconds").write.parquet(
-        "calls"
+        str(folder / "calls")
     )
     names: dict[str, Any] = {}
     try:
@@ -95,7 +95,7 @@ def test_what_the_page_on_watching_shows_works(
     Path("in").mkdir()
     Path("in/0.json").write_text('{"k": 1}\n')
     totals = hr.stream(spark.readStream.schema("k long").json(str(folder / "in"))).groupBy("k").count()
-    names: dict[str, Any] = {"totals": totals, "spark": spark}
+    names: dict[str, Any] = {"totals": totals, "spark": spark, "hr": hr}
     for language, text in blocks("docs/monitoring.md"):
         assert language == "python"
         # A fixed port may be taken on the machine that tests.

@@ -292,7 +292,7 @@ def rescaled(query: Any, at: int) -> None:
 
 REFUSED = [
     (
-        'events.join(others, F.expr("k = key AND at BETWEEN ts AND ts + INTERVAL 30 SECONDS"), "left")',
+        'events.join(others, F.expr("k = key AND n = number AND at BETWEEN ts AND ts + INTERVAL 30 SECONDS"), "left")',
         "rows of the left side whose partners are forgotten",
     ),
     ('events.groupBy("k", F.window("ts", "20 seconds", "5 seconds")).count()', "cannot be divided into the panes"),

@@ -71,7 +71,8 @@ class Seen:
             with urllib.request.urlopen(str(self.query.metrics_url), timeout=10) as answer:
                 self.kind, self.metrics = answer.headers["Content-Type"], answer.read().decode()
             self.page = self.query._repr_html_()
-            self.state_page = self.query.state()._repr_html_()
+            state = self.query.state()
+            self.state_page = state._repr_html_()
             self.query.stop()
             assert self.listener.terminated.wait(60)
         finally:

@@ -69,6 +69,7 @@ def run(spark: SparkSession, plan: Plan, feed: Feed, root: Path, sizes: list[int
     return found
 
 
+@pytest.mark.extra
 @pytest.mark.slow
 @pytest.mark.spark
 @settings(

@@ -78,7 +78,13 @@ def settings(kind: str, folder: Path) -> dict[str, str]:
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         }
     catalog = "spark.sql.catalog.lake"
-    return {catalog: "org.apache.iceberg.spark.SparkCatalog", f"{catalog}.type": "hadoop", f"{catalog}.warehouse": str(folder / "lake")}
+    return {
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "hadoop",
+        f"{catalog}.warehouse": str(folder / "lake"),
+        # The query has a session of its own, whose writes a cache of this one would not see for a while.
+        f"{catalog}.cache-enabled": "false",
+    }
 
 
 def main() -> None:

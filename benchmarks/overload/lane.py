@@ -27,6 +27,8 @@ NAMES = (OURS, RANDOM, SPARK)
 SCALE = 1_000_000
 FEW = 5
 """Percent of the rows that a branch gets in the closed loops that measure what the other one costs."""
+SOURCE = "the source"
+"""In a closed loop: both branches get few rows, because the source drops the others."""
 SOURCE_SEED = 7
 """The seed of the drop at the source."""
 
@@ -140,7 +142,8 @@ def capacity(spark: SparkSession, work: Path, feed: Feed, few: str, seconds: flo
 
     A branch in `few` gets a twentieth of the rows. So what rows cost for each branch can be told from what they cost before.
     """
-    (query,) = started(spark, OURS, feed, work, Results(), (LIGHT, HEAVY), few=few)
+    keep = SCALE * FEW // 100 if few == SOURCE else SCALE
+    (query,) = started(spark, OURS, feed, work, Results(), (LIGHT, HEAVY), few=few, source_keep=keep)
     try:
         taken = Taken(work / "both" / "sources" / "0")
         feed.closed(seconds, batch_s, guess, taken, lambda: query.isActive)

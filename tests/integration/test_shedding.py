@@ -22,10 +22,11 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from benchmarks.overload import hashing
-from headrace.compile.shedding import seed_of
+from headrace.compile.shedding import SEED
 from headrace.control.governor import Outcome
 from headrace.errors import QueryError, UnsupportedError
 from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.shedding import MEMORY
 from headrace.state.drops import ShedId
 from headrace.testing import QueryTest
 
@@ -93,12 +94,12 @@ def kept_by_row(t: QueryTest, number: int, rows: list[Any], threshold: int) -> l
     """The rows of a batch that are kept, by the file and the position in it, in plain Python."""
     file = hashing.hash_text(f"file:{t._sources[0].folder.absolute()}/source0-{number:06d}.parquet")
     identity = hashing.hash_longs(np.arange(len(rows)), np.full(len(rows), file, dtype=np.uint64))
-    return [row for row, at in zip(rows, hashing.positions(identity, seed_of(ShedId("shed"))), strict=True) if at < threshold]
+    return [row for row, at in zip(rows, hashing.positions(identity, SEED), strict=True) if at < threshold]
 
 
-def kept_by_key(rows: list[Any], threshold: int, place: str = "shed") -> list[Any]:
+def kept_by_key(rows: list[Any], threshold: int) -> list[Any]:
     identity = hashing.hash_longs(np.array([row[0] for row in rows]))
-    return [row for row, at in zip(rows, hashing.positions(identity, seed_of(ShedId(place))), strict=True) if at < threshold]
+    return [row for row, at in zip(rows, hashing.positions(identity, SEED), strict=True) if at < threshold]
 
 
 def test_what_is_kept_of_each_row_and_key_is_what_plain_python_says(t: QueryTest) -> None:
@@ -138,13 +139,13 @@ def test_what_is_kept_of_each_row_and_key_is_what_plain_python_says(t: QueryTest
     # Event time goes on although rows are dropped: the window of batch 4 is closed by batch 5, whoever was kept.
     counts: dict[tuple[int, int], int] = defaultdict(int)
     for number, each in enumerate(given[:-1]):
-        for k, ts, _ in kept_by_key(each, drops[number].get("shed-2", SCALE), "shed-2"):
+        for k, ts, _ in kept_by_key(each, drops[number].get("shed-2", SCALE)):
             counts[k, ts.minute] += 1
     found = {(row.k, row.window.start.minute): row["count"] for each in by_key.batches.values() for row in each}
     assert found == dict(counts)
     progress = t.query.recentProgress
     places = [each["headrace"]["shedding"]["places"] for each in progress if each["headrace"]["shedding"] and each["batchId"] == 2]
-    assert not places or places[0]["shed-2"]["shed"] == 200 - len(kept_by_key(given[2], 300_000, "shed-2"))
+    assert not places or places[0]["shed-2"]["shed"] == 200 - len(kept_by_key(given[2], 300_000))
 
 
 def test_the_least_worth_goes_first(t: QueryTest) -> None:
@@ -282,6 +283,118 @@ def test_mistakes_are_refused_at_the_user_s_line(t: QueryTest) -> None:
         calls.writeStream.weight(0)
     with pytest.raises(QueryError, match="a deadline beyond the trigger interval"):
         calls.shed(max_loss=0.5).writeStream.deadline("1 second").trigger(processingTime="2 seconds").format("noop").start()
+    same = hr.shed(hr.stream(rows.frame.withColumn("one", F.lit(1))), max_loss=0.5, by="one")
+    with pytest.raises(QueryError, match="rows that differ in the columns that decide"):
+        same.writeStream.format("noop").option("checkpointLocation", str(t.checkpoint)).start()
+
+
+def test_event_time_goes_on_by_rows_that_never_leave_the_plan_of_their_source(t: QueryTest) -> None:
+    sink = Sink()
+
+    def query(calls: Any) -> Any:
+        return overloaded(hr.shed(calls.withWatermark("ts", "1 second"), max_loss=1.0).groupBy(F.window("ts", "1 minute")).count(), sink)
+
+    rows = t.source(ROWS)
+    t.start(query)
+    warm(t, rows)
+    for number in (2, 3):
+        rows.add(*some_rows(number))
+    t.run()
+    assert {row.window.start.minute: row["count"] for each in sink.batches.values() for row in each} == {0: 200, 1: 200}
+    shedding = t.query.recentProgress[-1]["headrace"]["shedding"]["places"]["shed"]
+    assert (shedding["arrived"], shedding["shed"]) == (200, 200)
+
+
+def test_places_that_drop_by_the_same_identity_keep_the_same_rows(t: QueryTest) -> None:
+    """Two sums of one stream, a union of them in one more operator, and each row that any of them wants is read and cached once."""
+    sinks = Sink(), Sink(), Sink()
+
+    def query(calls: Any) -> Any:
+        aggregates = F.sum("v").alias("s"), F.sum("w").alias("w")
+        few, many = (hr.shed(calls, max_loss=loss, weight="w").groupBy("k").agg(*aggregates) for loss in (0.8, 0.3))
+        keyed = hr.shed(calls, max_loss=0.5, by="k").groupBy("k").agg(F.count("*").alias("n"))
+        named = zip(("few", "many", "keyed"), (few, many, keyed), sinks, strict=True)
+        return {name: overloaded(rows, sink, "update") for name, rows, sink in named}
+
+    rows = t.source(ROWS)
+    t.start(query)
+    given = warm(t, rows)
+    given.append(some_rows(2))
+    rows.add(*given[-1])
+    t.run()
+    assert dropped(t)[2] == {"shed": 200_000, "shed-2": 700_000, "shed-3": 500_000}
+    for sink, threshold in ((sinks[0], 200_000), (sinks[1], 700_000)):
+        kept = kept_by_row(t, 2, given[2], threshold)
+        totals: dict[int, int] = defaultdict(int)
+        weights: dict[int, float] = defaultdict(float)
+        for each, stands_for in ((given[0], 1.0), (given[1], 1.0), (kept, SCALE / threshold)):
+            for k, _, v in each:
+                totals[k] += v
+                weights[k] += stands_for
+        touched = {row[0] for row in kept}
+        found = {row.k: (row.s, round(row.w, 6)) for row in sink.batches[2]}
+        assert found == {k: (totals[k], round(weights[k], 6)) for k in touched}
+    assert {row.k for row in sinks[2].batches[2]} == {row[0] for row in kept_by_key(given[2], 500_000)}
+    places = t.query.recentProgress[-1]["headrace"]["shedding"]["places"]
+    assert places["shed"]["shed"] == 200 - len(kept_by_row(t, 2, given[2], 200_000))
+    assert places["shed-2"]["shed"] == 200 - len(kept_by_row(t, 2, given[2], 700_000))
+    assert places["shed-3"]["shed"] == 200 - len(kept_by_key(given[2], 500_000))
+
+
+def test_each_of_two_sources_decides_about_its_own_rows(t: QueryTest) -> None:
+    sink = Sink()
+
+    def query(calls: Any, bills: Any) -> Any:
+        few, many = hr.shed(calls, max_loss=0.7, by="k"), hr.shed(bills, max_loss=0.4, by="k")
+        return overloaded(few.union(many).groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("s")), sink, "update")
+
+    calls, bills = t.source(ROWS), t.source(ROWS)
+    t.start(query)
+    given = []
+    for number in range(3):
+        given.append((some_rows(number), some_rows(100 + number)))
+        with t.batch():
+            calls.add(*given[-1][0])
+            bills.add(*given[-1][1])
+        t.run()
+        t.query._engine.shedder.plan()  # type: ignore[union-attr]
+    drops = dropped(t)
+    assert drops[2] == {"shed": 300_000, "shed-2": 600_000}
+    totals: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for number, pair in enumerate(given):
+        for name, rows in zip(("shed", "shed-2"), pair, strict=True):
+            for k, _, v in kept_by_key(rows, drops[number].get(name, SCALE)):
+                totals[k][0] += 1
+                totals[k][1] += v
+    latest = {row.k: [row.n, row.s] for number in sorted(sink.batches) for row in sink.batches[number]}
+    assert latest == dict(totals)
+    places = t.query.recentProgress[-1]["headrace"]["shedding"]["places"]
+    assert {name: each["arrived"] for name, each in places.items()} == {"shed": 200, "shed-2": 200}
+
+
+def test_the_first_batch_of_a_start_is_cut_by_assumed_costs_or_by_those_of_the_last_start(t: QueryTest) -> None:
+    sink = Sink()
+    query: Callable[..., Any] = lambda calls: (  # noqa: E731
+        hr.shed(calls, max_loss=0.8).groupBy("k").count()
+        .writeStream.outputMode("update").foreachBatch(sink.take).deadline("60 milliseconds")
+    )
+    rows = t.source(ROWS)
+    given = [some_rows(0, 20_000)]
+    rows.add(*given[0])
+    t.start(query)
+    t.run()
+    threshold = dropped(t)[0]["shed"]
+    assert threshold == 200_000, "20,000 rows would take longer than a few milliseconds"
+    assert sum(row["count"] for row in sink.batches[0]) == len(kept_by_row(t, 0, given[0], threshold))
+    t.query._engine.shedder.plan()  # type: ignore[union-attr]
+    assert (Checkpoint(str(t.checkpoint)).directory / MEMORY).exists()
+    t.restart()
+    given.append(some_rows(1, 20_000))
+    rows.add(*given[1])
+    t.run()
+    assert t.query._engine.shedder._costs.lines  # type: ignore[union-attr]
+    shedding = t.query.recentProgress[0]["headrace"]["shedding"]["places"]["shed"]
+    assert (shedding["arrived"], shedding["shed"]) == (20_000, 20_000 - len(kept_by_row(t, 1, given[1], shedding["threshold"])))
 
 
 def test_hashes_in_numpy_are_those_of_spark(spark: SparkSession) -> None:

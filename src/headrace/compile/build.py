@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.compile.dataflow import Branch, Dataflow, Op, Port, free_id
+from headrace.compile.dataflow import REDISTRIBUTE, Branch, Dataflow, Op, Port, free_id
 from headrace.compile.nodes import compile_node
 from headrace.compile.sharing import shared_sources
 from headrace.compile.strategies import Strategy
@@ -50,7 +50,7 @@ def _spread(flow: Dataflow, session: SparkSession) -> Dataflow:
     tasks = session.sparkContext.defaultParallelism
 
     def apart(port: Port) -> Port:
-        again = FunctionStep("redistribute", lambda rows: rows.repartition(tasks), "operator-cloud")
+        again = FunctionStep(REDISTRIBUTE, lambda rows: rows.repartition(tasks), "operator-cloud")
         return tuple(replace(b, steps=tuple(s for step in b.steps for s in (again, step))) for b in port)
 
     ops = tuple(replace(op, ports=tuple(apart(port) for port in op.ports)) for op in flow.ops)

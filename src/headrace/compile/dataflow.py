@@ -7,7 +7,7 @@ struct column, a tag says which source a row comes from, and every reader filter
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, count
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from headrace.compile.boundary import Boundary, boundary
 from headrace.compile.plan import StatefulPlan
 from headrace.compile.sharing import Rest
-from headrace.compile.shedding import IDENTITY, NO_DROPPING, Dropping, identified
+from headrace.compile.shedding import NO_DROPPING, WANTED, Dials, Dropping, Observed, Place, check_count, decided, identified
 from headrace.control.batch_report import sources_of
 from headrace.graph.nodes import StatefulNode
 from headrace.graph.shedding import By, ShedStep
@@ -32,6 +32,8 @@ from headrace.state.conversion import Conversion
 from headrace.state.drops import Drops, ShedId
 
 TAG = "__headrace_source"
+REDISTRIBUTE = "redistribute"
+"""The name of steps that only move rows to other tasks."""
 BATCH = SourceId("the batch")
 """The key of the batch's own rows, those of all sources, in a mapping of frames. The other keys are ids of operators."""
 
@@ -50,27 +52,30 @@ class Branch:
 
     def apply(self, rows: DataFrame, dropping: Dropping = NO_DROPPING) -> DataFrame:
         """Apply the steps to rows of the source."""
-        rows = self._applied(rows, dropping)
-        return rows.drop(IDENTITY) if IDENTITY in rows.columns else rows
-
-    def _applied(self, rows: DataFrame, dropping: Dropping) -> DataFrame:
-        for step in self._in_order():
-            if isinstance(step, Rest):
-                rows = rows.drop(IDENTITY)
-            rows = dropping.apply(step, rows) if isinstance(step, ShedStep) and id(step) in dropping.names else step.apply(rows)
+        rows = dropping.taken(self.steps, rows)
+        if WANTED in rows.columns and dropping.at(next(iter(self.steps), None)) is None:
+            rows = rows.drop(WANTED)
+        for step in self.steps:
+            place = dropping.at(step)
+            rows = step.apply(rows) if place is None else dropping.apply(place, rows)
         return rows
 
     def until(self, shed: ShedStep) -> Branch:
         """The branch up to a place where rows may be dropped, without what it drops."""
-        steps = self._in_order()
-        return Branch(self.source, steps[: next(at for at, step in enumerate(steps) if step is shed)])
+        return Branch(self.source, self.steps[: next(at for at, step in enumerate(self.steps) if step is shed)])
 
-    def _in_order(self) -> tuple[Step, ...]:
-        """The steps, but rows that are dropped by their identity are dropped before the steps on rows of a shared source."""
-        match self.steps:
-            case (Rest() as rest, ShedStep(by=By.ROW, weight=None) as shed, *others):
-                return (shed, rest, *others)
-        return self.steps
+    @property
+    def head(self) -> ShedStep | None:
+        """The place that can decide about the rows of the source itself, before any steps that were moved to the batch."""
+        moved = False
+        for step in self.steps:
+            if isinstance(step, ShedStep):
+                # Each row on its own may be dropped before the other steps. A key or a worth may be made by them.
+                return step if not moved or step.by is By.ROW else None
+            moved = moved or isinstance(step, Rest)
+            if not isinstance(step, Rest) and step.method != REDISTRIBUTE:
+                break
+        return None
 
     @property
     def sheds(self) -> tuple[ShedStep, ...]:
@@ -174,9 +179,41 @@ class Dataflow:
         return {ShedId("shed" if not at else f"shed-{at + 1}"): step for at, step in enumerate(steps.values())}
 
     @cached_property
-    def identifies_rows(self) -> bool:
-        """True if rows of the sources carry a hash of their identity, because some may be dropped by it."""
-        return any(step.by is not By.KEY for step in self.sheds.values())
+    def places(self) -> dict[int, Place]:
+        """The places where rows may be dropped, by the id() of their steps, with what sets them in the plans."""
+        heads: dict[SourceId, dict[int, ShedStep | None]] = {}
+        for branch in self.branches:
+            if isinstance(branch.source, SourceId):
+                heads.setdefault(branch.source, {})[id(branch.head)] = branch.head
+        bits: dict[int, int] = {}
+        shares: dict[int, bool] = {}
+        for found in heads.values():
+            steps = [step for step in found.values() if step is not None]
+            check_count(steps)
+            bits |= {id(step): at for at, step in enumerate(steps)}
+            shares |= {id(step): len(found) > 1 for step in steps}
+        return {
+            id(step): Place(name, step, Dials.made(self.session), bits.get(id(step)), shares.get(id(step), False))
+            for name, step in self.sheds.items()
+        }
+
+    @property
+    def branches(self) -> list[Branch]:
+        """All branches: those of operators and those of sinks."""
+        ports = [port for op in self.ops for port in op.ports] + list(self.outlets)
+        return [branch for port in ports for branch in port]
+
+    @cached_property
+    def _handed_over(self) -> dict[SourceId, DataFrame]:
+        """By source: its rows that some branch takes."""
+        return {name: self._of_source(name) for name in self.sources}
+
+    def _of_source(self, name: SourceId) -> DataFrame:
+        """The rows of a source that some branch takes. If its branches take different ones, the last column says who takes a row."""
+        branches = [branch for branch in self.branches if branch.source == name]
+        places = list({id(b.head): self.places[id(b.head)] for b in branches if b.head is not None}.values())
+        whole = self.sources[name]
+        return decided(whole, places, all_may_go=all(b.head is not None for b in branches)) if places else whole
 
     @cached_property
     def watermarks(self) -> tuple[WatermarkStep, ...]:
@@ -192,12 +229,17 @@ class Dataflow:
     @property
     def identities(self) -> dict[SourceId, str]:
         """By source from which rows may be dropped by their identity: what identifies a row."""
-        sources = {source_of(self, place) for place, step in self.sheds.items() if step.by is By.ROW}
+        sources = {branch.source for branch in self.branches for step in branch.sheds if step.by is By.ROW}
         return {name: identified(frame)[1] for name, frame in self.sources.items() if name in sources}
 
-    def dropping(self, drops: Drops | None) -> Dropping:
-        """What branches drop in a version."""
-        return Dropping.of({id(step): name for name, step in self.sheds.items()}, drops, "the checkpoint")
+    def dropping(self, drops: Drops | None, read: Callable[[], Observed] = dict) -> Dropping:
+        """What a version drops, from now on until another version is asked for. ``read``: what sources counted in the batch."""
+        return Dropping.of(self.places, drops, "the checkpoint", read)
+
+    @cached_property
+    def counts_once(self) -> bool:
+        """True if each row of a batch is counted once: if it is kept, since several branches read it, or read by an operator alone."""
+        return self.source_readers > 1 or any(op.reads_source for op in self.ops)
 
     @cached_property
     def only_reader(self) -> Op | None:
@@ -233,8 +275,7 @@ class Dataflow:
             # Its ports are the sources, in their order.
             return self.only_reader.plan.input.select(tuple(frame.repartition(self.spread) for frame in self.sources.values()))
         if len(self.sources) == 1:
-            whole = next(iter(self.sources.values())) if self.boundary is None else self.boundary.below
-            return identified(whole)[0] if self.identifies_rows else whole
+            return next(iter(self._handed_over.values())) if self.boundary is None else self.boundary.below
         tagged = [self._tagged(at, name) for at, name in enumerate(self.sources)]
         whole = tagged[0]
         for more in tagged[1:]:
@@ -246,9 +287,11 @@ class Dataflow:
         for other, frame in self.sources.items():
             own = F.struct(*[F.col(quoted(c)) for c in frame.columns]) if other == name else F.lit(None)
             structs.append(own.cast(frame.schema).alias(other))
-        if not self.identifies_rows:
-            return self.sources[name].select(F.lit(at).alias(TAG), *structs)
-        return identified(self.sources[name])[0].select(F.lit(at).alias(TAG), *structs, F.col(IDENTITY))
+        rows = self._handed_over[name]
+        if not self.sheds:
+            return rows.select(F.lit(at).alias(TAG), *structs)
+        wanted = F.col(WANTED) if WANTED in rows.columns else F.lit(0).cast("long").alias(WANTED)
+        return rows.select(F.lit(at).alias(TAG), *structs, wanted)
 
     def frames_of(self, ports: Iterable[Port]) -> list[InputId]:
         """The keys of the frames that these ports read, in order: `BATCH` or ids of operators."""
@@ -274,24 +317,30 @@ class Dataflow:
         return whole
 
     def count_missing(self, batch: DataFrame, dropping: Dropping) -> None:
-        """Count what was dropped at places whose counts could not be observed, since their rows went to a user's function."""
-        ports = [port for op in self.ops for port in op.ports] + list(self.outlets)
-        for branch in (branch for port in ports for branch in port if isinstance(branch.source, SourceId)):
-            for step in branch.sheds:
-                if dropping.names[id(step)] not in dropping.counted:
-                    rows = self._rows_of_source(batch, SourceId(branch.source))
-                    dropping.count(step, branch.until(step)._applied(rows, NO_DROPPING))
+        """Count what was dropped, in a job of its own, if the rows went to a user's function that may have read them several times."""
+        missing = [
+            (branch, place)
+            for branch in (branch for port in self.outlets for branch in port if branch.reads_source)
+            for place in (self.places[id(step)] for step in branch.sheds)
+            if place.id not in dropping.counted
+        ]
+        if any(place.bit is not None for _, place in missing):
+            dropping.again()
+            batch.agg(F.count(F.lit(1))).collect()
+            dropping.learn_from_sources()
+        for branch, place in missing:
+            if place.bit is None:
+                dropping.count(place, branch.until(place.step).apply(self._rows_of_source(batch, SourceId(branch.source))))
 
     def _rows_of_source(self, batch: DataFrame, name: SourceId) -> DataFrame:
         if len(self.sources) == 1:
             return batch if self.boundary is None else self.boundary.above(batch)
-        columns = [f"{name}.*", *([IDENTITY] if self.identifies_rows else [])]
+        columns = [f"{name}.*", *([WANTED] if self.sheds else [])]
         return batch.filter(F.col(TAG) == list(self.sources).index(name)).select(*columns)
 
     def consumers(self, name: InputId) -> int:
         """How many branches read a source or an operator."""
-        ports = [port for op in self.ops for port in op.ports] + list(self.outlets)
-        return sum(branch.source == name for port in ports for branch in port)
+        return sum(branch.source == name for branch in self.branches)
 
     def next_op(self, op: Op) -> Op | None:
         """The operator that can run in the same job: it alone reads this one's results, and it reads nothing else.
@@ -330,30 +379,6 @@ def free_id(kind: str, taken: Collection[str]) -> OperatorId:
     'aggregate-3'
     """
     return OperatorId(next(name for name in chain((kind,), (f"{kind}-{number}" for number in count(2))) if name not in taken))
-
-
-def places_of(flow: Dataflow) -> tuple[dict[OperatorId, tuple[ShedId, ...]], tuple[tuple[ShedId, ...], ...]]:
-    """The places of `hr.shed` that rows come through: by operator, directly or through other operators; and for each sink."""
-    names = {id(step): name for name, step in flow.sheds.items()}
-    found: dict[OperatorId, tuple[ShedId, ...]] = {}
-
-    def through(ports: Iterable[Port]) -> tuple[ShedId, ...]:
-        places: dict[ShedId, None] = {}
-        for branch in (branch for port in ports for branch in port):
-            own = tuple(names[id(step)] for step in branch.sheds)
-            places |= dict.fromkeys(own if isinstance(branch.source, SourceId) else found[branch.source])
-        return tuple(places)
-
-    for op in flow.ops:
-        found[op.id] = through(op.ports)
-    return found, tuple(through([port]) for port in flow.outlets)
-
-
-def source_of(flow: Dataflow, place: ShedId) -> InputId:
-    """The source whose rows a place drops."""
-    step = flow.sheds[place]
-    ports = [port for op in flow.ops for port in op.ports] + list(flow.outlets)
-    return next(branch.source for port in ports for branch in port if any(each is step for each in branch.sheds))
 
 
 def inputs_of(flow: Dataflow) -> dict[OperatorId, tuple[InputId, ...]]:

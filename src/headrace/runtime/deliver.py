@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import Dataflow
 from headrace.compile.prepared import Frames, Preparations
+from headrace.compile.shed_shape import sink_job
 from headrace.compile.shedding import Dropping
 from headrace.ids import InputId, SourceId
 from headrace.runtime.checkpoint import Checkpoint
@@ -17,6 +18,7 @@ from headrace.runtime.failures import mark_place
 from headrace.runtime.sinks import Sink
 from headrace.runtime.staged import check_staged, staged_frame
 from headrace.spark.observed import observed
+from headrace.spark.task_times import tagged
 from headrace.state.manifest import Manifest, StagedFile
 
 
@@ -49,9 +51,12 @@ class Delivery:
             rows = self._rows(at, batch, manifest.staged, dropping)
             batch.sparkSession.sparkContext.setJobDescription(f"{self.label} · version {manifest.version} · {sink.place}")
             try:
-                sink.deliver(manifest.version, rows)
                 if rows is not None and any(branch.sheds for branch in self.flow.outlets[at]):
+                    with tagged(batch.sparkSession.sparkContext, sink_job(at), dropping.tags):
+                        sink.deliver(manifest.version, rows)
                     dropping.learn(observed(rows))
+                else:
+                    sink.deliver(manifest.version, rows)
             except Exception as failure:
                 # A damaged file makes a Spark task fail. Look for one, to report that instead of Spark's failure.
                 check_staged(self.checkpoint.store, manifest.staged)
@@ -86,8 +91,7 @@ class Delivery:
             assert rows is not None
             return rows
 
-        drops = dropping.key if any(branch.sheds for branch in port) else ()
-        return self.preparations.frame((outlet, *frames), build, frames, batch.sparkSession, drops)
+        return self.preparations.frame((outlet, *frames), build, frames, batch.sparkSession)
 
     def _frame(self, name: InputId, batch: DataFrame, staged: tuple[StagedFile, ...]) -> DataFrame | None:
         if isinstance(name, SourceId):

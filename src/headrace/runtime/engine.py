@@ -168,7 +168,7 @@ def assemble(
     facts, lock = _facts(flow, keeping, placement), threading.Lock()
     live = LiveRouting(checkpoint, routing, lock, placement, facts, config.handover, decisions=decisions)
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
-    shedder = None if shed is None else Shedder(flow, shed, live.instances)
+    shedder = None if shed is None else Shedder(flow, shed, live.instances, checkpoint.directory)
     served, history = _served(label := name or checkpoint.name, config), _history(checkpoint, spark, config, elastic)
     progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, history, served.metrics if served else None)
     preparations, shapes = Preparations(), shapes_of(flow, sinks)

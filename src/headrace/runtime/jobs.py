@@ -48,6 +48,7 @@ from headrace.spark.exchange import claim_one_partition
 from headrace.spark.gateway import SPARK_ERRORS
 from headrace.spark.observed import observed
 from headrace.spark.plans import empty_frame
+from headrace.spark.task_times import tagged
 from headrace.state.durable import DurableStore
 
 JOBS_AT_ONCE = 4
@@ -146,6 +147,7 @@ class JobRunner:
             if step.batch is not None and step.batch.is_cached:
                 # Rows that are cached would not be read again, and the event times that a cancelled task saw in them are lost.
                 step.batch.unpersist().persist()
+            step.dropping.again()
             if self.recovery.begin_again(watch, {op: spec.routing for op, spec in step.specs.items()}, may_split):
                 raise ReroutedError
         raise AssertionError
@@ -229,6 +231,12 @@ class _StepRun:
             return partial(self._run_by_spark, op, work, sink, " → ".join(stage.operator for stage in job.stages))
 
     def _run_by_spark(self, op: Op, rows: DataFrame, sink: int | None, names: str) -> list[InstanceReport]:
+        if self.dropping.places and self.batch is not None:
+            with tagged(self.session.sparkContext, op.id, self.dropping.tags):
+                return self._by_spark(op, rows, sink, names)
+        return self._by_spark(op, rows, sink, names)
+
+    def _by_spark(self, op: Op, rows: DataFrame, sink: int | None, names: str) -> list[InstanceReport]:
         spec = self.specs[op.id]
         # For Spark's UI. The job's group stays Spark's own, by which it cancels the jobs of a query.
         description = f"{self.shared.label} · version {spec.version} · {names} × {len(spec.routing.parts)}"
@@ -238,13 +246,13 @@ class _StepRun:
                 texts = [row[0] for row in rows.collect()]
                 if self.flow.watermarks:
                     self.shared.learn_times(observed(rows))
-                if self.dropping.names and self.batch is not None:
+                if self.dropping.places and self.batch is not None:
                     self.dropping.learn(observed(rows))
                 return _checked(op, spec, texts)
             ((branch,),) = [port for port in self.flow.outlets if any(b.source == op.id for b in port)]
             results = branch.apply(op.plan.results.marked(rows))
             self.shared.sinks[sink].deliver(spec.version, results)
-            if self.dropping.names and self.batch is not None:
+            if self.dropping.places and self.batch is not None:
                 self.dropping.learn(observed(results))
         except Exception as failure:
             raise mark_place(failure, f"operator {op.id} ({op.where})") from failure.__cause__
@@ -265,8 +273,7 @@ class _StepRun:
             rows = op.plan.input.select(tuple(empty_frame(self.session, like.schema) if there is None else there for like, there in ports))
             return rows if combine else op.plan.input.projected(rows)
 
-        drops = self.dropping.key if any(branch.sheds for branch in op.branches) else ()
-        rows = self.shared.preparations.frame((op.id, combine, *frames), build, frames, self.session, drops)
+        rows = self.shared.preparations.frame((op.id, combine, *frames), build, frames, self.session)
         return op.plan.combined(rows) if combine else rows
 
     def _input_of_batch(self, op: Op, batch: DataFrame, combine: bool) -> DataFrame:

@@ -96,6 +96,9 @@ class BatchLoop:
             self.backfill = None
         self.versions.configure(batch.sparkSession)
         if manifest is None:
+            if self.replay.keeps_rows:
+                # They are read from their source now.
+                self.versions.dropping(batch, version, self.checkpoint.journal.read(version))
             batch = self.replay.kept(batch, version)
         kept = self.flow.source_readers > 1 and not self.replay.keeps_rows
         if kept:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.ids import OperatorId
+from headrace.spark.task_times import Tags
 from headrace.state.drops import Counted, Drop, Drops, ShedId
 
 
@@ -26,6 +27,8 @@ class Shed:
     """How long it took to look up the plan, in microseconds."""
     offered: Mapping[OperatorId, float] = field(default_factory=dict)
     """By operator: rows that would have come to it, by rows that did."""
+    tags: Tags = field(default_factory=dict)
+    """By job that reads these rows: the tag under which Spark knows how long its tasks ran."""
 
     @property
     def arrived(self) -> int:

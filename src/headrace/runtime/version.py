@@ -32,6 +32,7 @@ from headrace.runtime.reports import counters_of, merged
 from headrace.runtime.safety.keeping import Keeping
 from headrace.runtime.schedule import Job, OperatorShape, Staged, plan_step
 from headrace.runtime.session import configure_query_session
+from headrace.runtime.shed_batch import dropping_of, scan
 from headrace.runtime.shedding import Shedder
 from headrace.runtime.spark_query import SparkQuery
 from headrace.runtime.task_spec import TaskSpec
@@ -126,10 +127,13 @@ class VersionMaker:
         if record is None:
             self.runner.split_missing()
         self._settle(before, late_ms, states)
-        dropping = self._dropping(version, record)
+        dropping = self.dropping(batch, version, record)
+        dropping.again()
         held_ms = self._held_back(before, late_ms)
         moments = Moments(late_ms, held_ms, now_ms, self._dropped_ms(before, late_ms))
         reports = self._run_rows(batch, version, moments, states, phases, record is None, dropping)
+        if self.flow.counts_once:
+            dropping.learn_from_sources()
         fail_point("job-done", version)
         with Phase(phases, "watermark"):
             moved = self._advance(held_ms, begin_s) if record is None else watermark.noted(record)
@@ -231,11 +235,9 @@ class VersionMaker:
             for name in (StoreId(op.id, store) for store in op.plan.operator.stores):
                 states[name] = carried_over(states.get(name, ()), earlier, now, watermarks_us[op.id])
 
-    def _dropping(self, version: Version, record: Record | None) -> Dropping:
-        """What the version drops. If it was committed before, that is in its record. Attempts at one version all drop the same."""
-        if record is not None:
-            return self.flow.dropping(record.facts.drops)
-        return self.flow.dropping(None if self.shedder is None else self.shedder.choose(version))
+    def dropping(self, batch: DataFrame, version: Version, record: Record | None) -> Dropping:
+        """What the version drops, from now on. If it was committed before, that is in its record. Attempts at it all drop the same."""
+        return dropping_of(self.flow, self.spark, self.shedder, batch, version, record)
 
     def _run_rows(
         self,
@@ -248,6 +250,8 @@ class VersionMaker:
         dropping: Dropping,
     ) -> Reports:
         """The first step: run the batch's rows through the graph."""
+        with Phase(phases, "job"):
+            scan(batch, dropping)
         jobs = plan_step(self.shapes)
         specs = {op.id: self._spec(op, staged, version, moments, states) for op, staged in self._stages(jobs)}
         return self.runner.run(jobs, specs, batch.sparkSession, batch, phases, may_split, dropping)

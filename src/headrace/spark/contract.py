@@ -39,19 +39,19 @@ MEMBERS: Members = {
         "SparkContext": "makeRDD/2 isStopped statusStore statusTracker taskScheduler schedulerBackend getExecutorIds "
         "requestTotalExecutors/3 killExecutors/1 killAndReplaceExecutor/1 getExecutorThreadDump/1",
         "SparkStatusTracker": "getJobIdsForTag/1 getJobInfo/1 getStageInfo/1",
-        "SparkJobInfo": "stageIds",
-        "SparkStageInfo": "stageId currentAttemptId",
+        "SparkJobInfo": "stageIds", "SparkStageInfo": "stageId currentAttemptId",
     },
     "org.apache.spark.scheduler": {
         "TaskSchedulerImpl": "runningTasksByExecutors isExecutorDecommissioned/1",
-        "ExecutorDecommissionInfo": "new/2",
-        "ExecutorProcessLost": "new/3",
+        "ExecutorDecommissionInfo": "new/2", "ExecutorProcessLost": "new/3",
     },
     "org.apache.spark.scheduler.cluster": {"CoarseGrainedSchedulerBackend": "decommissionExecutor/4 removeExecutor/2"},
     "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1", "PythonFunction": "command"},
     "org.apache.spark.rdd": {"RDD": "id unpersist/1"},
-    "org.apache.spark.status": {"AppStatusStore": "executorList/1 taskList/3"},
-    "org.apache.spark.status.api.v1": {"ExecutorSummary": "id hostPort totalCores", "TaskData": "status executorId launchTime"},
+    "org.apache.spark.status": {"AppStatusStore": "executorList/1 taskList/3 lastStageAttempt/1"},
+    "org.apache.spark.status.api.v1": {
+        "ExecutorSummary": "id hostPort totalCores", "TaskData": "status executorId launchTime", "StageData": "status executorRunTime",
+    },
     "org.apache.spark.unsafe.types": {"UTF8String": "fromString/1 getBytes", "CalendarInterval": "new/3"},
     "org.apache.spark.sql": {"Column": "new/1 node", "Dataset": "createOrReplaceTempView/1", "RowFactory": "create/1"},
     "org.apache.spark.sql.classic": {
@@ -82,10 +82,10 @@ MEMBERS: Members = {
         "TreeNode": "children withNewChildren/1 transform/1",
         "UnaryLike": "child",
         "TreePatternBits": "containsPattern/1",
-        "TreePattern": "CURRENT_LIKE PLAN_EXPRESSION AGGREGATE WINDOW",
+        "TreePattern": "CURRENT_LIKE PLAN_EXPRESSION AGGREGATE WINDOW LITERAL",
     },
     "org.apache.spark.sql.catalyst.util": {
-        "IntervalUtils": "stringToInterval/1",
+        "IntervalUtils": "stringToInterval/1", "GenericArrayData": "new/1 update/2",
         "HyperLogLogPlusPlusHelper": "RAW_ESTIMATE_DATA BIAS_DATA THRESHOLDS",
     },
     "org.apache.spark.sql.catalyst.plans": {
@@ -123,7 +123,7 @@ MEMBERS: Members = {
         "LocalTimestamp": "timeZoneId",
         "FileSourceMetadataAttribute$": "unapply/1",
         "NamedLambdaVariable": "",
-        "ExprId": "id",
+        "ExprId": "id", "Literal": "new/2 value",
         "Alias": "new/6 child",
         "With": "",
         "CommonExpressionDef": "id",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from headrace.spark.gateway import printed
+from headrace.spark.gateway import java_frame, printed
 from headrace.spark.plans import analyzed
 
 _LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
@@ -24,6 +24,11 @@ def keep_rows(frame: DataFrame, copies: int) -> DataFrame:
     """
     on_disk = StorageLevel(useDisk=True, useMemory=False, useOffHeap=False, deserialized=False, replication=copies)
     return frame.localCheckpoint(eager=True, storageLevel=on_disk)
+
+
+def compute(frame: DataFrame) -> None:
+    """Compute the rows once, and leave them. If they are persisted, they are cached from then on."""
+    java_frame(frame.select()).queryExecution().toRdd().count()
 
 
 def drop_rows(kept: DataFrame) -> None:

@@ -45,6 +45,11 @@ def optimized(frame: DataFrame) -> Any:
     return java_frame(frame).queryExecution().optimizedPlan()
 
 
+def optimized_stream(frame: DataFrame) -> Any:
+    """A streaming DataFrame's optimised logical plan, which Spark makes only for its batches."""
+    return java_session(frame.sparkSession).sessionState().optimizer().execute(analyzed(frame))
+
+
 def can_be_optimized_early(session: SparkSession, plan: Any) -> bool:
     """True if the optimiser returns the same plan now and later. For tables and files it may keep what they contain now."""
     if not plan.deterministic() or contains_any(plan, patterns(session, MOMENTARY)):

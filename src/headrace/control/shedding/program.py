@@ -12,7 +12,7 @@ the rates, which the quadtree relies on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,8 +25,6 @@ from headrace.errors import require
 
 ANY = PlanId(0)
 """The id of a plan that is not kept."""
-INFEASIBLE = 2
-"""The solver's status if there is no solution."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,39 +60,15 @@ class Program:
         >>> plan.keep, plan.quality
         ({Arc(stream='a', operator='f'): 0.5}, 0.5)
         """
-        found = self.solve_keeping(rates, {}, plan)
-        # Dropping everything is always feasible.
-        require(found is not None, "a program without lower bounds has a solution")
-        assert found is not None
-        return found
-
-    def solve_keeping(self, rates: Sequence[float], least: Mapping[Arc, float], plan: PlanId = ANY) -> DropPlan | None:
-        """The best plan in which each arc keeps at least the given share of what arrives; arcs that are left out may keep nothing.
-
-        None if the nodes cannot bear that.
-
-        >>> from headrace.control.network import Node, NetworkOperator, NetworkQuery
-        >>> query = NetworkQuery(("a",), (NetworkOperator("f", ("a",), cost=2),))
-        >>> program = Program(Deployment(query, (Node("n"),), {"f": "n"}))
-        >>> program.solve_keeping((1.0,), {Arc("a", "f"): 0.4}).quality, program.solve_keeping((1.0,), {Arc("a", "f"): 0.7})
-        (0.5, None)
-        """
         query = self.deployment.query
         expect(len(rates) == len(query.sources), "Program", f"{len(query.sources)} rates", tuple(rates))
         if self.deployment.feasible(rates):
             return DropPlan(plan, {}, quality_of(query, flows(query, rates, {})))
         arriving = dict(zip(query.sources, rates, strict=True))
         offered = np.array([arriving.get(arc.stream, 0.0) for arc in query.arcs])
-        # kept >= share * arriving, where an arc's row of the constraints is kept - selectivity * kept before <= offered.
-        each = np.eye(len(query.arcs))
-        shares = np.array([least.get(arc, 0.0) for arc in query.arcs])
-        lower = shares[:, None] * (each - self.constraints[: len(query.arcs)]) - each
-        matrix = np.vstack([self.constraints, lower[shares > 0]])
-        bounds = np.concatenate([offered, self.deployment.capacities, -(shares * offered)[shares > 0]])
-        found = linprog(-self.worth, A_ub=matrix, b_ub=bounds, method="highs")
-        if found.status == INFEASIBLE:
-            return None
-        # Arrivals bound the results.
+        bounds = np.concatenate([offered, self.deployment.capacities])
+        found = linprog(-self.worth, A_ub=self.constraints, b_ub=bounds, method="highs")
+        # Dropping everything is always feasible, and arrivals bound the results.
         require(found.success, f"the shedding program has an optimum; the solver says: {found.message}")
         delivered = {arc: float(kept) for arc, kept in zip(query.arcs, np.maximum(found.x, 0.0), strict=True)}
         return DropPlan(plan, keep_from(query, rates, delivered), float(-found.fun))

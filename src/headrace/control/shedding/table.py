@@ -1,38 +1,45 @@
-"""Plans of drops for batches of many sizes, made ahead and looked up before each batch (Borealis 4.1, for a running query).
+"""Plans of drops, made ahead and looked up before each batch (Borealis 4.1, for a running query).
 
 The places where rows may be dropped are the inputs of Borealis' linear program, and the query's one node bears what one batch may take:
 
     maximise     sum over sinks of weight * delivered share
-    such that    scan * rows that come + sum over places of cost * kept rows <= time for a batch - fixed cost
+    such that    hand-over * rows that some place of their source keeps + sum over places of cost * rows kept there <= room
                  kept share of each place >= 1 - max_loss
 
-The rows of a batch come in a mix that changes slowly. So instead of a tree over all inputs there is a list over the size of the batch, for
-the mix of the last batches: sizes that are `STEP` apart. A batch between two sizes takes the plan of the lower one, of which each input
-keeps the share size / its size, as in the paper. So it keeps as many rows as the plan has.
+The room is what is left of a batch's time after its fixed cost and the scan. The rows of a batch come in a mix that changes slowly. So all
+that a plan depends on is the room per row that comes, and there is a plan for each of a list of rooms. Between two of them a batch takes
+the mean of their shares, weighted by the distance. Where the program is linear, that is the best plan too.
+
+Places that drop by the same identity keep the same rows, so that the most that one of them keeps is handed over. Places of one source that
+drop by different identities are independent of each other, and a row is handed over if any of them wants it. That is not linear: the
+program is solved a few times, each time with the chance, taken from the last solution, that no other place wants a row.
 """
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import takewhile
 from types import MappingProxyType
 
-from headrace.control.network import Arc, Deployment, NetworkOperator, NetworkQuery, Node, NodeId, StreamId
-from headrace.control.shedding.costs import Costs
-from headrace.control.shedding.plan import DropPlan
-from headrace.control.shedding.program import Program
-from headrace.ids import OperatorId
+import numpy as np
+
+from headrace.control.shedding.costs import FREE, Costs
 from headrace.state.drops import ShedId
 
-STEP = 1.06
-LEVELS_MAX = 48
-"""Sizes of batches up to about 15 times what can be borne."""
-NODE = NodeId("query")
+LEVELS = 16
+NEARER = 0.74
+"""Each room of the list is this much nearer to the least one than the room before."""
+TRIES = 3
+"""How often the program is solved to find out which rows other places want."""
 PROBED = 0.9
 """A batch that probes costs is planned for this share of the time that it may take, since the costs may be wrong."""
 PROBE_EVERY = 60
-"""One of so many batches probes costs that may have changed."""
+"""One of so many batches that drop rows probes costs that may have changed."""
+
+Keep = Mapping[ShedId, float]
+"""By place: the share of its rows that it keeps."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,12 @@ class Goals:
     max_loss: Mapping[ShedId, float]
     sinks: Mapping[str, tuple[float, tuple[ShedId, ...]]]
     """By sink: its weight, and the places that its rows come through."""
-    budget_s: float
-    """How long a batch may take."""
     deadline_s: float | None = None
+
+    @property
+    def least(self) -> dict[ShedId, float]:
+        """By place: the share that it must keep."""
+        return {place: 1 - loss for place, loss in self.max_loss.items()}
 
     def delivered(self, arrived: Mapping[ShedId, float], kept: Mapping[ShedId, float]) -> dict[str, float]:
         """By sink: the share of its rows that were kept."""
@@ -56,152 +66,219 @@ class Goals:
 
 
 @dataclass(frozen=True)
-class Level:
-    """The plan for batches of one size."""
+class Origin:
+    """A source, as far as rows are handed over from it."""
 
-    factor: float
-    """The size, as a multiple of the mix of the table."""
-    keep: Mapping[ShedId, float]
-    holds: bool
-    """False if the batch takes longer than it may, although everything is dropped that may be."""
+    groups: tuple[tuple[ShedId, ...], ...]
+    """Its places, those together that drop by the same identity."""
+    always: bool = False
+    """True if all its rows are handed over, because a branch takes them without a place or decides later."""
+
+    def handed(self, keep: Keep) -> float:
+        """The share of its rows that is handed over.
+
+        >>> one, other = ShedId("one"), ShedId("other")
+        >>> round(Origin(((one,), (other,))).handed({one: 0.5, other: 0.2}), 2), Origin(((one, other),)).handed({one: 0.5, other: 0.2})
+        (0.6, 0.5)
+        """
+        return 1.0 if self.always else 1.0 - float(np.prod([1.0 - _most(group, keep) for group in self.groups]))
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What comes with each row from the sources."""
+
+    origins: tuple[tuple[float, Origin], ...]
+    """The share of the rows that comes from each source."""
+    arrived: Mapping[ShedId, float]
+    """Rows that arrive at each place."""
+
+    def handed(self, keep: Keep) -> float:
+        """The share of the rows that is handed over."""
+        return sum(share * origin.handed(keep) for share, origin in self.origins)
+
+    def differs(self, other: Mix, least: float) -> bool:
+        """True if a share has changed by this much."""
+        return any(abs(rows - other.arrived.get(place, 0.0)) > least for place, rows in self.arrived.items())
 
 
 @dataclass(frozen=True)
 class PlanTable:
-    """Plans for batches of the same mix of rows and of many sizes. Without levels nothing is ever dropped."""
+    """Plans for batches of the same mix of rows and of all sizes."""
 
     costs: Costs
     goals: Goals
-    scanned: float
-    """Rows that come from the sources in a batch of factor 1."""
-    arrived: Mapping[ShedId, float]
-    """Rows that arrive at each place in a batch of factor 1."""
-    levels: tuple[Level, ...] = ()
+    mix: Mix
+    rooms: tuple[float, ...] = ()
+    """Seconds per row that comes, ascending. In the last one nothing must be dropped."""
+    plans: tuple[Keep, ...] = ()
     first: int = 0
-    """The id of the first level's plan. Those of the others follow."""
-    _factors: tuple[float, ...] = field(init=False, default=())
+    """The id of the plan for the first room. Those of the others follow."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_factors", tuple(level.factor for level in self.levels))
-        object.__setattr__(self, "arrived", MappingProxyType(dict(self.arrived)))
+        object.__setattr__(self, "plans", tuple(MappingProxyType(dict(plan)) for plan in self.plans))
 
-    def look_up(self, scanned: float) -> tuple[int, dict[ShedId, float], bool] | None:
-        """For a batch of so many rows: the plan's id, the share that each place keeps, and whether the time suffices.
+    def look_up(self, scanned: float, budget_s: float) -> tuple[int, dict[ShedId, float], bool] | None:
+        """For a batch of so many rows that may take so long: the plan's id, the share that each place keeps, and if the time suffices.
 
         None if nothing must be dropped.
         """
-        factor = scanned / self.scanned
-        at = bisect.bisect_right(self._factors, factor) - 1
-        if at < 0:
+        room = (budget_s - self.costs.fixed_s) / max(1.0, scanned) - self.costs.scan_s
+        if not self.rooms or room >= self.rooms[-1]:
             return None
-        level, reduced = self.levels[at], self.levels[at].factor / factor
-        keep = {place: max(1 - self.goals.max_loss[place], share * reduced) for place, share in level.keep.items()}
-        return self.first + at, keep, level.holds
+        at = bisect.bisect_right(self.rooms, room) - 1
+        if at < 0:
+            return self.first, dict(self.plans[0]), False
+        further = (room - self.rooms[at]) / (self.rooms[at + 1] - self.rooms[at])
+        low, high = self.plans[at], self.plans[at + 1]
+        return self.first + at, {place: share + further * (high[place] - share) for place, share in low.items()}, True
 
-    def seconds(self, scanned: float, keep: Mapping[ShedId, float]) -> float:
-        """How long a batch of so many rows takes if places keep these shares."""
-        factor = scanned / self.scanned
-        return self.costs.seconds(scanned, {place: rows * factor * keep.get(place, 1.0) for place, rows in self.arrived.items()})
+    def seconds(self, scanned: float, keep: Keep) -> float:
+        """How long a batch of so many rows takes if places keep these shares; a place that is left out keeps all."""
+        whole = {place: keep.get(place, 1.0) for place in self.mix.arrived}
+        kept = {place: scanned * rows * whole[place] for place, rows in self.mix.arrived.items()}
+        return self.costs.seconds(scanned, scanned * self.mix.handed(whole), kept)
 
-    def probe(self, scanned: float, place: ShedId) -> dict[ShedId, float]:
-        """The share that each place keeps in a batch that shows what the rows of one place cost: that place keeps as many as it can.
-
-        >>> goals = Goals({ShedId("a"): 0.9, ShedId("b"): 0.9}, {}, budget_s=1.0)
-        >>> costs = Costs(0.2, 1e-6, {ShedId("a"): 1e-5, ShedId("b"): 1e-5})
-        >>> table = PlanTable(costs, goals, 100_000, {ShedId("a"): 50_000, ShedId("b"): 50_000})
-        >>> {name: round(share, 2) for name, share in table.probe(200_000, ShedId("a")).items()}
-        {'a': 0.4, 'b': 0.1}
-        """
-        factor = scanned / self.scanned
-        rows = {name: count * factor for name, count in self.arrived.items()}
-        keep = {name: 1 - loss for name, loss in self.goals.max_loss.items()}
-        room_s = PROBED * self.goals.budget_s - self.seconds(scanned, keep)
+    def probe(self, scanned: float, budget_s: float, place: ShedId) -> dict[ShedId, float]:
+        """The share that each place keeps in a batch that shows what the rows of one place cost: that place keeps as many as it can."""
+        keep = self.goals.least
         for name in sorted(keep, key=lambda each: each != place):
-            cost_s = self.costs.kept_s.get(name, 0.0) * rows.get(name, 0.0)
-            more = max(0.0, min(1 - keep[name], room_s / cost_s if cost_s > 0 else 1.0))
-            keep[name] += more
-            room_s -= more * cost_s
+            shares = np.linspace(keep[name], 1.0, 41)
+            fitting = takewhile(lambda share, name=name: self.seconds(scanned, keep | {name: share}) <= PROBED * budget_s, shares)  # type: ignore[misc]
+            keep[name] = max([keep[name], *(float(share) for share in fitting)])
         return keep
 
 
 def probed_place(number: int, places: Sequence[ShedId]) -> ShedId | None:
     """The place to probe in a batch, by how many batches have dropped rows before; None for nearly all batches.
 
-    While each batch keeps the same shares, nobody can tell which place's rows cost what.
+    While each batch keeps the same shares, a change of what rows of a place cost may be taken for one of another cost.
 
-    >>> [probed_place(number, [ShedId("a"), ShedId("b")]) for number in range(7)]
-    [None, 'a', 'b', 'a', 'b', None, None]
+    >>> [(number, probed_place(number, [ShedId("a"), ShedId("b")])) for number in (0, 1, 59, 60, 120)]
+    [(0, None), (1, None), (59, None), (60, 'b'), (120, 'a')]
     >>> [number for number in range(200) if probed_place(number, [ShedId("a")])]
     []
     """
-    many = len(places)
-    if many < 2:
+    if len(places) < 2 or not number or number % PROBE_EVERY:
         return None
-    if 1 <= number <= 2 * many:
-        return places[(number - 1) % many]
-    return places[number // PROBE_EVERY % many] if number % PROBE_EVERY == 0 and number else None
+    return places[number // PROBE_EVERY % len(places)]
 
 
-def planned(costs: Costs, goals: Goals, scanned: float, arrived: Mapping[ShedId, float], first: int = 0) -> PlanTable:
-    """Make the plans for batches of this mix.
+def planned(costs: Costs, goals: Goals, mix: Mix, first: int = 0) -> PlanTable:
+    """Make the plans for this mix.
 
     >>> a, b = ShedId("a"), ShedId("b")
-    >>> goals = Goals({a: 0.9, b: 0.9}, {"one": (1.0, (a,)), "two": (3.0, (b,))}, budget_s=1.0)
-    >>> table = planned(Costs(0.2, 1e-6, {a: 1e-5, b: 1e-5}), goals, 100_000, {a: 50_000, b: 50_000})
-    >>> table.look_up(70_000) is None
+    >>> goals = Goals({a: 0.9, b: 0.9}, {"one": (1.0, (a,)), "two": (3.0, (b,))})
+    >>> mix = Mix(((1.0, Origin(((a,), (b,)), always=True)),), {a: 1.0, b: 1.0})
+    >>> table = planned(Costs(0.2, 1e-6, 0.0, {a: 1e-5, b: 1e-5}), goals, mix)
+    >>> table.look_up(35_000, 1.0) is None
     True
-    >>> plan, keep, holds = table.look_up(100_000)
-    >>> round(keep[a], 1), round(keep[b], 1), holds
-    (0.4, 1.0, True)
-    >>> 0.95 < table.seconds(100_000, keep) < 1.01
-    True
+    >>> plan, keep, holds = table.look_up(60_000, 1.0)
+    >>> round(keep[a], 2), round(keep[b], 2), holds
+    (0.23, 1.0, True)
+    >>> round(table.seconds(60_000, keep), 2)
+    1.0
     """
-    places = list(arrived)
-    least = _bearable(costs, goals, scanned, arrived)
-    if least is None:
-        return PlanTable(costs, goals, scanned, arrived, (), first)
-    levels = []
-    factor = least
-    for _ in range(LEVELS_MAX):
-        keep = _solved(costs, goals, scanned * factor, {place: rows * factor for place, rows in arrived.items()})
-        if keep is None:
-            # From here on everything is dropped that may be, and batches take longer than they may.
-            levels.append(Level(factor, {place: 1 - goals.max_loss[place] for place in places}, False))
-            break
-        levels.append(Level(factor, keep, True))
-        factor *= STEP
-    return PlanTable(costs, goals, scanned, arrived, tuple(levels), first)
+    program = _Program(costs, goals, mix)
+    least, most = program.room(goals.least), program.room(dict.fromkeys(mix.arrived, 1.0))
+    if most - least <= 0:
+        return PlanTable(costs, goals, mix, (), (), first)
+    rooms = [least, *sorted(least + (most - least) * NEARER**step for step in range(LEVELS))]
+    plans = [goals.least, *(program.best(room) for room in rooms[1:])]
+    return PlanTable(costs, goals, mix, tuple(rooms), tuple(plans), first)
 
 
-def _bearable(costs: Costs, goals: Goals, scanned: float, arrived: Mapping[ShedId, float]) -> float | None:
-    """The size at which a batch takes exactly as long as it may, as a multiple of these rows. None if rows cost nothing."""
-    per_batch = costs.seconds(scanned, arrived) - costs.fixed_s
-    return max(1e-9, (goals.budget_s - costs.fixed_s) / per_batch) if per_batch > 0 else None
+@dataclass(frozen=True)
+class _Step:
+    """Some places keep more of the same rows."""
+
+    places: tuple[ShedId, ...]
+    size: float
+    """How much more, at most: a share of the rows."""
+    cost: float
+    worth: float
+
+    @property
+    def rate(self) -> float:
+        """What it is worth for its cost."""
+        return self.worth / max(self.cost, FREE)
 
 
-def _solved(costs: Costs, goals: Goals, scanned: float, arrived: Mapping[ShedId, float]) -> dict[ShedId, float] | None:
-    """The share that each place keeps in the best plan; None if the least that they must keep takes too long."""
-    places = [place for place, rows in arrived.items() if rows > 0]
-    room_s = goals.budget_s - costs.fixed_s - costs.scan_s * scanned
-    if room_s <= 0 or not places:
-        return None
-    query = network(goals, {place: costs.kept_s[place] for place in places}, {place: arrived[place] for place in places})
-    deployment = Deployment(query, (Node(NODE, room_s),), {each.name: NODE for each in query.operators})
-    heads = {place: Arc(StreamId(f"rows of {place}"), OperatorId(place)) for place in places}
-    bounds = {arc: 1 - goals.max_loss[ShedId(arc.operator)] if arc in heads.values() else 1.0 for arc in query.arcs}
-    plan: DropPlan | None = Program(deployment).solve_keeping([arrived[place] for place in places], bounds)
-    if plan is None:
-        return None
-    return {place: plan.keep.get(heads[place], 1.0) if place in heads else 1.0 for place in arrived}
+class _Program:
+    """The linear program, per row that comes."""
+
+    def __init__(self, costs: Costs, goals: Goals, mix: Mix) -> None:
+        self.goals, self.mix, self.costs = goals, mix, costs
+        self._groups = [(share, group, origin) for share, origin in mix.origins if not origin.always for group in origin.groups]
+        self._always = costs.handed_s * sum(share for share, origin in mix.origins if origin.always)
+        self._cost = {place: costs.kept_s.get(place, 0.0) * rows for place, rows in mix.arrived.items()}
+        self._worth = dict.fromkeys(mix.arrived, 0.0)
+        for weight, feeding in goals.sinks.values():
+            came = sum(mix.arrived.get(place, 0.0) for place in feeding)
+            for place in feeding if came else ():
+                self._worth[place] += weight * mix.arrived[place] / came
+
+    def room(self, keep: Keep) -> float:
+        """The room that these shares need."""
+        behind = sum(cost * keep[place] for place, cost in self._cost.items())
+        return self.costs.handed_s * self.mix.handed(keep) + behind
+
+    def best(self, room: float) -> dict[ShedId, float]:
+        """The shares that are worth most in this room. It is at least what the least shares need."""
+        tries = []
+        for start in (0.0, 1.0) if self._groups else (0.0,):
+            keep: Keep = dict.fromkeys(self.mix.arrived, start)
+            for _ in range(TRIES if len(self._groups) > 1 else 1):
+                solved = self._solved(room, keep)
+                tries.append(self._fitting(solved, room))
+                if all(abs(solved[place] - keep[place]) < 1e-3 for place in solved):
+                    break
+                keep = solved
+        return max(tries, key=lambda each: sum(worth * each[place] for place, worth in self._worth.items()))
+
+    def _solved(self, room: float, others: Keep) -> dict[ShedId, float]:
+        """The best shares, if a row that a group wants is handed over for it alone as often as with these shares of the other groups.
+
+        There is one constraint beside the bounds, so the best plan takes what is worth most for its cost until the room is full.
+        """
+        keep, steps = self.goals.least, []
+        for share, group, origin in self._groups:
+            alone = float(np.prod([1.0 - _most(other, others) for other in origin.groups if other != group]))
+            hand_over, handed = self.costs.handed_s * share * alone, _most(group, keep)
+            room -= hand_over * handed
+            # Up to the most that one of them must keep, the others keep rows that are handed over anyway.
+            steps += [_Step((place,), handed - keep[place], self._cost[place], self._worth[place]) for place in group]
+            ordered = sorted(group, key=lambda place: -self._worth[place] / max(self._cost[place], FREE))
+            firsts = (ordered[:upto] for upto in range(1, len(ordered) + 1))
+            sums = ((each, hand_over + self._sum(self._cost, each), self._sum(self._worth, each)) for each in firsts)
+            together = max((_Step(tuple(each), 1.0 - handed, cost, worth) for each, cost, worth in sums), key=lambda step: step.rate)
+            steps += [together, *(_Step((p,), 1.0 - handed, self._cost[p], self._worth[p]) for p in ordered[len(together.places) :])]
+        grouped = {place for _, group, _ in self._groups for place in group}
+        steps += [_Step((p,), 1.0 - keep[p], self._cost[p], self._worth[p]) for p in self.mix.arrived if p not in grouped]
+        room -= self._always + sum(self._cost[place] * keep[place] for place in self.mix.arrived)
+        for step in sorted(steps, key=lambda step: -step.rate):
+            part = min(1.0, max(0.0, room) / (step.cost * step.size)) if step.cost * step.size > 0 else 1.0
+            room -= part * step.size * step.cost
+            keep |= {place: min(1.0, keep[place] + part * step.size) for place in step.places}
+        return keep
+
+    def _sum(self, of: Mapping[ShedId, float], places: Sequence[ShedId]) -> float:
+        return sum(of[place] for place in places)
+
+    def _fitting(self, keep: Keep, room: float) -> dict[ShedId, float]:
+        """The shares, brought nearer to the least ones until they need no more than the room."""
+        least, low, high = self.goals.least, 0.0, 1.0
+
+        def part(of: float) -> dict[ShedId, float]:
+            return {place: least[place] + (share - least[place]) * of for place, share in keep.items()}
+
+        if self.room(keep) <= room * (1 + 1e-6):
+            return part(1.0)
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.room(part(middle)) <= room else (low, middle)
+        return part(low)
 
 
-def network(goals: Goals, cost_s: Mapping[ShedId, float], arrived: Mapping[ShedId, float]) -> NetworkQuery:
-    """The query as the linear program sees it: a source and an operator per place, and a sink that counts delivered shares."""
-    operators = [NetworkOperator(OperatorId(place), (StreamId(f"rows of {place}"),), cost_s[place]) for place in arrived]
-    for sink, (weight, feeding) in goals.sinks.items():
-        inputs: Sequence[ShedId] = [place for place in feeding if place in arrived]
-        if inputs:
-            came = sum(arrived[place] for place in inputs)
-            streams = tuple(StreamId(place) for place in inputs)
-            operators.append(NetworkOperator(OperatorId(f"sink {sink}"), streams, 0.0, 1.0, weight / came))
-    return NetworkQuery(tuple(StreamId(f"rows of {place}") for place in arrived), tuple(operators))
+def _most(group: Sequence[ShedId], keep: Keep) -> float:
+    return max((keep.get(place, 1.0) for place in group), default=0.0)

@@ -201,7 +201,6 @@ def test_sources_that_do_not_fit(spark: SparkSession) -> None:
 
 STATE_OF_SPARK: dict[str, tuple[Callable[[Any], Any], str]] = {
     "offset": (lambda df: df.offset(3), "offset"),
-    "sort": (lambda df: df.sort("v"), "sort"),
 }
 
 
@@ -212,6 +211,9 @@ def test_state_of_spark_below_a_stream(spark: SparkSession, folder: Path) -> Non
         error = refused(lambda build=build: hr.stream(build(df)), UnsupportedError)  # type: ignore[misc]
         assert word in error.found, f"{what}: {error}"
         assert "stream at test_mistakes.py:" in error.where
+    for mode in ("append", "update"):
+        writer = hr.stream(df.sort("v")).writeStream.outputMode(mode).format("noop")
+        assert "sort(...)" in refused(writer.start, UnsupportedError).found
 
 
 def test_static_dataframes_joined_below_a_stream_may_be_made_in_any_way(spark: SparkSession, folder: Path) -> None:

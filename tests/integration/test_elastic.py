@@ -88,6 +88,10 @@ def instances(query: hr.HeadraceQuery) -> int:
     return query.routing()["process"].instances
 
 
+def told_of(query: hr.HeadraceQuery) -> list[int]:
+    return [change["instances"] for each in query.recentProgress for change in each["headrace"]["changes"]]
+
+
 def outcomes(query: hr.HeadraceQuery) -> list[Outcome]:
     return [entry.outcome for entry in query.decisions()]
 
@@ -121,7 +125,8 @@ def test_instances_follow_the_load_unless_somebody_knows_better(
         assert f"rescale to {by_hand} was asked for; no automatic changes of process until" in ctl("decisions")
         # Given back, it shrinks.
         assert "all operators" in ctl("auto")
-        source.pour(2, until=lambda: instances(query) == 1)
+        # The progress tells of a change with the batch after it.
+        source.pour(2, until=lambda: instances(query) == 1 and told_of(query)[-1] == 1)
         assert Outcome.RESUMED in outcomes(query)
         query.processAllAvailable()
         progress = query.recentProgress

@@ -6,6 +6,8 @@ zero, times as microseconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -49,16 +51,21 @@ def _is_exact(kind: T.DataType) -> bool:
     return isinstance(kind, _EXACT) and is_binary_collated(kind)
 
 
-def _plain(value: Column, kind: T.DataType) -> Column:
-    """A value with microseconds in the place of times."""
+def _with_times(value: Column, kind: T.DataType, changed: Callable[[Column, T.DataType], Column]) -> Column:
+    """A value in which every time is changed, at any depth."""
     match kind:
         case T.ArrayType():
             element = kind.elementType
-            return F.transform(value, lambda x: _plain(x, element))
+            return F.transform(value, lambda x: _with_times(x, element, changed))
         case T.StructType():
-            fields = [_plain(value.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
+            fields = [_with_times(value.getField(f.name), f.dataType, changed).alias(f.name) for f in kind.fields]
             return F.when(value.isNotNull(), F.struct(*fields))
-    return event_time.micros(value, kind) if isinstance(kind, _TIMES) else value
+    return changed(value, kind) if isinstance(kind, _TIMES) else value
+
+
+def _plain(value: Column, kind: T.DataType) -> Column:
+    """A value with microseconds in the place of times."""
+    return _with_times(value, kind, event_time.micros)
 
 
 def _plain_type(kind: T.DataType) -> T.DataType:
@@ -71,11 +78,4 @@ def _plain_type(kind: T.DataType) -> T.DataType:
 
 
 def _restored(value: Column, kind: T.DataType) -> Column:
-    match kind:
-        case T.ArrayType():
-            element = kind.elementType
-            return F.transform(value, lambda x: _restored(x, element))
-        case T.StructType():
-            fields = [_restored(value.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
-            return F.when(value.isNotNull(), F.struct(*fields))
-    return event_time.from_micros(value, kind) if isinstance(kind, _TIMES) else value
+    return _with_times(value, kind, event_time.from_micros)

@@ -25,20 +25,20 @@ def _entries(log: Path) -> Iterator[tuple[int, list[str]]]:
             yield int(path.name.split(".")[0]), path.read_text().splitlines()[1:]
 
 
-def batches(program: Program) -> list[list[Path]]:
+def batches(checkpoint: Path) -> list[list[Path]]:
     """The files of each version, in the order of versions."""
     files: dict[int, set[Path]] = {}
-    for _, lines in _entries(program.checkpoint / "sources" / "0"):
+    for _, lines in _entries(checkpoint / "sources" / "0"):
         for entry in map(json.loads, lines):
             files.setdefault(entry["batchId"], set()).add(Path(unquote(urlparse(entry["path"]).path)))
-    ends = [json.loads(lines[1])["logOffset"] for _, lines in sorted(_entries(program.checkpoint / "offsets"))]
+    ends = [json.loads(lines[1])["logOffset"] for _, lines in sorted(_entries(checkpoint / "offsets"))]
     begins = [-1, *ends[:-1]]
     return [sorted(set.union(*(files[at] for at in range(begin + 1, end + 1)))) for begin, end in zip(begins, ends, strict=True)]
 
 
 def as_read_by(program: Program, folder: Path) -> Path:
     """A source with one file for each batch of the program, for an undisturbed run. It is the program's own source if that fits."""
-    found = batches(program)
+    found = batches(program.checkpoint)
     if all(len(files) == 1 for files in found):
         return program.source
     folder.mkdir(parents=True)

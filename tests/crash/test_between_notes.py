@@ -29,6 +29,6 @@ def test_killed_between_spark_s_notes_of_files_and_of_the_batch(
     for name in ("2", ".2.crc"):
         (program.checkpoint / "offsets" / name).unlink(missing_ok=True)
     start(spark, program.kind, source, program.output, program.checkpoint, 2).awaitTermination()
-    assert [len(files) for files in batches(program)] == [1, 1, 2, 1]
+    assert [len(files) for files in batches(program.checkpoint)] == [1, 1, 2, 1]
     expected = undisturbed(program.kind, as_read_by(program, tmp_path / "joined"), tmp_path / "undisturbed")
     assert not Left.of(program).difference(expected)

@@ -88,6 +88,25 @@ def press(page: Any, within: str, label: str) -> str:
     return said(page, within)
 
 
+def place_of_chart(page: Any) -> tuple[float, float, float]:
+    """Left edge, width and middle of the first chart, in pixels of the window."""
+    over = page.query_selector("#series .u-over")
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    return box["x"], box["width"], box["y"] + box["height"] / 2
+
+
+def shown_seconds(page: Any) -> int:
+    """The time between the first and the last batch in the first chart, as its cursor says it."""
+    left, width, middle = place_of_chart(page)
+    ends = []
+    for x in (left + 1, left + width - 2):
+        page.mouse.move(x, middle)
+        hours, minutes, seconds = map(int, page.inner_text("#series .when").split(":"))
+        ends.append(3600 * hours + 60 * minutes + seconds)
+    return (ends[1] - ends[0]) % 86_400
+
+
 def test_every_page_fits_and_shows_names_as_text(page: Any, query: hr.HeadraceQuery) -> None:
     assert "token" not in page.url
     assert page.context.cookies()[0]["httpOnly"]
@@ -123,7 +142,6 @@ def test_without_the_cookie_the_page_says_so(chromium: Any, query: hr.HeadraceQu
     context.close()
 
 
-@pytest.mark.extra
 def test_the_query_page_is_live(page: Any, query: hr.HeadraceQuery) -> None:
     page.wait_for_selector("#series canvas")
     assert len(page.query_selector_all("#graph .node")) == len(page.query_selector_all("#graph .node rect")) >= 4
@@ -140,17 +158,38 @@ def test_the_query_page_is_live(page: Any, query: hr.HeadraceQuery) -> None:
     for theme in ("dark", "light"):
         page.click("header button.plain")
         page.wait_for_selector(f"html[data-theme={theme}]")
+    page.click("header button.plain")
+    page.wait_for_selector("html:not([data-theme])")
     page.select_option("header .field:has-text('last') select", "5")
     page.wait_for_selector("#series canvas")
+    # Drag over the middle of a chart to look closer; a double click goes back.
+    before = shown_seconds(page)
+    left, width, middle = place_of_chart(page)
+    page.mouse.move(left + 0.4 * width, middle)
+    page.mouse.down()
+    page.mouse.move(left + 0.6 * width, middle, steps=4)
+    page.mouse.up()
+    until(page, lambda: shown_seconds(page) <= before / 2)
+    page.mouse.dblclick(left + width / 2, middle)
+    until(page, lambda: shown_seconds(page) >= before)
+    # To the overview and back, by the choice of queries.
+    chosen = page.eval_on_selector("header .pick select", "each => each.value")
+    page.select_option("header .pick select", "")
+    page.wait_for_selector("#queries td a")
+    page.select_option("header .pick select", chosen)
+    page.wait_for_selector("#graph svg")
 
 
-@pytest.mark.extra
 def test_every_button_of_elasticity_does_what_it_says(page: Any, query: hr.HeadraceQuery) -> None:
     go(page, "elasticity", "#hand")
     before = query.routing()
     page.select_option("#hand .field:has-text('operator') select", "aggregate")
     count = before["aggregate"].instances
-    page.click("#hand button[aria-label='one instance more']")
+    for _ in range(2):
+        page.click("#hand button[aria-label='one instance more']")
+    page.click("#hand button[aria-label='one instance less']")
+    assert page.input_value("#hand .field:has-text('instances') input") == str(count + 1)
+    page.select_option("#hand .field:has-text('protocol') select", "state recreation")
     assert "Nothing was changed" in press(page, "#hand", "dry run")
     assert query.routing() == before
     assert f"{count} → {count + 1} instances" in press(page, "#hand", "rescale")
@@ -173,7 +212,6 @@ def test_every_button_of_elasticity_does_what_it_says(page: Any, query: hr.Headr
     assert "min" in press(page, "#whatif", "replay")
 
 
-@pytest.mark.extra
 def test_slots_are_moved_and_spread_and_state_is_looked_up(page: Any, query: hr.HeadraceQuery) -> None:
     go(page, "state", "#slots canvas")
     page.select_option("#slots .field:has-text('operator') select", "aggregate")
@@ -185,6 +223,13 @@ def test_slots_are_moved_and_spread_and_state_is_looked_up(page: Any, query: hr.
     to = 1 - int(query.routing()["aggregate"].table()[1])
     assert "belong to instance" in press(page, "#slots", f"move to {to}")
     assert set(query.routing()["aggregate"].table()[1:66].tolist()) == {to}
+    # One slot is cut in two.
+    page.focus("#slots canvas")
+    page.keyboard.press("ArrowRight")
+    slot = int(re.search(r"slot (\d+):", page.inner_text("#slots span:has-text('slot ')")).group(1))  # type: ignore[union-attr]
+    assert f"Slot {slot} is cut" in press(page, "#slots", "split")
+    pieces = [(low, high) for ranges in query.routing()["aggregate"].to_json()["ranges"] for low, high in ranges]
+    assert any(slot + 0.5 in piece for piece in pieces), pieces
     # Drag over slots with the mouse, then drag them to an instance.
     box = page.query_selector("#slots canvas").bounding_box()
     line = box["height"] / 64
@@ -217,16 +262,31 @@ def test_slots_are_moved_and_spread_and_state_is_looked_up(page: Any, query: hr.
     page.wait_for_selector("#browse td:has-text('<b>x</b>')")
     (row,) = query.state("aggregate-2", version).collect()
     assert str(row[-1]) in page.inner_text("#browse tbody tr")
+    # Pages of a state of more rows than one page has.
+    page.select_option("#browse .field:has-text('state of') select", "aggregate")
+    page.wait_for_selector("#browse .note:has-text('rows 1 to 20 of')")
+    firsts = page.inner_text("#browse tbody")
+    page.click("#browse button:text-is('more')")
+    page.wait_for_selector("#browse .note:has-text('rows 21 to 40 of')")
+    assert page.inner_text("#browse tbody") != firsts
+    page.click("#browse button:text-is('back')")
+    page.wait_for_selector("#browse .note:has-text('rows 1 to 20 of')")
+    assert page.inner_text("#browse tbody") == firsts
+    page.select_option("#browse .field:has-text('state of') select", "aggregate-2")
     page.fill("#browse .field:has-text('html') input", "nobody")
     page.click("#browse button:text-is('look up')")
     page.wait_for_selector("#browse .empty")
     page.select_option("#difference .field:has-text('state of') select", "aggregate")
+    page.select_option("#difference .field:has-text('from') select", str(version - 1))
+    page.select_option("#difference .field:has-text('to') select", str(version))
+    assert f"Version {version - 1} to {version}:" in press(page, "#difference", "compare")
+    for which in ("from", "to"):
+        page.select_option(f"#difference .field:has-text('{which}') select", "")
     assert re.search(r"[\d,]+ came, [\d,]+ went, [\d,]+ changed", press(page, "#difference", "compare"))
     page.click("[id='runs-aggregate'] summary")
     page.wait_for_selector("[id='runs-aggregate'] tbody tr")
 
 
-@pytest.mark.extra
 def test_an_ended_query_is_shown_without_buttons_that_cannot_work(chromium: Any, spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     writer = hr.stream(rows).groupBy((F.col("value") % 3).alias("k")).count().writeStream.outputMode("update").format("noop")

@@ -18,5 +18,9 @@ A page has two modules, one on each side:
   ``static/api.js`` has `get` and `post`, ``static/chart.js`` series, ``static/graph.js`` the graph. No inline script, style or event
   handler is possible (CSP), nothing is loaded from elsewhere, and text is only ever set as text.
 
+The query editor (``static/pages/editor.js``, ``static/editor``, ``pages/editor.py``, ``editor/``) is about no single query: it has an
+address of its own (``#/editor``), is loaded only when it is opened, and exists only in a program that has switched it on
+(`Queries.workbench`).
+
 Static files are listed in pyproject.toml (package-data), vendored libraries with their licences in ``static/vendor``.
 """

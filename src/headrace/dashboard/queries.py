@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.dashboard.editor.workbench import Workbench
 from headrace.errors import QueryError
 from headrace.logs import logger
 from headrace.runtime.checkpoint import Checkpoint
@@ -147,6 +148,8 @@ class Queries:
         self._lock = threading.Lock()
         self.ended = threading.Event()
         """Set when the server stops: streams of news end."""
+        self.workbench: Workbench | None = None
+        """What the editor works with; None if it is off."""
         for each in locations:
             self.add(Checkpoint.existing(each))
 

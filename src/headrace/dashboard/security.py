@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
+import secrets
 import socket
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -39,6 +42,24 @@ HEADERS = {
 }
 OPEN = ("/", "/static/")
 """Paths that need no token. The page itself and its scripts say nothing about queries."""
+
+
+def token_of(file: str) -> str:
+    """The token that a file has; without a file, a new one. Raises QueryError if it is not secret, or easily guessed."""
+    if not file:
+        return secrets.token_urlsafe(24)
+    where = f"option 'headrace.uiTokenFile', {file}"
+    try:
+        text, mode = Path(file).read_text().strip(), Path(file).stat().st_mode
+    except (OSError, ValueError) as wrong:
+        raise QueryError(where=where, wanted="a file that can be read", found=str(wrong)) from None
+    if mode & 0o077:
+        wanted = "a file that only its owner can read"
+        raise QueryError(where=where, wanted=wanted, found=f"mode {mode & 0o777:o}", hint=f"chmod 600 {file}")
+    if not re.fullmatch(r"[A-Za-z0-9_-]{16,200}", text):
+        wanted, hint = "one token of 16 to 200 letters, digits, - or _", "Python's secrets.token_urlsafe(24) makes one"
+        raise QueryError(where=where, wanted=wanted, found=f"{len(text)} characters", hint=hint)
+    return text
 
 
 @dataclass

@@ -11,7 +11,7 @@ import secrets
 import select
 import socket
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import QueryError
@@ -35,7 +35,8 @@ class Server:
     known: Queries
     host: str = "127.0.0.1"
     wanted_port: int = 0
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    token: str = ""
+    """Generated, if none is given."""
     _server: uvicorn.Server | None = None
     _thread: threading.Thread | None = None
 
@@ -49,6 +50,7 @@ class Server:
             raise QueryError(where="monitor", wanted=wanted, found=str(refused), hint=hint) from None
         self.port = int(self._socket.getsockname()[1])
         self._ended = threading.Event()
+        self.token = self.token or secrets.token_urlsafe(24)
 
     @property
     def url(self) -> str:

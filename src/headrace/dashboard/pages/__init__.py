@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from headrace.dashboard.pages import changes, elasticity, faults, overview, query, state
+from headrace.dashboard.pages import changes, editor, elasticity, faults, metrics, overview, query, state
 from headrace.dashboard.queries import Queries
 
-PAGES = (overview, query, changes, state, elasticity, faults)
+PAGES = (overview, query, changes, state, elasticity, faults, metrics, editor)
 
 
 def routes(known: Queries) -> list[Route]:

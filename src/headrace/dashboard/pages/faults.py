@@ -32,12 +32,15 @@ def faults_of(shown: Shown) -> dict[str, Any]:
     whole = shown.progress()
     last = whole[-1]["headrace"] if whole else {}
     executors: Any = None
+    copies: Any = None
     with suppressed(_log, "the query itself does not say what executors it has", QueryError, level=logging.DEBUG):
-        executors = _heard(shown.ask({"do": "executors"})["executors"], last)
+        answer = shown.ask({"do": "executors"})
+        executors, copies = _heard(answer["executors"], last), answer.get("copies")
     checkpoints = [each for each in shown.events if each["kind"] == "checkpoint"]
     lost = [each for each in shown.events if each["kind"] == "lost"]
     return {
         "executors": executors,
+        "copies": copies or None,
         "events": [each for each in shown.events if each["kind"] in KINDS][-EVENTS_MAX:],
         "recoveries": lost[-EVENTS_MAX:],
         "checkpoints": checkpoints[-CHECKPOINTS_MAX:] or None,

@@ -3,9 +3,10 @@
 import { counted, known, percent, size, span, whole } from "./ui.js";
 
 const COLOURS = { change: "--orange", decision: "--purple", start: "--green", end: "--muted", checkpoint: "--muted" };
-export const FAULTS = ["lost", "gap", "store", "rebuilt", "redundancy", "homes", "history"];
+// Instances that come to an executor or leave it are no fault; that one was lost is an event of its own.
+export const FAULTS = ["lost", "gap", "store", "rebuilt", "redundancy", "history"];
 
-export const isFault = (event) => FAULTS.includes(event.kind) || (event.kind === "end" && event.error);
+export const isFault = (event) => (FAULTS.includes(event.kind) && !(event.kind === "redundancy" && !event.missing)) || (event.kind === "end" && event.error);
 
 // Those events that are drawn into charts: decisions that were performed show as the change that they made.
 export const marked = (events) =>
@@ -21,6 +22,9 @@ export function title(event) {
 
 // What the policy or somebody wanted: "elastic-manager: Utilisation 12 % ..." without what the change itself says.
 const reason = (why) => (why || "").replace(/; (state recreation|window recreation|merge|buffering): .*$/, "");
+
+// executor 1; executors 1, 2
+const named = (ids) => `executor${ids.length === 1 ? "" : "s"} ${ids.join(", ")}`;
 
 export function changed(event) {
   const counts = event.instancesBefore === event.instances
@@ -43,7 +47,7 @@ export function sentence(event) {
     case "decision":
       return decided(event);
     case "lost":
-      return `${event.hung ? "No answer from" : "Lost"} executor ${event.executors.join(", ") || "(unknown)"} after ${span(event.afterMs)} of batch ${event.v}; recovered ${span(event.recoveredMs)} later.`;
+      return `${event.hung ? "No answer from" : "Lost"} ${event.executors.length ? named(event.executors) : "an executor"} after ${span(event.afterMs)} of batch ${event.v}; recovered ${span(event.recoveredMs)} later.`;
     case "rebuilt":
       return `${counted(event.versions, "version")} computed again before batch ${event.v}, because state was lost.`;
     case "gap":
@@ -55,7 +59,7 @@ export function sentence(event) {
     case "redundancy":
       return event.missing ? `${counted(event.missing, "copy").replace("copys", "copies")} of state missing.` : `All copies of state are there again, after ${span(event.lastedMs)}.`;
     case "homes":
-      return [event.came.length && `instances live on executor ${event.came.join(", ")} now`, event.gone.length && `none on ${event.gone.join(", ")} any more`].filter(Boolean).join("; ") + ".";
+      return [event.came.length && `Instances live on ${named(event.came)} now`, event.gone.length && `${event.came.length ? "none" : "No instance"} on ${named(event.gone)} any more`].filter(Boolean).join("; ") + ".";
     case "shedding":
       return event.plan === null ? "Nothing is dropped any more." : `Plan ${event.plan} of drops: ${event.sinks.map((each) => `${each.sink} gets ${percent(each.delivered, 1)}`).join(", ")}.`;
     case "start":

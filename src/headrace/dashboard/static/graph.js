@@ -72,6 +72,7 @@ function lines(node, now) {
   const op = now.operators[node.id];
   if (node.kind === "source") return [known(now.sources[node.id]) ? `${short(now.sources[node.id])} rows/s` : "", known(now.backlog) && now.oneSource ? `backlog ${short(now.backlog)}` : ""];
   if (node.kind === "sink") return [known(now.sinks[node.id]) ? `${short(now.sinks[node.id])} rows/s` : ""];
+  if (node.kind === "stateful" && now.planned) return [counted(now.planned[node.id], "instance"), "rows by key, over Arrow"];
   if (node.kind !== "stateful" || !op) return [node.kind === "stateless" ? "in the JVM" : ""];
   const ratio = op.rowsIn > 0 ? `, × ${short(op.rowsOut / op.rowsIn)}` : "";
   return [

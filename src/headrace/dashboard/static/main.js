@@ -1,7 +1,8 @@
 // The application: header, navigation and the page that the address names: #/ is the overview, #/QUERY and #/QUERY/PAGE are about a query.
 
+import { get } from "./api.js";
 import { useLive } from "./live.js";
-import { pages, overview } from "./pages/index.js";
+import { editorPage, pages, overview } from "./pages/index.js";
 import { Choice, Fragment, html, render, State, useEffect, useState } from "./ui.js";
 
 const RANGES = [[5, "5 minutes"], [15, "15 minutes"], [60, "1 hour"], [360, "6 hours"], ["", "all"]];
@@ -54,7 +55,16 @@ function useTheme() {
   return [theme, setTheme];
 }
 
-function Header({ queries, query, page, linked, minutes, setMinutes }) {
+// Which parts of the monitor there are, asked again when a query comes or goes: the editor may be off.
+function useParts(count) {
+  const [parts, setParts] = useState({});
+  useEffect(() => {
+    get("parts").then(setParts, () => setParts({}));
+  }, [count]);
+  return parts;
+}
+
+function Header({ queries, query, page, linked, minutes, setMinutes, editor }) {
   const [theme, setTheme] = useTheme();
   const next = { auto: "dark", dark: "light", light: "auto" }[theme];
   const shown = query ? pages.filter((each) => !each.shownFor || each.shownFor(query)) : [];
@@ -66,6 +76,7 @@ function Header({ queries, query, page, linked, minutes, setMinutes }) {
           <option value="" selected=${!query}>all queries</option>
           ${queries.map((each) => html`<option value=${each.id} selected=${query && query.id === each.id}>${each.name}</option>`)}
         </select></label>`}
+      ${editor.is && html`<a class="to-editor" href="#/editor" aria-current=${editor.shown ? "page" : undefined}>Editor</a>`}
       ${query && html`<${State} state=${query.state} />`}
       ${query && query.version !== null && html`<span class="quiet">version ${query.version}</span>`}
       ${!linked && html`<span class="state gone" role="status">no connection, trying again</span>`}
@@ -77,21 +88,33 @@ function Header({ queries, query, page, linked, minutes, setMinutes }) {
   </header>`;
 }
 
+// A page that is loaded when it is opened.
+function Late({ load, ...more }) {
+  const [found, setFound] = useState(null);
+  useEffect(() => {
+    load().then((Page) => setFound({ Page }), () => setFound({ failed: true }));
+  }, []);
+  if (!found) return html`<p class="loading">Loading …</p>`;
+  return found.failed ? html`<p class="said bad">This page could not be loaded.</p>` : html`<${found.Page} ...${more} />`;
+}
+
 function App() {
   const now = useRoute();
   const [minutes, setMinutes] = useState(stored("minutes", "15") === "" ? null : Number(stored("minutes", "15")));
-  const { queries, live, linked, error } = useLive(now.query || null, minutes);
+  const edits = now.query === "editor";
+  const { queries, live, linked, error } = useLive(edits ? null : now.query || null, minutes);
+  const parts = useParts(queries ? queries.length : 0);
   const query = now.query && queries ? queries.find((each) => each.id === now.query) : null;
-  const page = query ? pages.find((each) => each.id === now.page) || pages[0] : overview;
+  const page = query ? pages.find((each) => each.id === now.page) || pages[0] : edits ? editorPage : overview;
   useEffect(() => {
-    document.title = query ? `${query.name} · ${page.title} · Headrace` : "Headrace";
+    document.title = query ? `${query.name} · ${page.title} · Headrace` : edits ? "Editor · Headrace" : "Headrace";
   }, [query && query.name, page]);
   const choose = (value) => {
     store("minutes", value ?? "");
     setMinutes(value);
   };
   return html`<${Fragment}>
-    <${Header} queries=${queries} query=${query} page=${query ? page.id : ""} linked=${linked} minutes=${minutes} setMinutes=${choose} />
+    <${Header} queries=${queries} query=${query} page=${query ? page.id : ""} linked=${linked} minutes=${minutes} setMinutes=${choose} editor=${{ is: parts.editor, shown: edits }} />
     <main id="page" class=${`page-${page.id}`}>${body(now, queries, query, live, page, error)}</main>
   </${Fragment}>`;
 }
@@ -100,6 +123,7 @@ function body(now, queries, query, live, page, error) {
   if (error && error.status === 401) return html`<p class="said bad">This page is not open to you yet: ${error.message}</p>`;
   if (error) return html`<p class="said bad">${error.message}</p>`;
   if (!queries) return html`<p class="loading">Loading …</p>`;
+  if (page === editorPage) return html`<${Late} load=${page.load} queries=${queries} />`;
   if (!now.query) return html`<${overview.Page} queries=${queries} />`;
   if (!query) return html`<p class="said bad">There is no such query here. <a href="#/">All queries</a></p>`;
   if (!live) return html`<p class="loading">Loading …</p>`;

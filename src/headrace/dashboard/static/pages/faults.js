@@ -21,6 +21,21 @@ function Executors({ query, executors }) {
     <${Said} said=${said} close=${() => setSaid(null)} /></${Card}>`;
 }
 
+const COPIES = [
+  { name: "operator", value: (row) => row.operator },
+  { name: "instance", value: (row) => row.instance, right: true },
+  { name: "home", value: (row) => `${row.home} on ${row.host}` },
+  { name: "copies", value: (row) => (row.peers.length ? row.peers.map((each) => `${each.id} on ${each.host}${each.complete ? "" : " (being made)"}`).join(", ") : "–"), wide: true },
+  { name: "complete", value: (row) => html`<span class=${row.peers.filter((each) => each.complete).length < row.wanted ? "kind bad" : ""}>${row.peers.filter((each) => each.complete).length} of ${row.wanted}</span>`, right: true },
+];
+
+// Fault zones are hosts, if the executors are on more hosts than an instance has copies, and executors otherwise.
+function zones(copies) {
+  const hosts = new Set(copies.flatMap((row) => [row.host, ...row.peers.map((each) => each.host)]));
+  const apart = copies.every((row) => new Set([row.host, ...row.peers.map((each) => each.host)]).size === 1 + row.peers.length);
+  return apart ? `Home and copies of each instance are on different hosts (${counted(hosts.size, "host")} in all): losing one host loses no state.` : "Some home shares its host with a copy: copies cover the loss of executors, not of every host.";
+}
+
 const RECOVERIES = [
   { name: "when", value: (row) => clock(row.t) },
   { name: "batch", value: (row) => row.v, right: true },
@@ -79,7 +94,7 @@ function Page({ query, live }) {
   const newest = found.checkpoints && found.checkpoints.at(-1);
   return html`
     <div class="tiles">
-      ${(found.executors || found.recoveries.length > 0) && html`<${Tile} value=${whole(found.recoveries.length)} label=${found.recoveries.length ? `recoveries, the longest in ${span(Math.max(...found.recoveries.map((each) => each.recoveredMs)))}` : "recoveries"} />`}
+      ${(found.executors || found.recoveries.length > 0) && html`<${Tile} value=${whole(found.recoveries.length)} label=${found.recoveries.length === 1 ? `recovery, in ${span(found.recoveries[0].recoveredMs)}` : found.recoveries.length ? `recoveries, the longest in ${span(Math.max(...found.recoveries.map((each) => each.recoveredMs)))}` : "recoveries"} />`}
       ${found.executors && html`<${Tile} value=${whole(found.executors.length)} label="executors" />`}
       ${newest && html`<${Tile} value=${query.state === "running" ? span(Date.now() - newest.t * 1000) : clock(newest.t)} label=${query.state === "running" ? "since the last checkpoint" : "last checkpoint"} />`}
       ${found.replicas && html`<${Tile} value=${`${found.replicas.copies - found.replicas.missing} of ${found.replicas.copies}`} label="copies of state" level=${found.replicas.missing ? "warn" : ""} />`}
@@ -88,6 +103,7 @@ function Page({ query, live }) {
     </div>
     <${Card} title="Promise" id="promise"><ul class="plain">${found.safety.map((each) => html`<li>${each}</li>`)}</ul></${Card}>
     ${found.executors && html`<${Executors} query=${query} executors=${found.executors} />`}
+    ${found.copies && html`<${Card} title="Copies of state" id="copies" note=${zones(found.copies)}><${Table} columns=${COPIES} rows=${found.copies} label="copies of each instance" keyOf=${(row) => `${row.operator}-${row.instance}`} /></${Card}>`}
     ${found.shedding && html`<${Shedding} found=${found} />`}
     ${found.recoveries.length > 0 && html`<${Card} title="Recoveries" id="recoveries"><${Table} columns=${RECOVERIES} rows=${[...found.recoveries].reverse()} label="recoveries" /></${Card}>`}
     ${found.gaps.length > 0 && html`<${Card} title="Gaps" id="gaps"><${Table} columns=${GAPS} rows=${found.gaps} label="gaps" /></${Card}>`}

@@ -7,4 +7,6 @@ import { query } from "./query.js";
 import { state } from "./state.js";
 
 export { overview };
+// Only the editor is loaded when it is opened: it is large, and mostly off.
+export const editorPage = { id: "editor", title: "Editor", load: () => import("./editor.js").then((module) => module.editor.Page) };
 export const pages = [query, state, elasticity, faults];

@@ -76,6 +76,10 @@ function Series({ live }) {
 
 const SPARK_BEFORE = ["latestOffset", "walCommit", "getBatch", "queryPlanning"], SPARK_AFTER = ["commitOffsets", "commitBatch"];
 
+// As they follow each other; the progress has them in the order in which they first ended. A name that is not here is put where results are delivered.
+const OURS = ["backfill", "plan", "job", "watermark", "flush", "commit", "replicas", "deliver", "collectGarbage"];
+const place = (name) => (OURS.includes(name) ? OURS.indexOf(name) : OURS.indexOf("deliver"));
+
 // The phases of a batch one after the other: Spark's before, Headrace's, Spark's after.
 export function phases(batch) {
   const rows = [], spark = batch.durationMs || {};
@@ -88,7 +92,7 @@ export function phases(batch) {
   };
   SPARK_BEFORE.forEach((name) => add(name, spark[name] || 0, "Spark"));
   let ours = 0;
-  for (const [name, ms] of Object.entries(batch.phasesMs)) {
+  for (const [name, ms] of Object.entries(batch.phasesMs).sort(([one], [two]) => place(one) - place(two))) {
     add(name, ms, "Headrace");
     ours += ms;
   }

@@ -10,6 +10,11 @@ const loadOf = (map, ranges) => ranges.reduce((sum, [low, high]) => {
   return sum;
 }, 0);
 
+// The largest piece of a slot that one instance owns: [instance, low, high].
+const pieceOf = (map, slot) => map.ranges
+  .flatMap((ranges, instance) => ranges.map(([low, high]) => [instance, Math.max(low, slot), Math.min(high, slot + 1)]))
+  .reduce((best, each) => (each[2] - each[1] > best[2] - best[1] ? each : best), [0, slot, slot]);
+
 function Owners({ map, live, target }) {
   const total = map.rows.reduce((sum, each) => sum + each, 0) || 1;
   const rows = map.ranges.map((ranges, instance) => ({
@@ -20,7 +25,7 @@ function Owners({ map, live, target }) {
   const columns = [
     { name: "instance", value: (row) => html`<span data-instance=${row.instance} class=${target ? "drop" : ""}><i class="owner" style=${{ background: `hsl(${hue(row.instance)} 60% 50%)` }}></i> ${row.instance}</span>` },
     { name: "home", value: (row) => row.home || (row.work && row.work.host) || "–" },
-    { name: "slots", value: (row) => `${short(row.slots)}${row.ranges > 1 ? ` in ${row.ranges} ranges` : ""}`, right: true },
+    { name: "slots", value: (row) => `${Number.isInteger(row.slots) ? whole(row.slots) : short(row.slots)}${row.ranges > 1 ? ` in ${row.ranges} ranges` : ""}`, right: true },
     { name: "load", value: (row) => html`<${Bar} share=${row.share / most} label=${percent(row.share)} /> ${percent(row.share)}`, right: true },
     { name: "rows", value: (row) => whole(row.work && row.work.stateRows), right: true },
     { name: "bytes", value: (row) => size(row.work && row.work.stateBytes), right: true },
@@ -44,6 +49,14 @@ function Slots({ query, live, operator, setOperator }) {
     again();
     return `${slotsText(picked)} of ${map.operator} belong to instance ${to} from the next batch on.`;
   };
+  const split = async () => {
+    const [owner, low, high] = pieceOf(map, picked[0]);
+    const loads = map.ranges.map((ranges) => loadOf(map, ranges));
+    const to = loads.map((_, instance) => instance).filter((each) => each !== owner).reduce((least, each) => (loads[each] < loads[least] ? each : least));
+    await send({ do: "move", slots: [[(low + high) / 2, high]], to });
+    again();
+    return `Slot ${picked[0]} is cut: half of what instance ${owner} had of its keys belongs to instance ${to} from the next batch on.`;
+  };
   const dropped = (to) => move(to).then((text) => setSaid({ good: true, text }), (refused) => setSaid({ good: false, text: refused.message }));
   const dry = async () => {
     const { preview } = await post(`queries/${query.id}/preview`, { do: "rebalance", operator: map.operator });
@@ -59,6 +72,7 @@ function Slots({ query, live, operator, setOperator }) {
       ${running && html`<div class="row" role="group" aria-label="what to do with the slots">
         ${picked ? html`<span>${slotsText(picked)}: ${percent(loadOf(map, [picked]) / total, 1)} of the load, of ${counted(owners.length, "instance")} (${owners.join(", ")})</span>
           ${map.ranges.map((_, to) => html`<span data-instance=${to}><${Act} label=${`move to ${to}`} run=${() => move(to)} said=${setSaid} disabled=${owners.length === 1 && owners[0] === to} /></span>`)}
+          ${picked[1] - picked[0] === 1 && map.ranges.length > 1 && html`<${Act} label="split" title="cut this slot in two: half of its keys go to the instance with the least load" run=${split} said=${setSaid} />`}
           <${Act} label="spread" title="distribute the rows of these slots over all instances; for time windows in append mode" said=${setSaid}
             run=${() => send({ do: "spread", slots: [picked] }).then(() => (again(), `${slotsText(picked)} are spread over all instances from the next batch on.`))} />`
           : html`<span class="quiet">Click a slot or drag over several; then move them, or drag them to an instance.</span>`}

@@ -6,16 +6,17 @@ The last file moves event time far ahead.
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-BEGIN = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
+from tests.conformance import practice_data
+from tests.conformance.moments import TIME, moment
+
 FILES, ROWS = 4, 40
-TIME = pa.timestamp("us", tz="UTC")
 
 SCHEMAS = {
     "events": "id long, user string, kind string, value double, amount long, tags array<string>, "
@@ -27,13 +28,8 @@ SCHEMAS = {
     "orders": "order_id string, customer struct<name:string,tier:string>, items array<struct<sku:string,qty:int,price:decimal(10,2)>>, "
     "total decimal(12,2), paid boolean, shop smallint, ratio float, day date, local timestamp_ntz, token binary, "
     "attrs map<string,string>, created timestamp",
+    **practice_data.SCHEMAS,
 }
-
-
-def _moment(rng: random.Random, file: int, width_s: int = 60) -> datetime:
-    """A time in the minute of the file; now and then much earlier, so that the row is late."""
-    late_s = rng.choice([0] * 12 + [45, 200])
-    return BEGIN + timedelta(seconds=file * width_s + rng.randrange(width_s) - late_s, microseconds=rng.choice([0, 0, 500_000]))
 
 
 def _event(rng: random.Random, file: int, number: int) -> dict[str, Any]:
@@ -45,30 +41,30 @@ def _event(rng: random.Random, file: int, number: int) -> dict[str, Any]:
         "amount": rng.randrange(100),
         "tags": rng.sample(["red", "green", "blue"], rng.randrange(3)),
         "place": {"city": rng.choice(["Oslo", "Rome"]), "zip": rng.randrange(3)},
-        "ts": _moment(rng, file),
+        "ts": moment(rng, file),
     }
 
 
 def _click(rng: random.Random, file: int, number: int) -> dict[str, Any]:
-    return {"click_ad": rng.randrange(25), "click_user": rng.choice(["ada", "bob", "cy"]), "click_ts": _moment(rng, file)}
+    return {"click_ad": rng.randrange(25), "click_user": rng.choice(["ada", "bob", "cy"]), "click_ts": moment(rng, file)}
 
 
 def _view(rng: random.Random, file: int, number: int) -> dict[str, Any]:
-    return {"ad": rng.randrange(25), "country": rng.choice(["no", "it"]), "cost": number / 4, "view_ts": _moment(rng, file)}
+    return {"ad": rng.randrange(25), "country": rng.choice(["no", "it"]), "cost": number / 4, "view_ts": moment(rng, file)}
 
 
 def _line(rng: random.Random, file: int, number: int) -> dict[str, Any]:
     words = rng.choices(["the", "stream", "of", "words", "The"], k=rng.randrange(6))
-    return {"line": " ".join(words), "line_ts": _moment(rng, file)}
+    return {"line": " ".join(words), "line_ts": moment(rng, file)}
 
 
 def _raw(rng: random.Random, file: int, number: int) -> dict[str, Any]:
     json = f'{{"device": "d{rng.randrange(4)}", "signal": {rng.randrange(10)}}}' if rng.random() < 0.9 else "broken"
-    return {"json": json, "at": _moment(rng, file)}
+    return {"json": json, "at": moment(rng, file)}
 
 
 def _order(rng: random.Random, file: int, number: int) -> dict[str, Any]:
-    moment = _moment(rng, file)
+    at = moment(rng, file)
     price = Decimal(rng.randrange(1, 5000)) / 100
     items = [{"sku": rng.choice(["pen", "cup", "hat"]), "qty": rng.randrange(1, 4), "price": price} for _ in range(rng.randrange(3))]
     return {
@@ -79,15 +75,15 @@ def _order(rng: random.Random, file: int, number: int) -> dict[str, Any]:
         "paid": rng.choice([True, False, None]),
         "shop": rng.randrange(3),
         "ratio": rng.choice([0.5, 1.25, float("nan"), -0.0, None]),
-        "day": moment.date() - timedelta(days=rng.randrange(2)),
-        "local": moment.replace(tzinfo=None),
+        "day": at.date() - timedelta(days=rng.randrange(2)),
+        "local": at.replace(tzinfo=None),
         "token": rng.choice([b"\x00\x01", b"\xff", b""]),
         "attrs": {"color": rng.choice(["red", "blue"]), "size": rng.choice(["s", "l"])},
-        "created": moment,
+        "created": at,
     }
 
 
-_ROW = {"events": _event, "clicks": _click, "views": _view, "lines": _line, "raw": _raw, "orders": _order}
+_ROW = {"events": _event, "clicks": _click, "views": _view, "lines": _line, "raw": _raw, "orders": _order, **practice_data.ROW}
 _TYPES = {
     "events": pa.schema(
         [
@@ -121,6 +117,7 @@ _TYPES = {
             ("created", TIME),
         ]
     ),
+    **practice_data.TYPES,
 }
 
 

@@ -36,17 +36,7 @@ WITHOUT_PAUSE = frozenset(
 """Programs whose results depend on which rows are late, and on what falls due when."""
 
 
-ONE_ROW_MORE = pytest.mark.xfail(reason="one row more than Spark, for a late row: see left semi joins in docs/pyspark.md", strict=True)
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(each, id=each.name, marks=[*_MARKS, ONE_ROW_MORE] if each.name == "semi_in_time" else _MARKS)
-        for each in PROGRAMS
-        if each.name in WITHOUT_PAUSE
-    ],
-)
+@pytest.mark.parametrize("program", [pytest.param(each, id=each.name, marks=_MARKS) for each in PROGRAMS if each.name in WITHOUT_PAUSE])
 def test_the_results_are_sparks_if_batches_follow_one_another(spark: SparkSession, tmp_path: Path, program: Program) -> None:
     compare(spark, program, tmp_path, answer_to_a_backlog)
 

@@ -197,16 +197,16 @@ def test_a_query_goes_on_from_its_checkpoint_with_another_number_of_instances(
 def test_what_spark_refuses_and_what_headrace_lacks(enabled: SparkSession, rows: DataFrame, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(AnalysisException, match="watermark"):
         totals(rows).writeStream.format("noop").start()
-    skewed = rows.groupBy("name").agg(F.skewness("n").alias("s"))
-    with pytest.raises(hr.UnsupportedError, match="skewness"):
-        skewed.writeStream.outputMode("update").format("noop").start()
+    again = totals(rows).dropDuplicates(["name"])
+    with pytest.raises(hr.UnsupportedError, match="change with every batch"):
+        again.writeStream.outputMode("update").format("noop").start()
     with caplog.at_level(logging.WARNING, logger="headrace"):
-        writer = skewed.writeStream.outputMode("update").format("noop").trigger(availableNow=True)
+        writer = again.writeStream.outputMode("update").format("noop").trigger(availableNow=True)
         query = writer.option("headrace.fallback", "spark").start()
         query.awaitTermination()
     assert isinstance(query, StreamingQuery)
     assert "Spark runs this query on its own operators" in caplog.text
-    query = hr.writeStream(skewed).option("headrace.fallback", "spark").outputMode("update").format("noop").trigger(once=True).start()
+    query = hr.writeStream(again).option("headrace.fallback", "spark").outputMode("update").format("noop").trigger(once=True).start()
     query.awaitTermination()
     assert isinstance(query, StreamingQuery)
 
@@ -219,5 +219,10 @@ def test_explain_says_what_runs_where(spark: SparkSession, rows: DataFrame, caps
     assert "then        Spark (JVM): filter" in shown
     hr.explain(rows.filter("n > 1"))
     assert "Spark runs all of it" in capsys.readouterr().out
-    hr.explain(rows.groupBy("name").agg(F.skewness("n")))
+    spark.conf.set("headrace.fallback", "spark")
+    try:
+        hr.explain(totals(rows).dropDuplicates(["name"]), outputMode="update")
+    finally:
+        spark.conf.unset("headrace.fallback")
     assert "Headrace cannot run it" in capsys.readouterr().out
+    assert not spark.streams.active, "nothing is started to explain it"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import headrace as hr
@@ -110,3 +110,49 @@ def test_without_state_there_is_nothing_to_lower(rows: DataFrame, spark: SparkSe
     found = lower(stateless, "the test")
     assert isinstance(found, Rows)
     assert found.origin is None
+
+
+def test_what_one_reader_of_a_join_leaves_out_stays_for_the_other(rows: DataFrame) -> None:
+    other = rows.select(F.col("k").alias("k2"), F.col("timestamp").alias("t2"))
+    joined = rows.join(other, F.expr("k = k2 AND t2 BETWEEN timestamp AND timestamp + INTERVAL 5 SECONDS"))
+    both = origin(joined.filter("k = 1").union(joined.filter("k = 2")))
+    mine, theirs = (each.origin for each in both.inputs)
+    assert mine is theirs
+    assert "Filter" not in plan_of_source(mine)
+    alone = origin(joined.filter("k = 1"))
+    assert "Filter (k" in plan_of_source(alone)
+
+
+def test_a_rank_with_two_limits_keeps_the_rows_of_both(rows: DataFrame) -> None:
+    by = Window.partitionBy(F.window("timestamp", "1 minute")).orderBy("value")
+    ranked = rows.withColumn("place", F.row_number().over(by))
+    both = origin(ranked.filter("place <= 2").union(ranked.filter("place <= 5")))
+    assert [each.origin.first for each in both.inputs] == [None, None]
+    assert origin(ranked.filter("place <= 2")).first.limit == 2
+
+
+def test_a_condition_on_the_groups_drops_rows_before_the_aggregate(rows: DataFrame) -> None:
+    counts = rows.groupBy(F.window("timestamp", "1 minute"), F.col("k").alias("key")).count()
+    assert "Filter (k" in plan_of_source(origin(counts.filter("key = 1 AND count > 3").select("key")))
+    assert "Filter" not in plan_of_source(origin(counts.filter("count > 3")))
+    assert "Filter" not in plan_of_source(origin(counts.limit(3).filter("key = 1")))
+    named = hr.named(counts, "counts").filter("key = 1")
+    assert "Filter" not in plan_of_source(origin(named)), "the state of an operator with a name has all groups"
+    both = origin(counts.filter("key = 1").union(counts.filter("key = 2")))
+    assert all("Filter" not in plan_of_source(each.origin) for each in both.inputs)
+
+
+def test_a_condition_that_needs_an_earlier_one_is_evaluated_after_it(rows: DataFrame) -> None:
+    counts = rows.withColumn("t", F.col("k").cast("string")).groupBy("t").count()
+    plan = plan_of_source(origin(counts.filter("t RLIKE '^[0-9]+$'").filter("CAST(t AS int) > 5")))
+    assert plan.index("RLIKE") < plan.index("cast(t")
+
+
+def test_a_branch_of_a_source_is_no_operator_to_name(rows: DataFrame) -> None:
+    (branch,) = hr.split(rows, some="value > 1").values()
+    with pytest.raises(hr.QueryError, match="rows of a source named 'some'"):
+        lower(hr.named(branch, "some"), "the test")
+
+
+def plan_of_source(node: Any) -> str:
+    return str(node.inputs[0].frame._jdf.queryExecution().analyzed().toString())

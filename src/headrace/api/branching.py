@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.errors import QueryError, UnsupportedError
+from headrace.api.origin import user_line
+from headrace.errors import MissingError, QueryError, UnsupportedError
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
 from headrace.graph.steps import FunctionStep
 from headrace.spark.gateway import checked
@@ -17,6 +19,19 @@ from headrace.spark.plans import empty_frame
 
 Both = Callable[[DataFrame, DataFrame], DataFrame]
 """A union of two DataFrames."""
+Branch = TypeVar("Branch")
+
+
+class Branches(dict[str, Branch], Generic[Branch]):
+    """The branches of a split: a dict of streams or DataFrames by name, which can also be read as attributes."""
+
+    def __getattr__(self, name: str) -> Branch:
+        try:
+            return self[name]
+        except KeyError:
+            if name.startswith("_"):
+                raise AttributeError(name) from None
+            raise MissingError(where=user_line(name), wanted=f"a branch: {', '.join(self)}", found=repr(name)) from None
 
 
 def branch_conditions(conditions: Mapping[str, Column | str], otherwise: str | None, where: str) -> dict[str, Column]:

@@ -19,8 +19,10 @@ from headrace.config import PREFIX
 from headrace.errors import MissingError, SessionError, UnsupportedError
 from headrace.frontend.lower import has_state
 from headrace.runtime.options import Options
+from headrace.runtime.progress_log import merged_progress
 from headrace.runtime.session import check_session
 from headrace.spark.gateway import is_connect
+from headrace.spark.listeners import enrich_added
 from headrace.spark.writers import Written, ask_before_start
 
 _ENABLED = f"{PREFIX}enabled"
@@ -32,7 +34,8 @@ def enable(spark: SparkSession) -> SparkSession:
     This holds for the session ``spark`` alone, which is returned. A query is stateful if its DataFrame aggregates, joins two streams or
     drops duplicates, whether it was built by methods or by ``spark.sql``; other queries stay Spark's. On a writer,
     ``option("headrace.enabled", "false")`` leaves that query to Spark too. ``start`` and ``toTable`` return a ``HeadraceQuery``,
-    which has the methods of Spark's. ``disable`` undoes it. Raises ``SessionError`` for a session of Spark Connect.
+    which has the methods of Spark's. Listeners that are added from now on get the whole progress, as with ``hr.listener``. ``disable``
+    leaves queries to Spark again. Raises ``SessionError`` for a session of Spark Connect.
 
     >>> _ = hr.enable(spark)
     >>> frame = spark.readStream.schema(calls.schema).parquet(folder)
@@ -46,6 +49,7 @@ def enable(spark: SparkSession) -> SparkSession:
     _check(spark, "enable")
     check_session(spark)
     ask_before_start(_take, _is_enabled)
+    enrich_added(merged_progress)
     spark.conf.set(_ENABLED, "true")
     return spark
 

@@ -27,7 +27,10 @@ Stream = TypeVar("Stream")
 
 @dataclass(frozen=True)
 class GroupedStream(missing.Helpful, Generic[Stream]):
-    """A stream grouped by keys; ``Stream.groupBy`` makes it. Each method returns the stream of its results."""
+    """A stream grouped by keys; ``Stream.groupBy`` and ``hr.groupBy`` make it.
+
+    Each method returns its results: a stream, or after ``hr.groupBy`` a streaming DataFrame.
+    """
 
     _is = "a grouped stream"
     _instead = missing.GROUPED

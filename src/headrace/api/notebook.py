@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from html import escape
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 from pyspark.sql import DataFrame
@@ -13,8 +14,27 @@ from pyspark.sql.types import StructType
 
 from headrace.control.governor import Entry
 from headrace.control.wording import counted, size_text
+from headrace.errors import QueryError
+from headrace.logs import logger, suppressed
 
 ROWS_SHOWN = 20
+BATCHES_SHOWN = 60
+"""Batches in the small lines of a query that is watched."""
+WIDE, TALL = 240, 36
+"""The size of such a line, in pixels."""
+_log = logger(__name__)
+
+
+class Watched(Protocol):
+    """What is shown of a query."""
+
+    @property
+    def isActive(self) -> bool: ...
+
+    @property
+    def recentProgress(self) -> Sequence[dict[str, Any]]: ...
+
+    def _repr_html_(self) -> str: ...
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
@@ -66,6 +86,53 @@ def of_query(name: str, is_active: bool, failed: str, progress: dict[str, Any] |
         for each in ours["instances"]
     ]
     return table(["operator", "instance", "rows", "worked", "state"], rows, f"{name}, {state}; {batch}")
+
+
+def spark_line(what: str, values: Sequence[float]) -> str:
+    """A small line of the last values, from 0 to their greatest, which is named.
+
+    >>> spark_line("rows/s", [0, 20, 10])[-90:]
+    '<polyline points="0.0,35.0 120.0,1.0 240.0,18.0" fill="none" stroke="currentColor"/></svg>'
+    """
+    most = max([*values, 0.0])
+    if len(values) < 2 or most <= 0:
+        return ""
+    step = WIDE / (len(values) - 1)
+    points = " ".join(f"{at * step:.1f},{TALL - 1 - (TALL - 2) * value / most:.1f}" for at, value in enumerate(values))
+    title = f"{escape(what)}: now {values[-1]:,.0f}, at most {most:,.0f} in the last {counted(len(values), 'batch', 'batches')}"
+    line = f'<polyline points="{points}" fill="none" stroke="currentColor"/>'
+    return f'<div><small>{title}</small></div><svg width="{WIDE}" height="{TALL}" role="img" aria-label="{title}">{line}</svg>'
+
+
+def of_watched(query: Watched) -> str:
+    """A query, and its last batches as lines."""
+    ours = [each["headrace"] for each in query.recentProgress][-BATCHES_SHOWN:]
+    rates = [each["rows"] / max(each["batchMs"] / 1000, 1e-6) for each in ours]
+    lines = spark_line("rows/s while a batch runs", rates) + spark_line("batch, ms", [each["batchMs"] for each in ours])
+    return query._repr_html_() + lines
+
+
+def watch(query: Watched, seconds: float, where: str) -> None:
+    """Show a query in the output of a notebook's cell, and again every so many seconds, in a thread, until it has ended."""
+    try:
+        from IPython.display import HTML, display
+    except ImportError:
+        wanted, hint = "a notebook, or IPython", "query.ui shows the query in a browser, headrace top in a terminal"
+        raise QueryError(where=where, wanted=wanted, found="no package IPython", hint=hint) from None
+    shown = display(HTML(of_watched(query)), display_id=True)
+    if shown is None:
+        raise QueryError(where=where, wanted="a notebook, or IPython", found="a program without either", hint="query.ui opens in a browser")
+
+    def follow() -> None:
+        is_active, pause = True, threading.Event()
+        with suppressed(_log, "a notebook does not show the query any more", Exception):
+            while is_active:
+                pause.wait(seconds)
+                # Asked before the page is made: the last page is made after the end.
+                is_active = query.isActive
+                shown.update(HTML(of_watched(query)))
+
+    threading.Thread(target=follow, name="headrace-notebook", daemon=True).start()
 
 
 def of_rows(frame: DataFrame) -> str:

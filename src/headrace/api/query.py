@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.api import notebook, uncaught
@@ -34,18 +34,19 @@ from headrace.state.gaps import Gap
 from headrace.state.routing import Routing
 
 LEASES = 16
+OBSERVED = "observedMetrics"
 _LEASED: deque[tuple[DurableStore, str]] = deque()
 
 
 class Progress(dict[str, Any]):
     """The progress of one batch: Spark's progress as a dict, with Headrace's own fields under ``headrace``.
 
-    Fields can also be read as attributes, as Spark's can: ``query.lastProgress.sources[0].numInputRows``. An unknown field raises
-    ``MissingError``.
+    Fields can also be read as attributes, as Spark's can: ``query.lastProgress.sources[0].numInputRows``. What ``observe`` has measured
+    are rows, as Spark's are: ``query.lastProgress.observedMetrics["totals"].asDict()``. An unknown field raises ``MissingError``.
     """
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        super().__init__({name: _readable(value) for name, value in fields.items()})
+        super().__init__({name: _rows(value) if name == OBSERVED else _readable(value) for name, value in fields.items()})
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -58,12 +59,20 @@ class Progress(dict[str, Any]):
     @property
     def json(self) -> str:
         """The progress as JSON text in one line."""
-        return json.dumps(self)
+        return json.dumps(self._plain())
 
     @property
     def prettyJson(self) -> str:
         """The progress as indented JSON text."""
-        return json.dumps(self, indent=2)
+        return json.dumps(self._plain(), indent=2)
+
+    def _plain(self) -> dict[str, Any]:
+        """The same with rows as objects of JSON."""
+        return self | ({OBSERVED: {name: row.asDict() for name, row in self[OBSERVED].items()}} if OBSERVED in self else {})
+
+
+def _rows(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Row]:
+    return {name: Row(*values)(*values.values()) for name, values in measured.items()}
 
 
 def _readable(value: Any) -> Any:
@@ -190,7 +199,10 @@ class HeadraceQuery(Helpful):
         """
         where, location = user_line("replace"), self._engine.checkpoint.location
         with self._replacing:
-            return self._take(self._written.replaced(new, location, where), where, backfill=backfill, rename=rename, dry_run=dry_run)
+            found = self._take(self._written.replaced(new, location, where), where, backfill=backfill, rename=rename, dry_run=dry_run)
+        if dry_run:
+            print(found)
+        return found
 
     def _take(
         self, written: Written, where: str, *, backfill: bool | Collection[str], rename: Mapping[str, str] | None, dry_run: bool
@@ -205,9 +217,7 @@ class HeadraceQuery(Helpful):
             location = engine.checkpoint.location
             written = written.at(location, self._written.plan.run)
             if dry_run:
-                found = replacement(preview(written.plan, engine.checkpoint, policy))
-                print(found)
-                return found
+                return replacement(preview(written.plan, engine.checkpoint, policy))
             self._is_replacing = True
             try:
                 done = replace_plan(engine, self._written.plan, written.plan, policy)
@@ -236,6 +246,16 @@ class HeadraceQuery(Helpful):
         failed = self.exception()
         name = self.name or self._engine.checkpoint.name
         return notebook.of_query(name, self.isActive, "" if failed is None else str(failed), self.lastProgress)
+
+    def watch(self, seconds: float = 1.0) -> None:
+        """In a notebook: show the query below the cell, and keep it up to date every ``seconds`` while it runs. Returns at once.
+
+        It shows what evaluating the query shows, with the rate and the time of the last batches as small lines. Raises ``QueryError``
+        without IPython.
+        """
+        if not seconds > 0:
+            raise QueryError(where=user_line("watch"), wanted="a time above 0 seconds", found=repr(seconds))
+        notebook.watch(self, seconds, user_line("watch"))
 
     def _raise_failure(self) -> None:
         if not self.isActive and (error := self.exception()) is not None:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from headrace.api.spark_frame import SparkFrame
 from headrace.control.elastic import Elastic
 from headrace.errors import QueryError
+from headrace.frontend.lower import together
 from headrace.graph.nodes import Rows
 from headrace.runtime.options import CHECKPOINT, Options
 from headrace.runtime.start import Output, QueryPlan, RunOptions, plan_query
@@ -73,7 +74,9 @@ class Written:
         given = common_options(writers, location, where)
         options = Options(self.plan.options.ours())
         options.update(given)
-        return Written(plan_query([each._output(where) for each in writers], options, run), writers)
+        with together():
+            outputs = [each._output(where) for each in writers]
+        return Written(plan_query(outputs, options, run), writers)
 
     def at(self, location: str, before: RunOptions) -> Written:
         """The same on the checkpoint of a query that runs, with its name and trigger unless this has its own."""

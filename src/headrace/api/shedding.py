@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column
+from typing import TypeVar
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.api.origin import user_line
 from headrace.api.places import RANDOM, shed_rows
+from headrace.api.sources import check_source
+from headrace.api.spark_frame import SparkFrame
 from headrace.api.stream import Stream
 from headrace.errors import QueryError
+from headrace.frontend.own import as_frame
 from headrace.spark.expressions import quoted
 
+Frame = TypeVar("Frame", DataFrame, Stream)
 
-def shed(stream: Stream, *, max_loss: float, by: str | list[str] | Column = RANDOM, weight: str | None = None) -> Stream:
-    """Allow rows of ``stream`` to be dropped when the query has more to do than it can. Returns the stream of what is left.
+
+def shed(stream: Frame, *, max_loss: float, by: str | list[str] | Column = RANDOM, weight: str | None = None) -> Frame:
+    """Allow rows of ``stream`` to be dropped when the query has more to do than it can. Returns what is left, in the same form.
+
+    ``stream`` is a streaming DataFrame, whose query then runs on Headrace (``hr.enable(spark)`` or ``hr.writeStream``), or a ``Stream``.
 
     Without it nothing is ever dropped. With it, rows are dropped only as far as the deadline of the writers needs it, and on those streams
     first that matter least to the weights of the sinks (``writeStream.deadline("2 seconds")``, ``.weight(2.0)``). Event time goes on as if
@@ -26,15 +35,19 @@ def shed(stream: Stream, *, max_loss: float, by: str | list[str] | Column = RAND
     - ``weight``: the name of a column to add: how many rows that came each row stands for. Sums of it are unbiased estimates of what the
       result would be without drops; see ``hr.coverage``.
 
-    Call it on a stream of a source, before a stateful operator. Raises ``QueryError`` for wrong arguments, and ``UnsupportedError`` for
-    the results of a stateful operator.
+    Call it on a stream of a source, behind ``withWatermark`` and before a stateful operator. Raises ``QueryError`` for wrong arguments,
+    and ``UnsupportedError`` for the results of a stateful operator.
 
     >>> hr.shed(calls, max_loss=0.3, by="src", weight="stands_for").columns
     ['src', 'ts', 'seconds', 'stands_for']
     """
-    if not isinstance(stream, Stream):
-        raise QueryError(where=user_line("shed"), wanted="a stream: hr.stream(...)", found=type(stream).__name__)
-    return Stream(shed_rows(stream.rows, max_loss, by, weight, user_line("shed")))
+    where = user_line("shed")
+    if isinstance(stream, Stream):
+        return Stream(shed_rows(stream.rows, max_loss, by, weight, where))
+    if not isinstance(stream, DataFrame):
+        raise QueryError(where=where, wanted="a streaming DataFrame or a stream", found=type(stream).__name__)
+    check_source(stream, where)
+    return as_frame(shed_rows(SparkFrame(stream).rows(where), max_loss, by, weight, where), stream, "shed")
 
 
 def coverage(weight: str) -> Column:

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.api import branching, joins, missing
+from headrace.api.branching import Branches
 from headrace.api.grouped import GroupedStream, grouped
 from headrace.api.names import checked_name, resolved_columns
 from headrace.api.notebook import of_stream
@@ -24,7 +25,7 @@ from headrace.api.places import shed_rows
 from headrace.api.sources import check_source, check_step
 from headrace.api.spark_frame import SparkFrame
 from headrace.api.writer import StreamWriter
-from headrace.errors import MissingError, QueryError, UnsupportedError
+from headrace.errors import QueryError, UnsupportedError
 from headrace.frontend import lowered
 from headrace.graph.nodes import DedupNode, Rows, StatefulNode
 from headrace.graph.steps import MethodStep
@@ -231,7 +232,7 @@ class Stream(missing.Helpful):
             raise UnsupportedError(where=line, wanted="another stream", found="a DataFrame that is no stream", hint=hint)
         return results_of(joins.product_node(self.rows, other.rows, within, last_per_cell, where, suffixes, line))
 
-    def split(self, *, otherwise: str | None = None, **conditions: ColumnOrName) -> Branches:
+    def split(self, *, otherwise: str | None = None, **conditions: ColumnOrName) -> Branches[Stream]:
         """Split the stream into branches. Each row goes to the first branch whose condition is true.
 
         ``conditions`` maps names of branches to conditions: columns, or SQL text. ``otherwise`` names the branch of all other rows; without
@@ -347,18 +348,6 @@ class Stream(missing.Helpful):
         if not isinstance(other, Stream):
             raise QueryError(where=where, wanted="another stream", found=type(other).__name__)
         return Stream(branching.union_rows(self.rows, other.rows, both, where))
-
-
-class Branches(dict[str, Stream]):
-    """The branches of a split: a dict of streams by name, which can also be read as attributes."""
-
-    def __getattr__(self, name: str) -> Stream:
-        try:
-            return self[name]
-        except KeyError:
-            if name.startswith("_"):
-                raise AttributeError(name) from None
-            raise MissingError(where=user_line(name), wanted=f"a branch: {', '.join(self)}", found=repr(name)) from None
 
 
 def results_of(node: StatefulNode) -> Stream:

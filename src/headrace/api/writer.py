@@ -7,18 +7,20 @@ import math
 from collections.abc import Callable
 from typing import Any, cast
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.api import missing, planning
+from headrace.api.editor.workbench import SessionWorkbench
 from headrace.api.origin import user_line
 from headrace.api.query import HeadraceQuery
 from headrace.api.remote import answering
 from headrace.api.replanning import Written, common_options
 from headrace.api.spark_frame import SparkFrame, falls_back
-from headrace.config import PREFIX
+from headrace.config import PREFIX, Config
 from headrace.control.elastic import Elastic
-from headrace.dashboard.live import shown
+from headrace.dashboard.live import shown, with_editor
 from headrace.errors import QueryError, SinkError, UnsupportedError
+from headrace.frontend.lower import together
 from headrace.graph.nodes import Rows
 from headrace.guarantees import Approach, Guarantee
 from headrace.operators.kernel import OutputMode
@@ -234,7 +236,7 @@ class StreamWriter(missing.Helpful):
         try:
             plan = plan_query([self._output(where)], self._options, run)
         except UnsupportedError as refused:
-            if not falls_back(self._rows.session, self._options):
+            if planning.is_on() or not falls_back(self._rows.session, self._options):
                 raise
             self._rows.say_fallback(refused)
             return cast(HeadraceQuery, self._on_spark().start())
@@ -352,7 +354,9 @@ def start(*writers: StreamWriter, checkpointLocation: str, queryName: str | None
     deadlines = [w._deadline for w in writers if w._deadline is not None]
     shortest = min(deadlines, key=lambda each: duration_us(writers[0]._rows.session, each, where), default=None)
     run = RunOptions(queryName, used, elastic[0] if elastic else None, where, shortest)
-    return _started([w._output(where) for w in writers], options, run, writers)
+    with together():
+        outputs = [w._output(where) for w in writers]
+    return _started(outputs, options, run, writers)
 
 
 def _started(outputs: list[Output], options: Options, run: RunOptions, writers: tuple[StreamWriter, ...]) -> HeadraceQuery:
@@ -364,4 +368,12 @@ def _run(plan: QueryPlan, writers: tuple[StreamWriter, ...]) -> HeadraceQuery:
     if planning.is_on():
         return planning.note(written)
     engine = start_query(plan)
-    return answering(HeadraceQuery(engine, written, shown(engine.checkpoint, plan.config)))
+    query = answering(HeadraceQuery(engine, written, shown(engine.checkpoint, plan.config)))
+    if plan.config.uiEditor and query.ui is not None:
+        workbench_for(plan.session, plan.config)[0].offer(query)
+    return query
+
+
+def workbench_for(session: SparkSession, config: Config) -> tuple[SessionWorkbench, str]:
+    """The workbench of the monitor's editor, and the editor's URL."""
+    return with_editor(config, lambda: SessionWorkbench(session, StreamWriter, start))

@@ -345,9 +345,12 @@ class Dataflow:
     def next_op(self, op: Op) -> Op | None:
         """The operator that can run in the same job: it alone reads this one's results, and it reads nothing else.
 
-        After a union with other rows, the number of a task would no longer be the number of its instance.
+        After a union with other rows, the number of a task would no longer be the number of its instance. What is measured of results is
+        measured of what was staged.
         """
         readers = [other for other in self.ops if [b.source for b in other.branches] == [op.id]]
+        if any(branch.observes for other in readers for branch in other.branches):
+            return None
         return readers[0] if len(readers) == 1 and self.consumers(op.id) == 1 else None
 
     def renamed(self, ids: Mapping[OperatorId, OperatorId]) -> Dataflow:

@@ -8,6 +8,7 @@ from headrace.compile.dataflow import Dataflow, Op, Port
 from headrace.compile.picture import to_dot, to_svg
 from headrace.compile.render import picture, query_graph
 from headrace.compile.strategies import render_costs
+from headrace.control.wording import counted
 from headrace.errors import QueryError
 from headrace.guarantees import Safety
 from headrace.ids import SLOTS, OperatorId
@@ -75,7 +76,7 @@ def operator_lines(flow: Dataflow, op: Op, routing: Routing, homes: Sequence[str
     combine = "before the shuffle, while it shrinks the batch" if plan.combiner is not None else "no, rows are shipped as they are"
     yield "combine     Spark (JVM): " + combine
     keys = next(iter(plan.operator.stores.values())).layout.keys
-    yield f"route       {SLOTS} slots of xxhash64 over {len(keys)} key column(s), one shuffle"
+    yield f"route       {SLOTS} slots of xxhash64 over {counted(len(keys), 'key column')}, one shuffle"
     for instance, ranges in enumerate(routing.ranges):
         home = f" on executor {homes[instance]}" if instance < len(homes) else ""
         yield f"  instance {instance}{home}: slots " + ", ".join(shown(lo, hi) for lo, hi in ranges)

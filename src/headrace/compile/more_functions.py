@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.compile.buffered import buffered
 from headrace.compile.pieces import Call, Piece
-from headrace.compile.types import arrow_type, check_carried, decode, encode, transport_type
+from headrace.compile.types import arrow_type, check_carried, check_order, decode, encode, transport_type
+from headrace.errors import UnsupportedError
 from headrace.operators.more_partials import Bits, CoMoments, HigherMoments, Lists
+from headrace.operators.top_rows import TopRows
 
 
 def _collect_list(call: Call) -> Piece:
@@ -30,6 +33,41 @@ def _collect_list(call: Call) -> Piece:
         finish=lambda p: F.coalesce(decode(p[0], kept), F.array().cast(kept)),
         types=[travels],
     )
+
+
+def _several_by(greatest: bool) -> Callable[[Call], Piece]:
+    """``max_by`` and ``min_by`` with a number of rows: the rows with the greatest or least order, as a list that begins with the first."""
+
+    def build(call: Call) -> Piece:
+        argument, (order, order_type) = call.function.arguments[0], call.child(1)
+        try:
+            check_carried(argument.type, call.where)
+            check_order(order_type, call.where)
+        except UnsupportedError:
+            return buffered(call)
+        travels = T.ArrayType(
+            T.StructType([T.StructField("o0", transport_type(order_type)), T.StructField("c0", transport_type(argument.type))])
+        )
+        element = pa.struct([("o0", arrow_type(order_type)), ("c0", arrow_type(argument.type))])
+        empty = F.array().cast(travels)
+
+        def row(i: list[Column]) -> list[Column | None]:
+            one = F.array(F.struct(i[1].alias("o0"), i[0].alias("c0"))).cast(travels)
+            return [F.when(i[1].isNull(), empty).otherwise(one)]
+
+        return Piece(
+            TopRows(element, 1, int(greatest), 0, call.function.rows, ties=False, dense=False),
+            [encode(argument.column, argument.type), encode(order, order_type)],
+            row,
+            # Spark would have to sort. Shuffling the single rows is cheaper.
+            None,
+            None,
+            # If all orders are null, no row was picked.
+            finish=lambda p: F.when(F.size(p[0]) > 0, F.transform(p[0], lambda x: decode(x["c0"], argument.type))),
+            types=[travels],
+        )
+
+    return build
 
 
 def _bits(name: str, *, both: bool = False, differ: bool = False) -> Callable[[Call], Piece]:
@@ -117,6 +155,8 @@ def _co_moments(squares: bool, *, swapped: bool = False) -> Callable[[Call], Pie
 
 MORE: Mapping[str, Callable[[Call], Piece]] = {
     "collect_list": _collect_list,
+    "max_by_several": _several_by(True),
+    "min_by_several": _several_by(False),
     "bit_and": _bits("bit_and", both=True),
     "bit_or": _bits("bit_or"),
     "bit_xor": _bits("bit_xor", differ=True),

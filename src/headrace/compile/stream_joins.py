@@ -30,6 +30,7 @@ from headrace.operators.kernel import OutputMode
 from headrace.operators.lifetime import NEVER
 from headrace.operators.pairing import LEFT, RIGHT, SIDE, Pairing
 from headrace.spark.expressions import quoted
+from headrace.spark.versions import dialect
 from headrace.state.layout import SUB
 
 OUTER = {"inner": (False, False), "semi": (False, False), "left": (True, False), "right": (False, True), "full": (True, True)}
@@ -51,7 +52,8 @@ def compile_stream_join(node: StreamJoinNode, config: Config) -> StatefulPlan:
     condition, leaves_to_spark = pair_condition(node, columns, REWRITE)
     bounded = node.keep_us != (None, None)
     pairing = Pairing((sides[LEFT].layout(), sides[RIGHT].layout()), places, False, condition, node.where)
-    operator = StreamJoin(pairing, node.keep_us, OUTER[node.how], node.how == "semi", node.may_be_late)
+    semi = node.how == "semi"
+    operator = StreamJoin(pairing, node.keep_us, OUTER[node.how], semi, node.may_be_late, semi and dialect().semi_joins_forget_first)
     finish = _filtered(columns.finish(), node) if leaves_to_spark else columns.finish()
     shown = _shown(node, columns)
     back_us = operator.looks_back_us(OutputMode.APPEND)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,8 +18,9 @@ from headrace.graph.nodes import AggregateNode, Rows
 from headrace.graph.steps import FunctionStep
 from headrace.graph.windows import SessionSpec, WindowSpec
 from headrace.spark.expressions import quoted
-from headrace.spark.logical import Expression, Logical, by_position
+from headrace.spark.logical import Expression, Logical, by_name, by_position
 from headrace.spark.plan_aggregates import AggregateParts, aggregate_parts
+from headrace.spark.plan_joins import filters_above
 from headrace.spark.plan_windows import SESSION, FoundWindow, found_window, has_window
 
 
@@ -35,6 +38,8 @@ def lower_aggregate(node: Logical, lowering: Lowering) -> Lowered:
         )
     base = child if window is None else window.base
     below = lowering.lower(base).uniquely_named()
+    if not lowering.is_named(node):
+        below = _without_other_groups(parts, lowering.above(node), base, below)
 
     def bound(expression: Expression) -> Column:
         return by_position(expression, base.columns, below.rows.frame)
@@ -61,6 +66,15 @@ def lower_aggregate(node: Logical, lowering: Lowering) -> Lowered:
         return results.select(*shown)
 
     return Lowered(node, rows.after(FunctionStep("select", show, lowering.where), show(rows.frame)), lowering.where)
+
+
+def _without_other_groups(parts: AggregateParts, top: Logical, base: Logical, below: Lowered) -> Lowered:
+    """The rows of the groups that conditions behind the aggregate keep. As in Spark, the others do not move the watermark of a source."""
+    names = {column.id: name for column, name in zip(base.columns, below.rows.columns, strict=True)}
+    plain = {shown: names[column] for shown, column in parts.plain_groups() if column in names}
+    every = [each for condition in filters_above(top, parts.node) for each in condition.conjuncts()]
+    alone = [by_name(each, plain) for each in every if each.column_ids and each.column_ids <= set(plain)]
+    return below.filtered(reduce(and_, alone)) if alone else below
 
 
 def _with_arrays(rows: Rows, arrays: dict[str, DataType], where: str) -> Rows:

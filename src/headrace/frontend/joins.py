@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 
@@ -17,7 +17,7 @@ from headrace.graph.nodes import Rows, StreamJoinNode
 from headrace.graph.steps import FunctionStep
 from headrace.logs import logger
 from headrace.spark.logical import Logical, by_name
-from headrace.spark.plan_joins import JoinParts, SidePart, computed_by_side, filters_above, join_parts
+from headrace.spark.plan_joins import PRESERVED, JoinParts, SidePart, computed_by_side, filters_above, join_parts
 
 _log = logger(__name__)
 _SUPPORTED = ("inner", "left", "right", "full", "semi")
@@ -43,11 +43,13 @@ class _Side:
 def lower_join(node: Logical, lowering: Lowering) -> Lowered:
     """Equal expressions become keys. All other conditions are checked on pairs of rows."""
     parts = join_parts(node, filters_above(lowering.above(node), node))
+    if lowering.is_named(node):
+        parts = replace(parts, dropped=())
     where = lowering.where
     if parts.how not in _SUPPORTED:
         raise UnsupportedError(where=where, found=f"a {parts.how} join of two streams", supported=_SUPPORTED)
     if not parts.keys:
-        hint = "add an equality of two columns to the join's condition"
+        hint = "add an equality of two columns to the join's condition, or use hr.crossJoin(left, right, within=..., where=...)"
         raise UnsupportedError(
             "Stream-stream join without equality predicate is not supported", where=where, found=node.join_type, hint=hint
         )
@@ -104,6 +106,8 @@ def _side(below: Lowered, parts: JoinParts, which: int, computed: tuple[SidePart
     if alone and not guarded:
         # As in Spark, rows that cannot match are dropped before the join. On a source, they do not move the watermark either.
         below = below.filtered(reduce(and_, (by_name(each, names) for each in alone)))
+    if parts.dropped and which == PRESERVED[parts.how]:
+        below = below.filtered(reduce(and_, (by_name(each, names) for each in parts.dropped)))
     keys: list[str] = []
     added: dict[str, Column] = {}
     for at, pair in enumerate(parts.keys):

@@ -7,6 +7,9 @@ listed here is refused, never guessed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
@@ -14,6 +17,7 @@ from pyspark.sql import DataFrame
 from headrace.errors import QueryError, UnsupportedError
 from headrace.frontend import aggregates, duplicates, joins, limits, observations, user_states, watermarks, windows
 from headrace.frontend.lowered import Lowered
+from headrace.frontend.own import is_own, own_rows
 from headrace.frontend.registry import lowered_by
 from headrace.graph.nodes import Rows, SharedNode, UnionNode
 from headrace.spark.logical import Logical, logical_plan, made_of
@@ -60,6 +64,8 @@ def keeps_state(node: Logical) -> bool:
     """True if a node, on a stream, reads several rows or keeps state between batches."""
     if not node.is_streaming:
         return False
+    if is_own(node):
+        return True
     if node.kind in PER_BATCH or (node.kind == "Sort" and not node.is_global_sort):
         return False
     return node.kind in STATEFUL or (node.kind == "Join" and all(child.is_streaming for child in node.children))
@@ -71,14 +77,31 @@ def lower(frame: DataFrame, where: str, mode: str = "append", *, panes: bool = T
     Without ``panes``, each row of a time window is kept in every window that it belongs to, as Spark does.
     """
     plan = logical_plan(frame)
-    found = Lowerer(where, mode, Pruned(plan), panes).lower(plan)
+    found = Lowerer(plan, where, mode, Pruned(plan), panes).lower(plan)
     return found.named(plan.column_names).rows
+
+
+Known = dict[tuple[str, bool], list[tuple[Logical, Lowered]]]
+_SHARED = "Aggregate"
+"""The nodes that several DataFrames of a query may share."""
+_TOGETHER: ContextVar[Known | None] = ContextVar("headrace-together", default=None)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Inside, DataFrames are lowered for one query: an aggregate that several of them read becomes one operator."""
+    token = _TOGETHER.set({})
+    try:
+        yield
+    finally:
+        _TOGETHER.reset(token)
 
 
 @dataclass
 class Lowerer:
     """Lowers the nodes of one plan."""
 
+    plan: Logical
     where: str
     mode: str
     pruned: Pruned
@@ -107,17 +130,26 @@ class Lowerer:
         """The rows with the name that the user gave to the operator that they come from."""
         if not names:
             return lowered
-        if lowered.rows.origin is None or isinstance(lowered.rows.origin, UnionNode):
-            hint = "call hr.named on the results of the operator, before the union"
+        if lowered.rows.origin is None or isinstance(lowered.rows.origin, UnionNode | SharedNode):
+            hint = "call hr.named on the results of the operator, before a union"
             wanted = "the results of one stateful operator"
-            raise QueryError(where=self.where, wanted=wanted, found=f"a union named {names[0]!r}", hint=hint)
+            kind = "a union" if isinstance(lowered.rows.origin, UnionNode) else "rows of a source"
+            raise QueryError(where=self.where, wanted=wanted, found=f"{kind} named {names[0]!r}", hint=hint)
         if len(set(names)) > 1:
             raise QueryError(where=self.where, wanted="one name for an operator", found=" and ".join(map(repr, names)))
         return replace(lowered, rows=replace(lowered.rows, name=names[0]))
 
     def above(self, node: Logical) -> Logical:
-        """The node at the top of the stateless piece that reads this node's results."""
+        """The node at the top of the stateless piece that reads this node's results; the node itself if several pieces do."""
+        if sum(each.kind == node.kind and each.same_as(node) for each in self.plan.tree()) > 1:
+            # One operator serves all of them, so what one of them leaves out must stay.
+            return node
         return next((top for leaf, top in reversed(self._tops) if leaf is node), node)
+
+    def is_named(self, node: Logical) -> bool:
+        """True if the user has given a name to the operator, so that its state must not depend on the steps behind it."""
+        top = self.above(node)
+        return any(name_of(each) is not None for each in self._between(top, node))
 
     def used(self, node: Logical) -> tuple[frozenset[int], ...] | None:
         """For each input of a node: the ids of the columns that somebody uses; None if that is not known."""
@@ -173,16 +205,27 @@ class Lowerer:
         return nodes
 
     def _stateful(self, node: Logical) -> Lowered:
-        known = next((lowered for each, lowered in self._known if each.same_as(node)), None)
+        if is_own(node):
+            return own_rows(node, self.where)
+        known = next((lowered for each, lowered in [*self._known, *self._shared()] if each.same_as(node)), None)
         if known is not None:
             return replace(known, plan=node)
         self._check_times(node)
         function = lowered_by(node.kind)
         if function is None:
             raise self._refused(node, STATEFUL.get(node.kind, node.kind), "")
-        lowered = function(node, self)
+        shared = node.kind == _SHARED and _TOGETHER.get() is not None
+        # What others may share is lowered by itself: which columns are used below it must not depend on who reads its results.
+        lowered = function(node, replace(self, plan=node, pruned=Pruned(node), _known=[], _tops=[]) if shared else self)
         self._known.append((node, lowered))
+        if shared:
+            self._shared().append((node, lowered))
         return lowered
+
+    def _shared(self) -> list[tuple[Logical, Lowered]]:
+        """What other DataFrames of the same query have that may be shared with them."""
+        known = _TOGETHER.get()
+        return [] if known is None else known.setdefault((self.mode, self.panes), [])
 
     def _check_times(self, node: Logical) -> None:
         """Refuse an operator on results of a window function that have an event time which these are not emitted by."""

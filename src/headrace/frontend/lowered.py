@@ -11,7 +11,7 @@ from headrace.compile.nodes import compile_node
 from headrace.config import Config
 from headrace.errors import UnsupportedError
 from headrace.graph.nodes import Rows, StatefulNode
-from headrace.graph.steps import FunctionStep, ObserveStep
+from headrace.graph.steps import FunctionStep
 from headrace.operators.kernel import OutputMode
 from headrace.spark.logical import Logical, Region
 
@@ -107,9 +107,6 @@ def results_of(node: StatefulNode) -> Rows:
             hint="group the first aggregate by F.window(...) with a watermark, so that each of its results is final",
         )
     for each in node.inputs:
-        if any(isinstance(step, ObserveStep) for step in each.steps):
-            hint = "observe the rows before the first of them, or the results of the last"
-            raise UnsupportedError(where=node.where, found="observe between two stateful operators", hint=hint)
         if each.whole is not None:
             hint = "only steps without state may follow it"
             raise UnsupportedError(where=node.where, found=f"a stateful operator on the results of {each.whole}", hint=hint)

@@ -36,7 +36,13 @@ class Lowering(Protocol):
         """For each input of a node: the ids of the columns that somebody uses; None if that is not known."""
 
     def above(self, node: Logical) -> Logical:
-        """The node at the top of the piece of stateless steps that reads this node's results; the node itself if there is none."""
+        """The node at the top of the piece of stateless steps that reads this node's results.
+
+        The node itself if there are no such steps, or if several pieces read the results.
+        """
+
+    def is_named(self, node: Logical) -> bool:
+        """True if the user has given a name to the operator, so that its state must not depend on the steps behind it."""
 
 
 Lower = Callable[[Logical, Lowering], Lowered]

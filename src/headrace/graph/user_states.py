@@ -59,6 +59,14 @@ def _check(call: UserStateCall, child: Rows, where: str) -> None:
     names = [f.name for f in call.rows.fields]
     if names != child.columns:
         raise QueryError(where=where, wanted=f"rows with the columns {', '.join(names)}", found=", ".join(child.columns))
+    if call.form is Form.GROUP_STATE and not set(call.keys) <= set(names):
+        raise QueryError(
+            "Spark fails on this query too, when it runs",
+            where=where,
+            wanted="applyInPandasWithState of groups by columns",
+            found="a field of a struct in groupBy",
+            hint="make the field a column first: withColumn('city', F.col('place.city'))",
+        )
     if call.initial is not None and call.initial.isStreaming:
         raise QueryError(where=f"{where}, initialState", wanted="groups of a batch DataFrame", found="a streaming DataFrame")
     if call.form is Form.GROUP_STATE and call.time == "EventTimeTimeout" and not any(f.metadata for f in call.rows.fields):

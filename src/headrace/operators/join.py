@@ -43,6 +43,11 @@ class StreamJoin(Pairs):
     """True if each row of the left side is emitted once, with its first partner, and no pairs are."""
     timed: tuple[bool, bool] = (True, True)
     """For each side, True if its rows have an event time, by which they can be late."""
+    forgets_first: bool = False
+    """True if, in a semi-join, a new row of the right side that the newest watermark has passed meets no new rows of the left side.
+
+    Such rows come while rows are judged late by an older watermark.
+    """
 
     @classmethod
     def within(cls, pairing: Pairing, within_us: int, outer: tuple[bool, bool] = (False, False)) -> StreamJoin:
@@ -87,6 +92,8 @@ class StreamJoin(Pairs):
         new = [self._sorted(side, part, result) for side, part in enumerate(self.pairing.split(rows))]
         if self.pairing.one_input:
             new[RIGHT] = new[LEFT]
+        if self.forgets_first:
+            new[RIGHT] = self._remembered(new[RIGHT], views, moment)
         needles = [Needles.of(part, layout) for part, layout in zip(new, self.pairing.layouts, strict=True)]
         result.keys = len(needles[LEFT].firsts) + (0 if self.pairing.one_input else len(needles[RIGHT].firsts))
         # Pairs are computed later, but in the views as they are now: otherwise new rows would meet twice.
@@ -131,6 +138,19 @@ class StreamJoin(Pairs):
                 waiting = Needles.of(run.rows.filter(pa.array(rows)), self.pairing.layouts[LEFT])
                 before = self._any_match(waiting, stored, LEFT)
                 yield self.pairing.alone(waiting.rows.filter(pa.array(~before)), LEFT)
+
+    def _remembered(self, rows: pa.RecordBatch, views: Views, moment: Moment) -> pa.RecordBatch:
+        """The new rows of the right side that have not expired yet, and those that meet a stored row, which shows that it had a partner."""
+        lives_us = self._lives_us(RIGHT)
+        if lives_us is None or not rows.num_rows:
+            return rows
+        kept = subs(rows) + lives_us > moment.fires_ms * 1000
+        if not kept.all():
+            gone = np.flatnonzero(~kept)
+            needles = Needles.of(rows.take(pa.array(gone)), self.pairing.layouts[RIGHT])
+            stored = views[self.store_names[LEFT]].runs(self.sides[LEFT].lifetime.live_from(moment.watermark_ms))
+            kept[gone] = self._any_match(needles, (run.rows for run in stored), RIGHT)
+        return rows.filter(pa.array(kept))
 
     def _any_match(self, needles: Needles, tables: Iterable[pa.RecordBatch], side: int) -> Mask:
         """For each needle of a side, True if it has a partner in one of the tables of the other side."""

@@ -84,6 +84,8 @@ class Moment:
     """When the batch began, by the clock. It is the same in every attempt."""
     due_ms: int | None = None
     """The watermark by which timers fire after the batch's rows. None: that of the version before."""
+    closes_next: bool = False
+    """True if ``close`` follows in the same task. Then it alone fires timers of event time: once, as Spark's batch without rows."""
 
     @property
     def watermark_us(self) -> int:

@@ -16,6 +16,8 @@ from headrace.state.run import RunRef
 
 NEVER = 2**62
 """The event time, in microseconds, of a row that has none. Such a row is never late and never due."""
+NOTHING_YET = -(2**52)
+"""A watermark before all event times, in milliseconds."""
 WRITTEN = "written"
 """Value column of stores with a time to live: when the row was written, in microseconds."""
 
@@ -92,7 +94,7 @@ class TimeToLive(Lifetime):
 class UntilFired(Lifetime):
     """The sub-key is the moment of a timer in microseconds. The operator deletes it when it has fired; the watermark does not.
 
-    User code may set a timer for a moment that the watermark has passed. It fires in the next batch.
+    User code may set a timer for a moment that the watermark has passed. It fires in the next step of a batch.
     """
 
     def is_due(self, ref: RunRef, after_ms: int, until_ms: int) -> bool:

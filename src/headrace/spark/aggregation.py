@@ -27,6 +27,8 @@ FUNCTIONS: Mapping[str, str] = {
     "RegrIntercept": "regr_intercept", "RegrReplacement": "regr_replacement",
 }  # fmt: skip
 """By Catalyst class: the name of an aggregate function."""
+SEVERAL = {False: "max_by_several", True: "min_by_several"}
+"""``max_by`` and ``min_by`` with a number of rows, which not every supported Spark has; by whether the least come first."""
 CLASSES = tuple(f"org.apache.spark.sql.catalyst.expressions.aggregate.{name}" for name in FUNCTIONS)
 """The full names of all classes that this module knows."""
 
@@ -58,6 +60,8 @@ class AggregateCall:
     """True if ``first``, ``last``, ``collect_list`` or ``collect_set`` skips nulls; False for other functions."""
     relative_error: float
     """The accuracy that ``approx_count_distinct`` was asked for; 0 for other functions."""
+    rows: int
+    """How many rows ``max_by`` or ``min_by`` is asked for; 0 for other functions."""
     arguments: tuple[Argument, ...]
     """Empty if Headrace does not know the function."""
     filter: Argument | None
@@ -158,7 +162,7 @@ def _read(session: SparkSession, expression: Any) -> AggregateCall:
         # Spark's optimiser puts another function in its place, such as a count for count_if.
         function = function.replacement()
     name = gateway.class_name(function)
-    known = FUNCTIONS.get(name, "")
+    known = SEVERAL[bool(function.reverse())] if name == "MaxMinByK" else FUNCTIONS.get(name, "")
     condition = expression.filter()
     return AggregateCall(
         sql=str(expression.sql()),
@@ -168,6 +172,7 @@ def _read(session: SparkSession, expression: Any) -> AggregateCall:
         is_try=_is_try(known, function),
         ignores_nulls=_ignores_nulls(known, function),
         relative_error=float(function.relativeSD()) if known == "approx_count_distinct" else 0.0,
+        rows=int(function.k()) if known in SEVERAL.values() else 0,
         arguments=tuple(_argument(session, each) for each in gateway.items(function.children())) if known else (),
         filter=None if condition.isEmpty() else _argument(session, condition.get()),
         _expression=expression,

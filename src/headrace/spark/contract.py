@@ -3,7 +3,7 @@
 Spark may rename or change any of it in a new version. Some changes would go unnoticed and make results wrong: a plan node of another name
 is no longer recognised. So the list is checked once per JVM, by ``hr.session`` or the first stream, and whatever is missing is an error.
 
-All supported versions must have what is in ``MEMBERS``, ``NAMES``, ``PYTHON`` and ``buffers.MEMBERS``. ``MEMBERS_OF`` and
+All supported versions must have what is in ``MEMBERS``, ``NAMES``, ``PYTHON``, and in ``MEMBERS`` of other modules. ``MEMBERS_OF`` and
 ``PYTHON_OF`` have what differs, by version; ``versions.Dialect`` says how it is called.
 """
 
@@ -20,7 +20,7 @@ from weakref import WeakSet
 from pyspark.sql import SparkSession
 
 from headrace.errors import SessionError
-from headrace.spark import aggregation, buffers, contract_front, expression_tree
+from headrace.spark import aggregation, buffers, contract_front, expression_tree, streaming_writes
 from headrace.spark.daemons import MASTER, WORKER
 from headrace.spark.event_times import INNER_PLANS
 from headrace.spark.gateway import connection, java_session, jvm_of
@@ -37,7 +37,7 @@ Members = Mapping[str, Mapping[str, str]]
 MEMBERS: Members = {
     "org.apache.spark": {
         "SparkContext": "makeRDD/2 isStopped statusStore statusTracker taskScheduler schedulerBackend getExecutorIds "
-        "requestTotalExecutors/3 killExecutors/1 killAndReplaceExecutor/1 getExecutorThreadDump/1",
+        "ui requestTotalExecutors/3 killExecutors/1 killAndReplaceExecutor/1 getExecutorThreadDump/1",
         "SparkStatusTracker": "getJobIdsForTag/1 getJobInfo/1 getStageInfo/1",
         "SparkJobInfo": "stageIds", "SparkStageInfo": "stageId currentAttemptId",
     },
@@ -48,7 +48,7 @@ MEMBERS: Members = {
     "org.apache.spark.scheduler.cluster": {"CoarseGrainedSchedulerBackend": "decommissionExecutor/4 removeExecutor/2"},
     "org.apache.spark.api.python": {"PythonUtils": "toSeq/1 toScalaMap/1", "PythonFunction": "command"},
     "org.apache.spark.rdd": {"RDD": "id unpersist/1"},
-    "org.apache.spark.status": {"AppStatusStore": "executorList/1 taskList/3 lastStageAttempt/1"},
+    "org.apache.spark.status": {"AppStatusStore": "store executorList/1 taskList/3 lastStageAttempt/1"},
     "org.apache.spark.status.api.v1": {
         "ExecutorSummary": "id hostPort totalCores", "TaskData": "status executorId launchTime", "StageData": "status executorRunTime",
     },
@@ -62,8 +62,7 @@ MEMBERS: Members = {
     "org.apache.spark.sql.internal": {
         "SessionState": "conf sqlParser catalog newHadoopConf dataSourceManager optimizer",
         "UnresolvedFunction": "functionName arguments",
-        "Alias": "name child",
-        "Literal": "value",
+        "Alias": "name child", "Literal": "value",
     },
     "org.apache.spark.sql.types": {
         "DataType": "fromDDL/1 json catalogString",
@@ -71,13 +70,13 @@ MEMBERS: Members = {
         "Metadata": "empty contains/1 getLong/1",
         "Decimal": "toUnscaledLong",
     },
-    "org.apache.spark.sql.connector.catalog": {"Table": "name"},
+    "org.apache.spark.sql.connector.catalog": {"Table": "name"}, "org.apache.spark.util.kvstore": {"KVStore": "read/2 write/1"},
     "org.apache.spark.sql.connector.read.streaming": {"Offset": "json", "SparkDataStream": "initialOffset deserializeOffset/1"},
-    "org.apache.spark.sql.util": {"CaseInsensitiveStringMap": "asCaseSensitiveMap"},
+    "org.apache.spark.sql.util": {"CaseInsensitiveStringMap": "new/1 asCaseSensitiveMap"},
     "org.apache.spark.sql.catalyst.catalog": {"SessionCatalog": "getTableMetadata/1", "CatalogTable": "provider location"},
-    "org.apache.spark.sql.catalyst.parser": {"ParserInterface": "parseTableIdentifier/1"},
+    "org.apache.spark.sql.catalyst.parser": {"ParserInterface": "parseTableIdentifier/1 parseQuery/1"},
     "org.apache.spark.sql.catalyst.encoders": {"ExpressionEncoder": "apply/1"},
-    "org.apache.spark.sql.catalyst.streaming": {"StreamingRelationV2": "sourceName extraOptions table"},
+    "org.apache.spark.sql.catalyst.streaming": {"StreamingRelationV2": "sourceName extraOptions table copy$default$4"},
     "org.apache.spark.sql.catalyst.trees": {
         "TreeNode": "children withNewChildren/1 transform/1",
         "UnaryLike": "child",
@@ -156,7 +155,7 @@ MEMBERS: Members = {
     "org.apache.spark.sql.execution.columnar": {"InMemoryTableScanExec": "relation", "InMemoryRelation": "cachedPlan"},
     "org.apache.spark.sql.execution.exchange": {"ReusedExchangeExec": "child"},
     "org.apache.spark.sql.execution.datasources": {
-        "DataSource": "lookupDataSource/2 options className",
+        "DataSource": "lookupDataSource/2 options className copy$default$7",
         "DataSourceManager": "lookupDataSource/1",
         "LogicalRelation": "relation withMetadataColumns",
         "HadoopFsRelation": "location",
@@ -175,7 +174,7 @@ MEMBERS: Members = {
             "logicalPlan lastExecution availableOffsets latestOffsets getStartOffsetsOfLatestBatch isInterruptionException/2 "
             "awaitProgressLock awaitInitialization/1 sparkSessionForStream offsetLog sources resolvedCheckpointRoot outputMode id runId"
         ),
-        "StreamingRelation": "sourceName dataSource",
+        "StreamingRelation": "sourceName dataSource copy$default$1",
         "StreamingExecutionRelation": "source output",
         "StreamProgress": "get/1",
         "WatermarkPropagator$": "noop",
@@ -195,7 +194,8 @@ MEMBERS: Members = {
         "FileStreamSinkLog": "new/4 VERSION",
     },
     "org.apache.spark.sql.execution.streaming.state": {"StateStore$": "stop"},
-    "org.apache.spark.sql.streaming": {"StreamingQueryProgress": "batchId json"},
+    "org.apache.spark.sql.streaming": {"StreamingQueryProgress": "batchId json", "StreamingQueryProgress$": "fromJson/1"},
+    "org.apache.spark.sql.streaming.ui": {"StreamingQueryProgressWrapper": "new/1 getUniqueId/3"},
     "org.apache.spark.sql.execution.streaming.checkpointing": {
         "HDFSMetadataLog": "getLatestBatchId add/2 get/1 listBatchesOnDisk",
         "OffsetSeqLog": "offsetSeqMetadataForBatchId/1",
@@ -316,8 +316,7 @@ def missing_of(session: SparkSession, version: str) -> list[str]:
     """Everything on the lists for a version of Spark that is not there."""
     return [
         *missing_members(session, MEMBERS),
-        *missing_members(session, buffers.MEMBERS),
-        *missing_members(session, contract_front.MEMBERS),
+        *(each for module in (buffers, contract_front, streaming_writes) for each in missing_members(session, module.MEMBERS)),
         *missing_members(session, MEMBERS_OF[version]),
         *missing_members(session, relied_on.MEMBERS),
         *relied_on.missing_fields(session),

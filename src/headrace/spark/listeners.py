@@ -14,6 +14,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
     StreamingQueryProgress,
 )
+from pyspark.sql.streaming.query import StreamingQueryManager
 
 __all__ = ["Enriched", "StreamingQueryListener"]
 NOT_MEASURED = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs", "numRowsDroppedByWatermark")
@@ -39,6 +40,31 @@ class Enriched(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self._inner.onQueryTerminated(event)
+
+
+_ENRICHED = "_headrace_enriched"
+_add, _remove = StreamingQueryManager.addListener, StreamingQueryManager.removeListener
+
+
+def enrich_added(enrich: Enrich) -> None:
+    """From now on, listeners that a program adds with ``spark.streams.addListener`` get the whole progress."""
+
+    def add(manager: StreamingQueryManager, listener: Any) -> None:
+        if isinstance(listener, StreamingQueryListener) and not isinstance(listener, Enriched):
+            # It is kept, so that the program can remove its own listener.
+            listener.__dict__.setdefault(_ENRICHED, Enriched(listener, enrich))
+        _add(manager, _known(listener))
+
+    def remove(manager: StreamingQueryManager, listener: Any) -> None:
+        _remove(manager, _known(listener))
+
+    add.__doc__, remove.__doc__ = _add.__doc__, _remove.__doc__
+    StreamingQueryManager.addListener = add  # type: ignore[method-assign,assignment]
+    StreamingQueryManager.removeListener = remove  # type: ignore[method-assign,assignment]
+
+
+def _known(listener: Any) -> Any:
+    return getattr(listener, _ENRICHED, listener)
 
 
 def with_progress(event: QueryProgressEvent, enrich: Enrich) -> QueryProgressEvent:

@@ -19,7 +19,7 @@ from headrace.errors import require
 from headrace.spark.expressions import WATERMARK_KEY, column, data_type, expression_maker, quoted
 from headrace.spark.gateway import class_name, items, seq_maker
 from headrace.spark.plans import Binding, Plan, analyzed, frame_of
-from headrace.spark.trees import SUBQUERY, contains_any, patterns, rewrite, walk, without_shared_parts
+from headrace.spark.trees import SUBQUERY, conjuncts, contains_any, patterns, rewrite, walk, without_shared_parts
 
 QUERIES = ("ScalarSubquery", "Exists", "ListQuery", "LateralSubquery")
 """Classes of expressions that are a query of their own."""
@@ -56,6 +56,10 @@ class Expression:
     def column_ids(self) -> frozenset[int]:
         """The ids of all columns in it."""
         return frozenset(int(each.exprId().id()) for each in walk(self.node) if class_name(each) == "AttributeReference")
+
+    def conjuncts(self) -> list[Expression]:
+        """The conditions that must all be true for this one to be true."""
+        return [Expression(self.session, each) for each in conjuncts(without_shared_parts(self.session, self.node))]
 
     def same_as(self, other: Expression) -> bool:
         """True if Spark takes both for the same."""

@@ -50,6 +50,17 @@ class AggregateParts:
             columns.append(column(session, rewritten).alias(wanted.name))
         return columns
 
+    def plain_groups(self) -> list[tuple[int, int]]:
+        """For each output column that is a grouping column as it was: the id of the output column and that of the column below.
+
+        Empty if a call is not deterministic: then it matters which rows are there.
+        """
+        grouped = {group.column_id for group in self.groups}
+        if not all(call.is_deterministic for call in self.calls):
+            return []
+        ids = [Expression(self.node.session, without_alias(each.node)).column_id for each in self.results]
+        return [(column.id, own) for column, own in zip(self.node.columns, ids, strict=True) if own is not None and own in grouped]
+
     def is_plain(self) -> bool:
         """True if the results are the groups and then the calls, each once, and there is a call."""
         wanted = [*(group.node for group in self.groups), *(call.node for call in self.calls)]

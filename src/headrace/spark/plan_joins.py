@@ -12,6 +12,8 @@ from headrace.spark.gateway import class_name, items, jvm_of, none, seq, singlet
 from headrace.spark.logical import QUERIES, Expression, Logical
 from headrace.spark.trees import conjuncts, rewrite, walk, without_shared_parts
 
+PRESERVED = {"left": 0, "right": 1, "semi": 0}
+"""By kind of join: the side whose columns come out of the join as they were. A filter behind the join on these alone is moved before it."""
 HOW = {"Inner": "inner", "Cross": "inner", "LeftOuter": "left", "RightOuter": "right", "FullOuter": "full", "LeftSemi": "semi"}
 """Spark's kinds of joins that two streams may have."""
 _PROBE_MS = 10**12
@@ -35,6 +37,8 @@ class JoinParts:
     """For each side: a row is forgotten when the watermark has passed its event time by this much; None: never."""
     bounds_others: bool
     """True if a bound is on a column that is not the event time, so that it says nothing about the event times of a pair."""
+    dropped: tuple[Expression, ...]
+    """For a join that preserves one side: conditions behind the join on this side alone, by which Spark drops its rows before the join."""
     time_key: int | None
     """The number of the key by whose event time Spark forgets the rows of both sides; None if it goes by `keep_ms`."""
 
@@ -67,8 +71,16 @@ def join_parts(node: Logical, filters: tuple[Expression, ...] = ()) -> JoinParts
         tuple(Expression(session, each) for each in others),
         keep,
         any(mine is not None and sure is None for mine, sure in zip(keep, implied, strict=True)),
+        _dropped(how, node, filters),
         time_key,
     )
+
+
+def _dropped(how: str, node: Logical, filters: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    if how not in PRESERVED:
+        return ()
+    own = {each.id for each in node.children[PRESERVED[how]].columns}
+    return tuple(part for each in filters for part in each.conjuncts() if part.column_ids and part.column_ids <= own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +140,8 @@ def filters_above(top: Logical, join: Logical) -> tuple[Expression, ...]:
         if len(node.children) != 1:
             return ()
         node = node.children[0]
-    return tuple(found)
+    # A later condition may hold only for rows that meet an earlier one.
+    return tuple(reversed(found))
 
 
 def _has_query(expression: Any) -> bool:

@@ -31,6 +31,8 @@ class Dialect:
     """True if an entry of Spark's log of offsets needs the ids of the sources to be read."""
     incremental_execution_flags: tuple[bool, ...]
     """Last arguments of the constructor of ``IncrementalExecution``, after the fifteen that all versions have."""
+    semi_joins_forget_first: bool
+    """True if, in a left semi join, rows of the right side that expire in the batch in which they come meet no left rows of that batch."""
 
 
 DIALECTS: Mapping[str, Dialect] = {
@@ -40,6 +42,7 @@ DIALECTS: Mapping[str, Dialect] = {
         rounding_checks_overflow=False,
         offsets_by_source_id=False,
         incremental_execution_flags=(),
+        semi_joins_forget_first=False,
     ),
     "4.2": Dialect(
         logical_rdd_flags=(),
@@ -47,6 +50,7 @@ DIALECTS: Mapping[str, Dialect] = {
         rounding_checks_overflow=False,
         offsets_by_source_id=True,
         incremental_execution_flags=(),
+        semi_joins_forget_first=True,
     ),
     "4.3": Dialect(
         # ``fromCheckpoint``, for rows that ``Dataset.checkpoint`` saved.
@@ -56,6 +60,7 @@ DIALECTS: Mapping[str, Dialect] = {
         offsets_by_source_id=True,
         # ``isRealTimeMode``, in which a batch does not end when its rows do.
         incremental_execution_flags=(False,),
+        semi_joins_forget_first=True,
     ),
 }
 """By version. A version without an entry is refused."""

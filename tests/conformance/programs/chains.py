@@ -242,3 +242,9 @@ def union_wm(spark: SparkSession, events: DataFrame, clicks: DataFrame) -> DataF
     a = events.dropDuplicates(["id"]).withWatermark("ts", "10 seconds").select("ts", "user")
     b = clicks.withWatermark("click_ts", "30 seconds").select("click_ts", "click_user")
     return a.union(b).groupBy(F.window("ts", "1 minute")).count()
+
+
+@program("observe between two stateful operators")
+def observed_in_between(spark: SparkSession, events: DataFrame) -> DataFrame:
+    unique = events.withWatermark("ts", "1 minute").dropDuplicates(["id", "ts"]).observe("unique", F.count("*").alias("rows"))
+    return unique.groupBy(F.window("ts", "1 minute")).count()

@@ -54,7 +54,8 @@ def full_with_a_table(spark: SparkSession, events: DataFrame) -> DataFrame:
     return events.groupBy("user").count().join(spark.createDataFrame([("ada",)], "user string"), "user", "full")
 
 
-@program("observe between two stateful operators", claim=NOT_YET, why="observe between two stateful operators")
-def observed_in_between(spark: SparkSession, events: DataFrame) -> DataFrame:
-    unique = events.withWatermark("ts", "1 minute").dropDuplicates(["id", "ts"]).observe("unique", F.count("*").alias("rows"))
-    return unique.groupBy(F.window("ts", "1 minute")).count()
+@program("a join with a bound on another time", inputs="clicks views", claim=NOT_YET, why="a bound on a column that has no watermark")
+def bound_elsewhere(spark: SparkSession, clicks: DataFrame, views: DataFrame) -> DataFrame:
+    shown = views.withWatermark("view_ts", "10 seconds").withColumn("shown", F.col("view_ts") + F.expr("INTERVAL 5 SECONDS"))
+    timed = clicks.withWatermark("click_ts", "10 seconds")
+    return timed.join(shown, F.expr("click_ad = ad AND click_ts BETWEEN shown AND shown + INTERVAL 30 SECONDS"))

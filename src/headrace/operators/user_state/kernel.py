@@ -19,6 +19,7 @@ import pyarrow as pa
 from headrace.errors import ProcessorError
 from headrace.operators.instance_state import distinct_keys
 from headrace.operators.kernel import MAIN, Applied, Moment, Operator, View, Views
+from headrace.operators.lifetime import NOTHING_YET
 from headrace.operators.per_key import collector_paused
 from headrace.operators.shape import user_code
 from headrace.operators.store import Store
@@ -72,7 +73,8 @@ class UserState(Operator):
         if self.drops_late and rows.num_rows:
             in_time = rows.column(TIME).to_numpy() > moment.watermark_us
             kept = rows if bool(in_time.all()) else rows.filter(pa.array(in_time))
-        applied = self._run(kept, views, moment, moment.fires_ms)
+        fires = self.shape.time is not TimeMode.EVENT or not moment.closes_next
+        applied = self._run(kept, views, moment, moment.fires_ms, fires)
         return replace(applied, rows=rows.num_rows, rows_late=rows.num_rows - kept.num_rows)
 
     def close(self, views: Views, moment: Moment, until_ms: int) -> Applied:
@@ -81,8 +83,8 @@ class UserState(Operator):
         nothing = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in self.input_schema], schema=self.input_schema)
         return self._run(nothing, views, moment, until_ms)
 
-    def _run(self, rows: pa.RecordBatch, views: Views, moment: Moment, watermark_ms: int) -> Applied:
-        reached_ms = moment.now_ms if self.shape.time is TimeMode.PROCESSING else watermark_ms
+    def _run(self, rows: pa.RecordBatch, views: Views, moment: Moment, watermark_ms: int, fires: bool = True) -> Applied:
+        reached_ms = moment.now_ms if self.shape.time is TimeMode.PROCESSING else watermark_ms if fires else NOTHING_YET
         due = self._due(views, reached_ms)
         initial = self._initial_rows(views)
         given = _Sorted.of(rows, self._bare)

@@ -89,6 +89,10 @@ def declared_by(processor: Any, time_mode: str, where: str) -> tuple[Declared, .
     """Run ``init`` of a processor, and return the state variables that it asks for."""
     notes = _Notes(where, can_expire=time_mode.lower() == "processingtime")
     name = type(processor).__name__
+    methods = ("init", "handleInputRows", "close")
+    if isinstance(processor, type) or not all(callable(getattr(processor, method, None)) for method in methods):
+        found = f"the class {processor.__name__} itself" if isinstance(processor, type) else repr(processor)
+        raise QueryError(where=where, wanted="an object of a class of StatefulProcessor", found=found)
     for method, call in (("init", lambda: processor.init(notes)), ("close", processor.close)):
         try:
             call()

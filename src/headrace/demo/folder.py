@@ -6,10 +6,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.demo.lane import ELASTIC, STATIC
 from headrace.errors import HeadraceError
 
 _MARK = ".headrace-demo"
-_FOLDERS, _FILES = ("calls", "heavy", "checkpoint", "kafka"), ("report.html", "spark.log")
+# The last line is what earlier versions of the demo have written.
+_REPLACED = ("calls", "kafka", STATIC, ELASTIC, "bills", "run.json", "report.html", *("heavy", "checkpoint", "spark.log"))
 
 
 @dataclass(frozen=True)
@@ -23,24 +25,31 @@ class DemoFolder:
         return self.path / "calls"
 
     @property
-    def heavy(self) -> Path:
-        return self.path / "heavy"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / "checkpoint"
-
-    @property
     def kafka(self) -> Path:
         return self.path / "kafka"
+
+    @property
+    def bills(self) -> Path:
+        """The state of the elastic lane at the end."""
+        return self.path / "bills"
+
+    @property
+    def recording(self) -> Path:
+        """What the report was made from."""
+        return self.path / "run.json"
 
     @property
     def report(self) -> Path:
         return self.path / "report.html"
 
-    @property
-    def spark_log(self) -> Path:
-        return self.path / "spark.log"
+    def lane(self, name: str) -> Path:
+        return self.path / name
+
+    def checkpoint(self, lane: str) -> Path:
+        return self.lane(lane) / "checkpoint"
+
+    def log(self, lane: str) -> Path:
+        return self.lane(lane) / "log.txt"
 
 
 def prepare(path: Path) -> DemoFolder:
@@ -58,10 +67,11 @@ def prepare(path: Path) -> DemoFolder:
     try:
         path.mkdir(parents=True, exist_ok=True)
         (path / _MARK).write_text("Written by `headrace demo`, which may replace what it wrote here.\n")
-        for name in (*_FOLDERS, *_FILES):
+        for name in _REPLACED:
             _remove(path / name)
         folder = DemoFolder(path)
-        folder.calls.mkdir()
+        for made in (folder.calls, folder.lane(STATIC), folder.lane(ELASTIC)):
+            made.mkdir()
     except OSError as refused:
         raise HeadraceError(where=str(path), wanted="a folder to write to", found=str(refused), hint="give another --out") from None
     return folder

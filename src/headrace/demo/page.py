@@ -1,273 +1,168 @@
-"""The demo's report: plots and tables from the samples."""
+"""The demo's report: one HTML page with plots of both lanes. Every caption is computed from the recording (`captions.py`)."""
 
 from __future__ import annotations
 
 import inspect
-import itertools
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from headrace.control.elastic import Elastic
-from headrace.control.governor import Entry, Outcome
-from headrace.demo.calls import SPEED, Arrival, event_time_ms
-from headrace.demo.measure import PHASES, BatchSample, Latencies
-from headrace.report.page import Headline
-from headrace.report.plots import Plot, Series
+from headrace.demo import captions, query
+from headrace.demo.calls import CallMaker, about
+from headrace.demo.check import Verdict
+from headrace.demo.measure import Done, Recording, delays, latencies
+from headrace.demo.tariffs import TAKES_S
+from headrace.report.machine import machine
+from headrace.report.page import Headline, Page, render
+from headrace.report.plots import Plot, PlotMark, Series
 
-BIN_S = 1.0
-
-
-def plots(samples: list[BatchSample], arrivals: list[Arrival], latencies: dict[int, Latencies], begin_s: float) -> list[Plot]:
-    """All plots over the time of the demo. `samples` and `arrivals` do not include warm-up."""
-    times = [s.end_s - begin_s for s in samples]
-    # After the last call, event time no longer advances.
-    flown_s = arrivals[-1].at_s - begin_s if arrivals else 0.0
-    lag = [max(0.0, event_time_ms(min(at, flown_s)) - s.watermark_ms) / 1000 for s, at in zip(samples, times, strict=True)]
-    unit, scale = duration_unit([s.batch_ms for s in samples])
-    made = [
-        _rates(samples, arrivals, begin_s),
-        _backlog(samples, arrivals, begin_s),
-        Plot(
-            "Batch time by phase",
-            unit,
-            tuple(Series(name, times, [s.phases_ms[name] / scale for s in samples]) for name in PHASES),
-            stacked=True,
-            note="plan, job, flush, commit and deliver are Headrace's; other is Spark's own: offsets, logs, planning.",
-        ),
-        _latency(samples, latencies, times),
-        Plot(
-            "State rows",
-            "rows",
-            (Series("rows", times, [float(s.state_rows) for s in samples]),),
-            note="Rows in runs; a customer and pane may be in several until they are merged.",
-        ),
-        Plot("State size", "MB", (Series("size", times, [s.state_bytes / 1e6 for s in samples]),), note="Of the run files that count."),
-        Plot("State files", "runs", (Series("runs", times, [float(s.runs) for s in samples]),), note=_runs_note(samples)),
-        Plot(
-            "Watermark lag",
-            "event time (s)",
-            (Series("lag", times, list(lag)),),
-            note=f"How far the watermark is behind the newest calls. One second of the clock is {SPEED} s of event time.",
-        ),
-        *_instances(samples, times),
-    ]
-    end = max([flown_s, *times, 1.0])
-    return [replace(plot, x_range=(0.0, end)) for plot in made]
+SPARK_COLOUR, OURS_COLOUR = "#c2483c", "#2563a8"
+MARKED = {
+    "hot": ("hot key", True, "#8a5fb0"),
+    "rebalance": ("rebalance", False, "#8a5fb0"),
+    "cool": ("", False, "#8a5fb0"),
+    "kill": ("kill -9", False, "#1f2933"),
+    "back": ("back", False, "#2f8f5b"),
+}
+"""By kind of mark: the word above it, whether that ends at the line, and the colour."""
+FAIR = (
+    "Both lanes run the same program with the same trigger over the same calls, at the same time, each in a process of its own with up to "
+    "{tasks} tasks at a time. Every call is priced by a tariff service that takes {ms:.0f} ms. A task waits for it, one call after the "
+    "other; waiting needs no core, so neither lane takes the machine from the other. Where the work is computing, more instances help up "
+    "to the number of cores. Plain Spark has {partitions}, enough for the average rate if it did nothing else; their number is fixed in "
+    "its checkpoint. Headrace may have 1 to {tasks} instances. Its policy has the default limits; its period and cool-down are "
+    "{period:g} s and {cooldown:g} s instead of 5 s and 10 s, because the demo's day lasts a minute. The batches that warm both up are in "
+    "the answers, but not in the figures."
+)
 
 
-def elastic_plots(
-    samples: list[BatchSample], utilisation: list[tuple[float, float]], settings: Elastic, begin_s: float, end_s: float
-) -> list[Plot]:
-    """Plots of the instances and their utilisation; the notes describe the changes in numbers."""
-    times, counts = steps([s.end_s - begin_s for s in samples], [float(len(s.instances)) for s in samples])
-    seen = [at - begin_s for at, _ in utilisation]
-    whole = [0.0, end_s - begin_s]
-    limits = {name: value for name, value in settings.thresholds.items() if name in ("lower", "target", "upper")}
-    made = [
-        Plot("Instances", "instances", (Series("instances", times, counts),), note=instances_note(samples)),
-        Plot(
-            "Utilisation of instances",
-            "busy share of the time",
-            (Series("average", seen, [u for _, u in utilisation]), *(Series(n, whole, [v, v]) for n, v in limits.items())),
-            note=utilisation_note([u for _, u in utilisation], settings),
-        ),
-    ]
-    return [replace(plot, x_range=(0.0, end_s - begin_s)) for plot in made]
-
-
-def instances_note(samples: list[BatchSample]) -> str:
-    """How the number of instances followed the rate."""
-    counts = [len(s.instances) for s in samples]
-    if not counts:
-        return "No batch was measured."
-    rates = sorted(_taken_per_s(samples))
-    between = f"batches processed {rates[0]:,.0f} to {rates[-1]:,.0f} rows/s"
-    changes = _changes(counts)
-    if not changes:
-        return f"{_many(counts[0], 'instance')} all the time, while {between}."
-    by_count: dict[int, list[float]] = defaultdict(list)
-    for count, rate in zip(counts, _taken_per_s(samples), strict=True):
-        by_count[count].append(rate)
-    means = ", ".join(f"{np.mean(by_count[count]):,.0f} rows/s with {count}" for count in sorted(by_count))
-    return f"{min(counts)} to {max(counts)} instances, {_many(changes, 'change')}, while {between}; on average {means}."
-
-
-def utilisation_note(utilisation: list[float], settings: Elastic) -> str:
-    """How often the utilisation was outside the policy's limits."""
-    begin = f"Over {settings.period_s:g} s, as the policy ({settings.policy}) sees it"
-    lower, upper = settings.thresholds.get("lower"), settings.thresholds.get("upper")
-    if not utilisation:
-        return f"{begin}; the demo was too short for it to see anything."
-    outside = []
-    if lower is not None:
-        outside.append(f"{sum(u < lower for u in utilisation)} below the lower limit")
-    if upper is not None:
-        outside.append(f"{sum(u > upper for u in utilisation)} above the upper one")
-    of = f"of {_many(len(utilisation), 'look')} {' and '.join(outside)}; " if outside else ""
-    return f"{begin}: {of}least {min(utilisation):.3f}, most {max(utilisation):.3f}."
-
-
-def _runs_note(samples: list[BatchSample]) -> str:
-    runs = [s.runs for s in samples]
-    return f"At most {max(runs):,}, {runs[-1]:,} in the end." if runs else "No batch was measured."
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _changes(counts: list[int]) -> int:
-    return sum(a != b for a, b in itertools.pairwise(counts))
-
-
-def _taken_per_s(samples: list[BatchSample]) -> list[float]:
-    """For each batch, its rows divided by the time since the previous batch."""
-    begins = [samples[0].begin_s, *(s.end_s for s in samples[:-1])] if samples else []
-    return [s.rows / max(s.end_s - since, 1e-3) for s, since in zip(samples, begins, strict=True)]
-
-
-def steps(times: list[float], values: list[float]) -> tuple[list[float], list[float]]:
-    """A step function.
-
-    >>> steps([0.0, 1.0, 2.0], [1.0, 1.0, 3.0])
-    ([0.0, 1.0, 2.0, 2.0], [1.0, 1.0, 1.0, 3.0])
-    """
-    found_x: list[float] = []
-    found_y: list[float] = []
-    for at, value in zip(times, values, strict=True):
-        if found_y and found_y[-1] != value:
-            found_x.append(at)
-            found_y.append(found_y[-1])
-        found_x.append(at)
-        found_y.append(value)
-    return found_x, found_y
-
-
-def decision_rows(log: Sequence[Entry], begin_s: float) -> list[tuple[str, str]]:
-    """The changes, and why others were not made, for a table."""
-    shown = [entry for entry in log if entry.outcome is not Outcome.STEADY]
-    if not shown:
-        looks = sum(entry.times for entry in log)
-        return [("none", f"the policy looked {_many(looks, 'time')} and left everything as it was" if looks else "the policy saw nothing")]
-    return [(decision_text(entry, begin_s), entry.why) for entry in shown]
-
-
-def decision_text(entry: Entry, begin_s: float) -> str:
-    """A decision in a few words."""
-    count = str(entry.instances) if entry.instances == entry.instances_before else f"{entry.instances_before} to {entry.instances}"
-    outcome = "" if entry.outcome is Outcome.PERFORMED else f" ({entry.outcome}{f', {entry.times} times' if entry.times > 1 else ''})"
-    return f"{entry.at_s - begin_s:.0f} s: {entry.what}, {count}{outcome}"
-
-
-def _backlog(samples: list[BatchSample], arrivals: list[Arrival], begin_s: float) -> Plot:
-    """At the end of each batch: the number of rows that have arrived and are not in a finished batch."""
-    came_at, came = np.array([a.at_s for a in arrivals]), np.concatenate([[0], np.cumsum([a.rows for a in arrivals])])
-    done = np.cumsum([s.rows for s in samples])
-    offered = came[np.searchsorted(came_at, [s.end_s for s in samples], "right")]
-    rows = np.maximum(offered - done, 0).astype(float).tolist() if samples else []
-    note = "Rows that have come and are in no finished batch, whenever a batch ends."
-    return Plot("Backlog", "rows", (Series("rows", [s.end_s - begin_s for s in samples], rows),), note=note)
-
-
-def duration_unit(values_ms: list[float]) -> tuple[str, float]:
-    """A unit of time that makes the values easy to read, and its length in milliseconds."""
-    return ("s", 1000.0) if max(values_ms, default=0.0) >= 5000 else ("ms", 1.0)
-
-
-def _rates(samples: list[BatchSample], arrivals: list[Arrival], begin_s: float) -> Plot:
-    offered: dict[int, float] = defaultdict(float)
-    for arrival in arrivals:
-        offered[int((arrival.at_s - begin_s) // BIN_S)] += arrival.rows / BIN_S
-    seconds = sorted(offered)[:-1] or sorted(offered)
-    taken_x, taken = [], []
-    for before, sample in zip([None, *samples], samples, strict=False):
-        since = before.end_s if before is not None else min(sample.begin_s, begin_s)
-        taken_x.append(sample.end_s - begin_s)
-        taken.append(sample.rows / max(sample.end_s - since, 1e-3))
-    return Plot(
-        "Rows in, rows processed",
-        "rows/s",
-        (
-            Series("offered", [(s + 0.5) * BIN_S for s in seconds], [offered[s] for s in seconds]),
-            Series("processed", taken_x, list(taken)),
-        ),
-        note="Processed is a batch's rows over the time since the batch before.",
+def report(run: Recording, verdict: Verdict, static: str, partitions: int, elastic: Elastic, maker: CallMaker) -> str:
+    """The whole page."""
+    text = str(verdict)
+    fair = FAIR.format(
+        tasks=elastic.most(1),
+        ms=1000 * TAKES_S,
+        partitions=captions.many(partitions, "partition"),
+        period=elastic.period_s,
+        cooldown=elastic.cooldown_s,
     )
-
-
-def _latency(samples: list[BatchSample], latencies: dict[int, Latencies], times: list[float]) -> Plot:
-    shares = (("99 %", 0.99), ("95 %", 0.95), ("50 %", 0.5))
-    found = {name: [latencies[s.version].percentile(share) if s.version in latencies else None for s in samples] for name, share in shares}
-    unit, scale = duration_unit([ms for values in found.values() for ms in values if ms is not None])
-    return Plot(
-        "Latency from arrival",
-        unit,
-        tuple(Series(name, times, [None if ms is None else ms / scale for ms in values]) for name, values in found.items()),
-        note="From the moment a file can be seen until the batch that took it is done; per batch, by rows.",
-        colours=("#c2483c", "#e07b1f", "#2563a8"),
+    page = Page(
+        title="Headrace demo: one stream, two lanes",
+        subtitle=fair,
+        verdict=f"Headrace's lane is {text}",
+        good=verdict.equal,
+        figures=figures(run),
+        plots=plots(run, partitions, elastic),
+        tables={
+            "What happened": [(f"{max(0.0, mark.at_s):.0f} s", mark.text) for mark in run.marks] or [("nothing", "")],
+            "At the end": [("plain Spark", static), ("Headrace", text), ("last call", captions.behind(run))],
+            "Input": list(about(maker).items()),
+            "Machine and versions": machine(),
+        },
+        texts={"The program, the same in both lanes": inspect.getsource(query.priced) + "\n\n" + inspect.getsource(query.biller)}
+        | ({"Differences": "\n".join(verdict.examples)} if verdict.examples else {}),
     )
+    return render(page)
 
 
-def _instances(samples: list[BatchSample], times: list[float]) -> list[Plot]:
-    known = sorted({i.instance for s in samples for i in s.instances})
-    by_instance = {i: [next((x for x in s.instances if x.instance == i), None) for s in samples] for i in known}
-    rows = tuple(Series(f"instance {i}", times, [float(x.rows) if x else None for x in seen]) for i, seen in by_instance.items())
-    cpu = tuple(Series(f"instance {i}", times, [x.cpu_s * 1000 if x else None for x in seen]) for i, seen in by_instance.items())
-    return [Plot("Rows per instance", "rows per batch", rows), Plot("CPU per instance", "ms per batch", cpu)]
-
-
-def figures(samples: list[BatchSample], every: Latencies, seconds: float) -> list[Headline]:
+def figures(run: Recording) -> list[Headline]:
     """The headline figures."""
-    rows, out = sum(s.rows for s in samples), sum(s.rows_out for s in samples)
-    batch = [s.batch_ms for s in samples]
-    return [
-        Headline(f"{rows:,}", "calls"),
-        Headline(f"{rows / max(seconds, 1e-3):,.0f}/s", "calls processed, on average"),
-        Headline(f"{out:,}", "windows of customers closed"),
-        Headline(f"{len(samples):,}", "batches"),
-        Headline(milliseconds(float(np.median(batch)) if batch else None), "batch time, median"),
-        Headline(milliseconds(every.percentile(0.5)), "latency, median"),
-        Headline(milliseconds(every.percentile(0.99)), "latency, 99 %"),
-        Headline(size(max((s.state_bytes for s in samples), default=0)), "state, at most"),
+    static, elastic = (latencies(run.arrivals, done, run.seconds) for done in (run.static, run.elastic))
+    counts = [point.instances for point in run.points] or [0]
+    made = [Headline(f"{run.rows:,}", "calls"), Headline(f"{min(counts)} to {max(counts)}", "instances of Headrace's lane")]
+    for share, name in ((0.5, "median"), (0.99, "99 %"), (1.0, "longest")):
+        made += [
+            Headline(captions.seconds(static.percentile(share)), f"latency on plain Spark, {name}"),
+            Headline(captions.seconds(elastic.percentile(share)), f"latency on Headrace, {name}"),
+        ]
+    return made
+
+
+def plots(run: Recording, partitions: int, elastic: Elastic) -> list[Plot]:
+    """All plots over the time of the demo."""
+    made = [
+        _rate(run, partitions),
+        _latency(run, partitions),
+        _instances(run, partitions),
+        _waiting(run),
+        _hot(run),
+        _utilisation(run, elastic),
     ]
+    return [replace(plot, x_range=(0.0, _end(run)), marks=_marks(run)) for plot in made]
 
 
-def instances_text(samples: list[BatchSample]) -> str:
-    """The range of the number of instances, as text."""
-    counts = [len(s.instances) for s in samples] or [0]
-    changes = _changes(counts)
-    return str(counts[0]) if not changes else f"{min(counts)} to {max(counts)}, {_many(changes, 'change')}"
+def _end(run: Recording) -> float:
+    """The end of the plots: when the elastic lane had answered all calls."""
+    return max([run.seconds, *(done.at_s for done in run.elastic)])
 
 
-def query_source() -> str:
-    from headrace.demo import query
-
-    return inspect.getsource(query.heavy_customers)
+def _marks(run: Recording) -> tuple[PlotMark, ...]:
+    return tuple(PlotMark(mark.at_s, *MARKED[mark.kind]) for mark in run.marks if mark.kind in MARKED)
 
 
-def milliseconds(value: float | None) -> str:
-    """A duration as short text.
-
-    >>> [milliseconds(x) for x in (None, 412.3, 2345.0, 61000.0)]
-    ['-', '412 ms', '2.3 s', '61 s']
-    """
-    if value is None:
-        return "-"
-    if value < 1000:
-        return f"{value:.0f} ms"
-    return f"{value / 1000:.1f} s" if value < 10_000 else f"{value / 1000:.0f} s"
+def _rate(run: Recording, partitions: int) -> Plot:
+    rate, capacity = run.rate(), partitions / TAKES_S
+    times = [at + 0.5 for at in range(len(rate))]
+    series = (
+        Series("calls that come", times, [float(each) for each in rate]),
+        Series(f"the most that {captions.many(partitions, 'partition')} can do", [0.0, _end(run)], [capacity, capacity]),
+    )
+    return Plot("The rate", "calls/s", series, colours=("#2f8f5b", SPARK_COLOUR), note=captions.rate(run, capacity, partitions))
 
 
-def size(value: float) -> str:
-    """A number of bytes as short text.
+def _latency(run: Recording, partitions: int) -> Plot:
+    lanes = (("plain Spark", run.static), ("Headrace", run.elastic))
+    found = [(name, delays(run.arrivals, done, _end(run))) for name, done in lanes]
+    series = tuple(Series(name, [at + 0.5 for at in range(len(each))], [float(y) for y in each]) for name, each in found)
+    what = "For how long the oldest call that is not answered has been waiting, at most in each second."
+    note = f"{what} {captions.latency(run, partitions)} {captions.kill(run)}"
+    return Plot("Latency", "s", series, colours=(SPARK_COLOUR, OURS_COLOUR), note=note)
 
-    >>> [size(x) for x in (512, 5_581_576, 3_000_000_000)]
-    ['512 B', '5.6 MB', '3.0 GB']
-    """
-    for unit, sign in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if value >= unit:
-            return f"{value / unit:.1f} {sign}"
-    return f"{value:.0f} B"
+
+def _instances(run: Recording, partitions: int) -> Plot:
+    times = [0.0, *(max(0.0, point.at_s) for point in run.points), _end(run)]
+    counts = [float(point.instances) for point in run.points]
+    counts = [*counts[:1], *counts, *counts[-1:]] or [0.0, 0.0]
+    series = (
+        Series("partitions of plain Spark", [0.0, _end(run)], [float(partitions)] * 2),
+        Series("instances of Headrace", times, counts),
+    )
+    return Plot("Instances", "instances", series, steps=True, colours=(SPARK_COLOUR, OURS_COLOUR), note=captions.instances(run))
+
+
+def _waiting(run: Recording) -> Plot:
+    times = np.arange(0.5, _end(run), 0.5)
+    came = np.array([a.at_s for a in run.arrivals]), np.cumsum([a.rows for a in run.arrivals])
+    offered = np.append([0], came[1])[np.searchsorted(came[0], times, "right")]
+
+    def left(done: Sequence[Done]) -> list[float | None]:
+        answered = np.array([0, *(d.rows for d in done)])[np.searchsorted([d.at_s for d in done], times, "right")]
+        return [float(each) for each in np.maximum(0, offered - answered)]
+
+    x = [float(at) for at in times]
+    series = (Series("plain Spark", x, left(run.static)), Series("Headrace", x, left(run.elastic)))
+    return Plot("Calls that wait", "calls", series, colours=(SPARK_COLOUR, OURS_COLOUR), note=captions.behind(run))
+
+
+def _hot(run: Recording) -> Plot:
+    known = [point for point in run.points if point.rows and point.at_s > 0]
+    times = [point.at_s for point in known]
+    series = (
+        Series("its instance, with all its slots", times, [100 * point.owner_share for point in known]),
+        Series("the busiest slot", times, [100 * point.hot_share for point in known]),
+    )
+    return Plot("The busiest slot", "% of the calls of a batch", series, colours=(OURS_COLOUR, "#8a5fb0"), note=captions.hot(run))
+
+
+def _utilisation(run: Recording, elastic: Elastic) -> Plot:
+    known = [point for point in run.points if point.busy is not None and point.at_s > 0]
+    limits = {name: value for name, value in elastic.limits.items() if name in ("lower", "target", "upper")}
+    series = (
+        Series("utilisation", [point.at_s for point in known], [None if point.busy is None else 100 * point.busy for point in known]),
+        *(Series(name, [0.0, _end(run)], [100 * value] * 2) for name, value in limits.items()),
+    )
+    note = captions.utilisation(run, limits)
+    colours = (OURS_COLOUR, "#8d99a6", "#2f8f5b", "#e07b1f")
+    return Plot("Utilisation of Headrace's lane", "% of the time", series, colours=colours, note=note)

@@ -1,23 +1,52 @@
-"""The demo's live view: a picture of the query in a terminal, or plain lines where there is no terminal."""
+"""The demo's live view: both lanes side by side in a terminal, or plain lines where there is no terminal."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headrace.demo.calls import SPEED
-from headrace.demo.measure import PHASES, BatchSample
-from headrace.demo.page import milliseconds, size
+from headrace.demo.captions import many, seconds
+from headrace.demo.measure import Mark
+from headrace.demo.watch import Heat
+from headrace.ids import SLOTS
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
-SPARK_ROWS = 3
-PHASE_STYLES = dict(zip(PHASES, ("cyan", "blue", "magenta", "green", "yellow", "bright_black"), strict=True))
+SHADES = " ░▒▓█"
+OWNERS = ("cyan", "magenta", "yellow", "green", "blue", "red", "bright_cyan", "bright_magenta")
+"""The colours of instances in the heat map; the ninth has that of the first."""
+LATENCY_ROWS = 3
+HEAT_ROWS = 2
+RECENT_S = 3
+MARK_STYLES = {
+    "kill": "bold red",
+    "back": "bold green",
+    "hot": "bold magenta",
+    "cool": "magenta",
+    "change": "cyan",
+    "moved": "cyan",
+    "rebalance": "bold magenta",
+}
+
+
+@dataclass(frozen=True)
+class LaneView:
+    """What is shown of a lane."""
+
+    delays_s: tuple[float, ...]
+    """In each second: for how long the oldest call had been waiting at most."""
+    waiting: int
+    """Calls that wait now."""
+
+    @property
+    def recent_s(self) -> float:
+        return max(self.delays_s[-RECENT_S:], default=0.0)
 
 
 @dataclass(frozen=True)
@@ -25,41 +54,55 @@ class Snapshot:
     """Everything that the view shows."""
 
     phase: str
-    """The stage: warming up, running or draining."""
+    """The stage: starting, running or draining."""
     second: float
     seconds: float
     rates: tuple[float, ...]
-    """Rows offered per second, oldest first."""
-    rate_in: float
-    rate_taken: float
-    rate_out: float
-    backlog: int
-    p50_ms: float | None
-    p95_ms: float | None
-    p99_ms: float | None
-    lag_s: float | None
-    """How far the watermark is behind the newest calls, in event time."""
-    last: BatchSample | None
+    """Calls that come per second, for each second."""
+    static: LaneView
+    elastic: LaneView
+    partitions: int
+    rate_most: float
+    """The highest rate that will come."""
+    instances_most: float
+    """The most instances that there may be."""
     counts: tuple[float, ...] = ()
-    """The number of instances at the times of the rates."""
-    decided: str = ""
-    """The last change that the policy made, and why."""
+    """The number of instances in each second."""
+    heat: Heat | None = None
+    marks: tuple[Mark, ...] = ()
+    monitor: str = ""
+    down: bool = False
+    """The driver of the elastic lane was killed, and has not finished a batch since."""
 
 
 def render(now: Snapshot, width: int, height: int) -> RenderableType:
     """The picture, for a terminal of this size."""
-    middle = Table.grid(expand=True, padding=0)
-    middle.add_column(ratio=1)
-    middle.add_column(ratio=1)
-    inner = width // 2 - 4
-    middle.add_row(_panel("latency and batch time", _batches(now, inner)), _panel("state", _state(now)))
-    fixed = 1 + 1 + (SPARK_ROWS + 4) + 7 + 4
+    lanes = Table.grid(expand=True, padding=0)
+    lanes.add_column(ratio=1)
+    lanes.add_column(ratio=1)
+    inner = (width - 1) // 2 - 4
+    top = max([1.0, *now.static.delays_s, *now.elastic.delays_s])
+    static, elastic = (_latency(lane, now, inner, top) for lane in (now.static, now.elastic))
+    count = now.counts[-1] if now.counts else 0
+    size = Text.assemble(
+        ("instances ", "bright_black"),
+        (f"{count:.0f} ", "bold"),
+        (_over_time(now.counts, now, inner - 12, 1, now.instances_most)[0], "cyan"),
+    )
+    if now.down:
+        size = Text("driver killed, starting again ...", "bold red")
+    fixed = Text.assemble(("partitions ", "bright_black"), (str(now.partitions), "bold"), ("  fixed", "bright_black"))
+    for text in (size, fixed):
+        text.no_wrap = True
+    lanes.add_row(_panel("plain Spark", Group(*static, fixed)), _panel("Headrace, elastic", Group(*elastic, size)))
+    used = 1 + 3 + (LATENCY_ROWS + 4) + (HEAT_ROWS + 2) + 1
     return Group(
-        _title(),
         _bar(now),
-        _panel("calls", _calls(now, width - 4)),
-        middle,
-        _panel("instances", _instances(now, width, height - fixed - 1)),
+        _panel("calls per second", _rates(now, width - 4)),
+        lanes,
+        _panel("the 4,096 slots of the state: colour = instance, shade = calls", heat_map(now.heat, width - 4)),
+        *_marks(now, width, height - used - 1),
+        Text(f" monitor: {now.monitor}", "bright_black", no_wrap=True, overflow="ellipsis"),
     )
 
 
@@ -67,152 +110,91 @@ def _panel(title: str, content: RenderableType) -> Panel:
     return Panel(content, title=f"[bold]{title}", title_align="left", border_style="bright_black", padding=(0, 1))
 
 
-def _title() -> Table:
-    line = Table.grid(expand=True)
-    line.add_column(no_wrap=True, overflow="ellipsis")
-    line.add_column(justify="right", no_wrap=True)
-    line.add_row(Text.assemble((" headrace demo", "bold"), "  heavy customers"), Text(f"1 s = {SPEED} s of calls ", "bright_black"))
-    return line
-
-
 def _bar(now: Snapshot) -> Table:
     line = Table.grid(expand=True, padding=(0, 1))
-    line.add_column(width=11, no_wrap=True)
+    line.add_column(no_wrap=True)
     line.add_column(ratio=1)
     line.add_column(justify="right", no_wrap=True)
-    line.add_row(
-        Text(f" {now.phase}", "green" if now.phase == "running" else "yellow"),
-        ProgressBar(total=now.seconds, completed=now.second, complete_style="green", finished_style="green"),
-        f"{now.second:.0f} of {now.seconds:.0f} s ",
-    )
+    bar = ProgressBar(total=now.seconds, completed=now.second, complete_style="green", finished_style="green")
+    line.add_row(Text.assemble((" headrace demo ", "bold"), (now.phase, "green")), bar, f"{now.second:.0f} of {now.seconds:.0f} s ")
     return line
 
 
-def _calls(now: Snapshot, width: int) -> Group:
-    lines = [Text(line, "cyan", no_wrap=True) for line in spark_lines(now.rates, width, SPARK_ROWS)]
-    lines += [Text(line, "yellow", no_wrap=True) for line in spark_lines(now.counts, width, 1)]
-    pairs = (("in", f"{now.rate_in:,.0f}/s"), ("processed", f"{now.rate_taken:,.0f}/s"), ("results", f"{now.rate_out:,.0f}/s"))
-    figures = Text("   ").join([Text.assemble((f"{name} ", "bright_black"), (value, "bold")) for name, value in pairs])
-    behind = Text.assemble(
-        ("   backlog ", "bright_black"), (f"{now.backlog:,}", "bold" if now.backlog < 3 * max(now.rate_in, 1) else "bold red")
-    )
-    figures.append_text(behind)
-    figures.append_text(Text.assemble(("   instances ", "bright_black"), (f"{now.counts[-1]:.0f}" if now.counts else "-", "bold yellow")))
-    figures.no_wrap = True
-    return Group(*lines, figures)
+def _rates(now: Snapshot, width: int) -> Text:
+    number = f"{now.rates[-1]:>7,.0f}/s" if now.rates else "      -/s"
+    return Text.assemble((_over_time(now.rates, now, width - 10, 1, now.rate_most)[0], "cyan"), " ", (number, "bold"), no_wrap=True)
 
 
-def _pairs(rows: list[tuple[str, RenderableType]]) -> Table:
-    table = Table.grid(expand=True, padding=(0, 1, 0, 0))
-    table.add_column(style="bright_black", no_wrap=True)
-    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    for name, value in rows:
-        table.add_row(name, value)
-    return table
+def _latency(lane: LaneView, now: Snapshot, width: int, top_s: float) -> list[RenderableType]:
+    """The latency as a figure and as columns. Both lanes have the same scale, whose highest value is ``top_s``."""
+    recent = lane.recent_s
+    style = "bold red" if recent > 5 else "bold yellow" if recent > 3 else "bold green"
+    names = ("latency ", "bright_black"), ("waiting ", "bright_black")
+    figures = Text.assemble(names[0], (f"{seconds(recent):<7}", style), names[1], (f"{lane.waiting:,} calls", "bold"), no_wrap=True)
+    lines = _over_time(lane.delays_s, now, width, LATENCY_ROWS, top_s)
+    return [figures, *(Text(line, style.removeprefix("bold "), no_wrap=True) for line in lines)]
 
 
-def _batches(now: Snapshot, width: int) -> Group:
-    last = now.last
-    latency = Text("  ").join(
-        Text.assemble((f"{name} ", "bright_black"), (milliseconds(ms), "bold"))
-        for name, ms in (("50%", now.p50_ms), ("95%", now.p95_ms), ("99%", now.p99_ms))
-    )
-    parts = last.phases_ms if last else dict.fromkeys(PHASES, 0.0)
-    legend = [Text.assemble(("■", PHASE_STYLES[name]), (name, "bright_black"), f" {_ms(parts[name])}") for name in PHASES]
-    grid = Table.grid(padding=(0, 2 if width > 40 else 1, 0, 0), pad_edge=False)
-    for _ in range(3):
-        grid.add_column(no_wrap=True)
-    grid.add_row(*legend[:3])
-    grid.add_row(*legend[3:])
-    batch = Text.assemble(("batch ", "bright_black"), (milliseconds(last.batch_ms) if last else "-", "bold"), no_wrap=True)
-    if last:
-        batch.append(f"  no. {last.version}, {last.rows:,} rows", "bright_black")
-    latency.no_wrap = True
-    return Group(latency, batch, phase_bar(parts, width), grid)
+def _over_time(values: tuple[float, ...], now: Snapshot, width: int, rows: int, top: float | None = None) -> list[str]:
+    """The values of all seconds so far as columns. The width stands for the whole demo, so equal moments are in equal columns."""
+    # When the demo only drains, its last seconds are cut off at the left.
+    shown = values[max(0, len(values) - int(now.seconds)) :]
+    filled = max(1, min(width, round(len(shown) / now.seconds * width))) if shown else 0
+    edges = np.linspace(0, len(shown), filled + 1) if filled else np.zeros(1)
+    columns = tuple(max(shown[int(lo) : max(int(lo) + 1, int(np.ceil(hi)))]) for lo, hi in itertools.pairwise(edges))
+    return [line.ljust(width) for line in spark_lines(columns, filled, rows, top)]
 
 
-def _ms(value: float) -> str:
-    """The time of a phase in at most four characters."""
-    return f"{value:.0f}" if value < 1000 else f"{value / 1000:.1f}s" if value < 10_000 else f"{value / 1000:.0f}s"
+def heat_map(heat: Heat | None, width: int) -> Text:
+    """The slots in lines of columns. Each column has the colour of the instance with most of its calls."""
+    if heat is None:
+        return Text("\n" * (HEAT_ROWS - 1))
+    edges = np.linspace(0, SLOTS, HEAT_ROWS * width + 1).astype(int)
+    rows = np.add.reduceat(heat.rows, edges[:-1])
+    # The square root shows slots with few calls beside a hot one.
+    most = float(np.sqrt(rows.max())) or 1.0
+    text = Text(no_wrap=True)
+    for at in range(HEAT_ROWS * width):
+        lo, hi = edges[at], edges[at + 1]
+        owner = int(heat.owners[lo + int(heat.rows[lo:hi].argmax())])
+        depth = int(np.ceil(np.sqrt(rows[at]) / most * (len(SHADES) - 1)))
+        text.append(SHADES[depth], OWNERS[owner % len(OWNERS)])
+        if at % width == width - 1 and at < HEAT_ROWS * width - 1:
+            text.append("\n")
+    return text
 
 
-def phase_bar(parts: dict[str, float], width: int) -> Text:
-    """The phases of a batch as parts of one bar."""
-    total = sum(parts.values())
-    bar = Text(no_wrap=True)
-    if total <= 0:
-        return Text("─" * width, "bright_black", no_wrap=True)
-    reached, drawn = 0.0, 0
-    for name in PHASES:
-        reached += parts.get(name, 0.0)
-        upto = round(reached / total * width)
-        bar.append("━" * (upto - drawn), PHASE_STYLES[name])
-        drawn = upto
-    return bar
-
-
-def _state(now: Snapshot) -> Table:
-    last = now.last
-    if last is None:
-        return _pairs([(name, "-") for name in ("rows", "bytes", "runs", "watermark", "behind")])
-    return _pairs(
-        [
-            ("rows", Text(f"{last.state_rows:,}", "bold")),
-            ("bytes", Text(size(last.state_bytes), "bold")),
-            ("runs", Text(str(last.runs), "bold")),
-            ("watermark", Text(clock(last.watermark_ms), "bold")),
-            ("behind", Text("-" if now.lag_s is None else f"{now.lag_s:,.0f} s of event time")),
-        ]
-    )
-
-
-def _instances(now: Snapshot, width: int, lines: int) -> RenderableType:
-    if now.last is None:
-        return Text("waiting for the first batch", "bright_black")
-    change = Text((now.decided or "no change yet")[: width - 4], "yellow" if now.decided else "bright_black", no_wrap=True)
-    every = now.last.instances
-    shown = every if len(every) <= lines else every[: max(lines - 1, 1)]
-    most = max((i.rows for i in every), default=1) or 1
-    bar_width = max(8, width - 58)
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="bright_black", no_wrap=True)
-    table.add_column(no_wrap=True, width=bar_width)
-    for _ in range(3):
-        table.add_column(justify="right", no_wrap=True)
-    for each in shown:
-        bar = Text("━" * max(1, round(each.rows / most * bar_width)), "blue")
-        cpu = f"{each.cpu_s * 1000:,.0f} ms CPU"
-        table.add_row(f"{each.instance:>2}", bar, f"{each.rows:,} rows", cpu, f"{each.state_rows:,} in state")
-    if len(shown) < len(every):
-        table.add_row("", Text(f"and {len(every) - len(shown)} more", "bright_black"))
-    return Group(change, table)
+def _marks(now: Snapshot, width: int, lines: int) -> list[Text]:
+    """The newest things that happened, the last one below."""
+    shown = now.marks[-max(1, lines) :]
+    times = [(f" {max(0.0, mark.at_s):3.0f} s  ", "bright_black") for mark in shown]
+    texts = [Text.assemble(at, (mark.text, MARK_STYLES.get(mark.kind, ""))) for at, mark in zip(times, shown, strict=True)]
+    for text in texts:
+        text.no_wrap = True
+        text.truncate(width - 1, overflow="ellipsis")
+    return texts + [Text("")] * (max(1, lines) - len(texts))
 
 
 def line(now: Snapshot) -> str:
     """One line for a log."""
-    last = now.last
-    return (
-        f"{now.second:4.0f} s  in {now.rate_in:>7,.0f}/s  processed {now.rate_taken:>7,.0f}/s  results {now.rate_out:>6,.0f}/s  "
-        f"backlog {now.backlog:>7,}  instances {now.counts[-1] if now.counts else 0:.0f}  "
-        f"latency 50/95/99 % {milliseconds(now.p50_ms)}/{milliseconds(now.p95_ms)}/{milliseconds(now.p99_ms)}  "
-        f"batch {milliseconds(last.batch_ms if last else None)}  state {last.state_rows if last else 0:,} rows "
-        f"{size(last.state_bytes if last else 0)} {last.runs if last else 0} runs  watermark {clock(last.watermark_ms) if last else '-'}"
-    )
+    each = []
+    for name, lane in (("plain Spark", now.static), ("Headrace", now.elastic)):
+        each.append(f"{name}: latency {seconds(lane.recent_s):>6}, {lane.waiting:>6,} wait")
+    count = "down" if now.down else many(now.counts[-1] if now.counts else 0, "instance")
+    return f"{now.second:4.0f} s  {now.rates[-1] if now.rates else 0:>5,.0f} calls/s   {each[0]}   {each[1]}, {count}"
 
 
-def clock(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%H:%M:%S") if ms > 0 else "-"
-
-
-def spark_lines(values: tuple[float, ...], width: int, rows: int) -> list[str]:
-    """The newest values as columns of blocks, `rows` lines high.
+def spark_lines(values: tuple[float, ...], width: int, rows: int, top: float | None = None) -> list[str]:
+    """The newest values as columns of blocks, `rows` lines high. ``top`` is the value of a full column, by default the greatest shown.
 
     >>> spark_lines((0, 4, 8), width=3, rows=1)
     [' ▄█']
     >>> spark_lines((4, 8), width=3, rows=2)
     ['  █', ' ██']
+    >>> spark_lines((4, 8), width=2, rows=1, top=16)
+    ['▂▄']
     """
-    newest = [0.0] * max(0, width - len(values)) + list(values[-width:])
-    top = max(newest) or 1.0
-    eighths = [round(v / top * rows * 8) for v in newest]
+    newest = [0.0] * max(0, width - len(values)) + list(values[-width:] if width > 0 else ())
+    highest = top or max(newest, default=0.0) or 1.0
+    eighths = [min(rows * 8, round(v / highest * rows * 8)) for v in newest]
     return ["".join(BLOCKS[min(8, max(0, e - 8 * (rows - 1 - r)))] for e in eighths) for r in range(rows)]

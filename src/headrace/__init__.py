@@ -35,7 +35,9 @@ from headrace.errors import (
 )
 
 if TYPE_CHECKING:
+    from headrace.api.editing import editor
     from headrace.api.enabling import disable, enable, explain, writeStream
+    from headrace.api.frames import crossJoin, groupBy, join, split
     from headrace.api.grouped import GroupedStream
     from headrace.api.listening import listener
     from headrace.api.measure import measure
@@ -83,14 +85,19 @@ __all__ = [
     "VersionNotFoundError",
     "count_window",
     "coverage",
+    "crossJoin",
     "disable",
+    "editor",
     "enable",
     "explain",
+    "groupBy",
+    "join",
     "listener",
     "measure",
     "named",
     "session",
     "shed",
+    "split",
     "start",
     "stream",
     "upsert",
@@ -110,14 +117,19 @@ _HOMES = {
     "Stream": "headrace.api.stream",
     "count_window": "headrace.api.windows",
     "coverage": "headrace.api.shedding",
+    "crossJoin": "headrace.api.frames",
     "disable": "headrace.api.enabling",
+    "editor": "headrace.api.editing",
     "enable": "headrace.api.enabling",
     "explain": "headrace.api.enabling",
+    "groupBy": "headrace.api.frames",
+    "join": "headrace.api.frames",
     "listener": "headrace.api.listening",
     "measure": "headrace.api.measure",
     "named": "headrace.api.naming",
     "session": "headrace.runtime.session",
     "shed": "headrace.api.shedding",
+    "split": "headrace.api.frames",
     "start": "headrace.api.writer",
     "stream": "headrace.api.stream",
     "upsert": "headrace.api.upsert",

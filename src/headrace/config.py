@@ -16,6 +16,8 @@ from headrace.guarantees import Approach, Contradiction, Guarantee, Safety, chos
 from headrace.logs import LEVELS as LOG_LEVELS
 
 PREFIX = "headrace."
+ALSO = "also"
+"""Marks a field of `Config` with another name that the option has."""
 IS_OPTION = "is an option"
 """Marks the fields of `Config` that users cannot set, because they follow from others."""
 HANDOVERS = ("auto", "state recreation", "window recreation", "merge", "buffering")
@@ -143,6 +145,12 @@ class Config:
     """The address on which the monitor listens. Whoever can reach it and knows the token in its URL can read state and change queries."""
     uiPort: int = 0
     """The port of the monitor. 0: any that is free."""
+    uiTokenFile: str = ""
+    """A file with the monitor's token, so that it stays the same over restarts, as Prometheus needs it. If empty, each start has a new one.
+    The token has at least 16 letters, digits, ``-`` or ``_``, and only the file's owner may read the file."""
+    uiEditor: bool = field(default=False, metadata={ALSO: "ui.editor"})
+    """Let the monitor have an editor of queries. It runs code in this program: whoever knows the URL of the monitor may do what the program
+    may. Also called ``headrace.ui.editor``."""
     logLevel: str = ""
     """The level from which Headrace prints log messages to stderr, in the driver and in Spark's Python workers: debug, info, warning or
     error. If empty, it prints nothing. The level is that of the whole process: the last query that sets it wins."""
@@ -176,7 +184,7 @@ class Config:
     @classmethod
     def read(cls, *sources: Mapping[str, Any]) -> Config:
         """Read the settings from mappings of options, of which later ones win. Refuses unknown ``headrace.`` names and bad values."""
-        known = {each.name.lower(): each for each in option_fields()}
+        known = {name.lower(): each for each in option_fields() for name in (each.name, each.metadata.get(ALSO, each.name))}
         values: dict[str, Any] = {}
         for source in sources:
             for name, value in source.items():

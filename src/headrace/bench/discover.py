@@ -1,8 +1,12 @@
-"""Finds the benchmarks: folders of ``benchmarks/`` in the source tree, each with a ``bench.py`` that defines ``BENCHMARK``."""
+"""Finds the benchmarks: folders of ``benchmarks/``, each with a ``bench.py`` that defines ``BENCHMARK``.
+
+They are in the source tree. The wheel has a copy of them below ``suite``.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -10,20 +14,16 @@ from types import ModuleType
 from headrace.bench.model import Benchmark
 from headrace.errors import HeadraceError
 
-FOLDER = "benchmarks"
+FOLDER, SUITE = "benchmarks", "suite"
 
 
 def source_root() -> Path:
-    """The root of the source tree that this package runs from."""
-    root = Path(__file__).resolve().parents[3]
-    if not (root / FOLDER / "__init__.py").is_file():
-        raise HeadraceError(
-            "benchmarks come with the source tree",
-            where="bench",
-            found=f"none beside {Path(__file__).resolve().parents[1]}",
-            hint="clone the repository and install it with pip install -e .",
-        )
-    return root
+    """The folder that has ``benchmarks/``: the root of the source tree, or the wheel's copy."""
+    package = Path(__file__).resolve().parent
+    for root in (package.parents[2], package / SUITE):
+        if (root / FOLDER / "__init__.py").is_file():
+            return root
+    raise HeadraceError("the benchmarks are missing", where="bench", found=f"none below {package}", hint="install the wheel again")
 
 
 def names() -> list[str]:
@@ -39,8 +39,9 @@ def load(name: str) -> Benchmark:
 
 
 def part_module(name: str, module: str) -> ModuleType:
-    """Import a module of a benchmark's folder. Such modules import each other as ``benchmarks.NAME.MODULE``."""
+    """Import a module of a benchmark's folder. Such modules import each other as ``benchmarks.NAME.MODULE``, also in Spark's workers."""
     root = str(source_root())
     if root not in sys.path:
         sys.path.insert(0, root)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     return importlib.import_module(f"{FOLDER}.{name.replace('-', '_')}.{module}")

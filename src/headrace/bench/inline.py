@@ -25,6 +25,9 @@ class InlineLane:
         folder.mkdir(parents=True)
         self.lane = lane
         self._spark = spark
+        self._before = {name: spark.conf.get(name) for name in lane.conf if spark.conf.isModifiable(name)}
+        for name in self._before:
+            spark.conf.set(name, lane.conf[name])
         self._runner = Runner(spark, bench, lane, folder)
         self._cpu = CpuMeter(os.getpid())
         self._batches: Iterator[MeasuredBatch] = self._all()
@@ -53,6 +56,9 @@ class InlineLane:
     def kill(self) -> None:
         self._runner.stop()
         self._spark.conf.unset(PROVIDER)
+        for name, value in self._before.items():
+            if value is not None:
+                self._spark.conf.set(name, value)
 
     def cpu_s(self) -> float:
         return self._cpu.read()

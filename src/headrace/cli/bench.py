@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from headrace.errors import HeadraceError
 
@@ -29,7 +29,7 @@ def bench(
     directory: Annotated[
         Path | None, typer.Option("--dir", help="The folder for checkpoints during the run.", exists=True, file_okay=False)
     ] = None,
-    conf: Annotated[list[str] | None, typer.Option(help="A Spark setting for all engines, NAME=VALUE; can be repeated.")] = None,
+    conf: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A Spark setting for all engines; can be repeated.")] = None,
 ) -> None:
     """Run a benchmark: engines take turns, and their results are compared. The last line, RESULT, is for programs."""
     if not name:
@@ -55,11 +55,13 @@ def bench(
 def _list() -> None:
     from headrace.bench import discover
 
-    table = Table("name", "what", "options and their defaults", box=None, pad_edge=False)
+    # What is too long for a line goes on in the next.
+    options = Column("options and their defaults", overflow="fold")
+    table = Table("name", "what", options, box=None, pad_edge=False)
     for name in discover.names():
         benchmark = discover.load(name)
-        options = (f"--{k.replace('_', '-')}" if v is False else f"--{k.replace('_', '-')} {v}" for k, v in benchmark.options.items())
-        table.add_row(name, benchmark.line, " ".join(options))
+        given = (f"--{k.replace('_', '-')}" if v is False else f"--{k.replace('_', '-')} {v}" for k, v in benchmark.options.items())
+        table.add_row(name, benchmark.line, " ".join(given))
     Console().print(table)
 
 

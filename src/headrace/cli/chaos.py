@@ -15,14 +15,20 @@ def chaos(
     faults: int = typer.Option(20, min=1, help="The number of faults."),
     seed: int = typer.Option(0, min=0, help="The same seed gives the same faults."),
     master: str = typer.Option("local-cluster[3,1,1024]", help="Spark's master. A local[...] one has no executors to lose."),
-    option: list[str] = typer.Option([], help="NAME=VALUE: an option of the query, such as headrace.replicas=1."),
-    conf: list[str] = typer.Option([], help="NAME=VALUE: a setting of Spark."),
-    kind: list[str] = typer.Option([], help="Only faults of this kind; may be repeated. --list shows all."),
-    given: list[str] = typer.Option([], "--input", help="For a function: a folder with the rows of one argument; may be repeated."),
-    schema: list[str] = typer.Option([], help="For a function: the columns of an input, such as 'src string, seconds long'."),
+    option: list[str] = typer.Option([], metavar="NAME=VALUE", help="An option of the query, such as headrace.replicas=1."),
+    conf: list[str] = typer.Option([], metavar="NAME=VALUE", help="A setting of Spark."),
+    kind: list[str] = typer.Option([], metavar="KIND", help="Only faults of this kind; may be repeated. --list shows all."),
+    given: list[str] = typer.Option(
+        [], "--input", metavar="FOLDER", help="For a function: a folder with the rows of one argument; may be repeated."
+    ),
+    schema: list[str] = typer.Option([], metavar="COLUMNS", help="For a function: the columns of an input: 'src string, seconds long'."),
     mode: str = typer.Option("append", help="For a function: the output mode, append, update or complete."),
-    keys: list[str] = typer.Option([], help="[SINK=]COLUMN,...: the columns that identify a result in update mode, if they are not known."),
-    due: list[str] = typer.Option([], help="[SINK=]EXPRESSION: the event time of a result in append mode, if no window says it."),
+    keys: list[str] = typer.Option(
+        [], metavar="[SINK=]COLUMN,...", help="The columns that identify a result in update mode, if they are not known."
+    ),
+    due: list[str] = typer.Option(
+        [], metavar="[SINK=]EXPRESSION", help="The event time of a result in append mode, if no window says it."
+    ),
     rows: int = typer.Option(1000, min=1, help="The most rows in a batch."),
     order_by: str = typer.Option("", help="Put the rows in the order of this column; by default in that of the files."),
     expect: str = typer.Option("equal", help="What must come out: equal, at-least-once or counted-gap."),

@@ -21,7 +21,7 @@ def replace(
     checkpoint: str = typer.Argument(help="The checkpointLocation of the query.", metavar="CHECKPOINT"),
     file: Path = typer.Argument(help="A Python program that builds and starts the changed query. The query's own process runs it."),
     backfill: bool = typer.Option(False, "--backfill", help="Compute new state from all rows that the sources have had."),
-    rename: list[str] = typer.Option([], "--rename", help="A column's new name: old=new. May be given several times."),
+    rename: list[str] = typer.Option([], "--rename", metavar="OLD=NEW", help="A column's new name. May be given several times."),
     query: str | None = typer.Option(None, "--query", help="The queryName of the query, if the program has several."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be kept, changed, backfilled and dropped, and change nothing."),
 ) -> None:

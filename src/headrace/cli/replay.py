@@ -54,7 +54,7 @@ def _recorded(trace: Path) -> list[Batch]:
     try:
         lines = trace.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise QueryError(where=f"{WHERE} {trace}", wanted="a file that can be read", found=str(error)) from None
+        raise QueryError(where=f"{WHERE} {trace}", wanted="a query's checkpoint, or a file of its progress", found=str(error)) from None
     return read_batches(lines)
 
 

@@ -27,7 +27,9 @@ def simulate(
     scenario: Annotated[str, typer.Argument(help="The scenario, or replay; without a name, all are listed.")] = "",
     trace: Annotated[Path | None, typer.Argument(help="For replay: a query's checkpoint, or a file of its progress.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.", min=0)] = 1,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="An option of the scenario, KEY=VALUE; can be repeated.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the scenario; can be repeated.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this file: .html for all, .svg for the first.")] = None,
 ) -> None:
     """Run a scenario of the simulator, or replay a real query's progress through a policy (--set policy=rates --set max=8).

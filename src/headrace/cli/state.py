@@ -107,7 +107,7 @@ def show(
     version: int | None = VERSION,
     limit: int = typer.Option(20, "--limit", "-n", min=1, help="The number of rows to print."),
     operator: str | None = typer.Option(None, help="The operator; not needed if there is one."),
-    key: list[str] = typer.Option([], help="Only rows with this key, as NAME=VALUE; may be given more than once."),
+    key: list[str] = typer.Option([], metavar="NAME=VALUE", help="Only rows with this key; may be given more than once."),
 ) -> None:
     """Print the merged state of an operator: one row per key (and pane), with the column names of the query."""
     found = Checkpoint.existing(checkpoint)
@@ -125,7 +125,7 @@ def show(
             return
         _print(_rows_table(kept))
         shown = sum(part.num_rows for part in kept)
-        _print(f"{chosen}, version {manifest.version}: {shown:,} of {total:,} rows")
+        _print(f"{chosen}, version {manifest.version}: {shown:,} of {counted(total, 'row')}")
 
 
 @app.command("verify")
@@ -145,9 +145,9 @@ def check(
         _print(Text.assemble(("note    ", "yellow"), line))
     which = f"version {chosen[0]}" if len(chosen) == 1 else f"versions {chosen[0]} to {chosen[-1]}"
     if result.broken:
-        _print(f"{which}: {result.files:,} files checked, {len(result.broken)} findings; a restart would be refused")
+        _print(f"{which}: {counted(result.files, 'file')} checked, {counted(len(result.broken), 'finding')}; a restart would be refused")
         raise typer.Exit(EXIT_BROKEN)
-    _print(f"{which}: {result.files:,} files, {result.bytes:,} bytes of state and output, all intact")
+    _print(f"{which}: {counted(result.files, 'file')}, {counted(result.bytes, 'byte')} of state and output, all intact")
 
 
 @app.command("export")
@@ -159,7 +159,7 @@ def export_(
     """Write the merged state of all operators to Parquet files, a folder for each store, with the column names of the query."""
     exported, stores = export(Checkpoint.existing(checkpoint), folder, _version(version))
     for each in stores:
-        _print(f"{each.folder}: {each.rows:,} rows of {each.store}, version {exported}")
+        _print(f"{each.folder}: {counted(each.rows, 'row')} of {each.store}, version {exported}")
 
 
 def _version(given: int | None) -> Version | None:

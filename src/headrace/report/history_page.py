@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from headrace.control.wording import counted
 from headrace.report.page import Headline, Page
 from headrace.report.plots import Plot, Series
 from headrace.runtime.history_files import HistoryReader, Line, grouped
@@ -95,8 +96,9 @@ def _seconds(points: Sequence[Line], name: str) -> list[float | None]:
 
 
 def _change(event: Line) -> str:
-    count = f"{event['instancesBefore']} to {event['instances']} instances" if event["instancesBefore"] != event["instances"] else ""
-    moved = f"{event['slotsMoved']:,} slots moved" if event["slotsMoved"] else ""
+    before, now = event["instancesBefore"], event["instances"]
+    count = f"{before} to {counted(now, 'instance')}" if before != now else ""
+    moved = f"{counted(event['slotsMoved'], 'slot')} moved" if event["slotsMoved"] else ""
     return f"{event['operator']}: {', '.join(filter(None, (count, moved))) or event['protocol']}; {event['why']}"
 
 
@@ -110,15 +112,16 @@ def _fault(event: Line) -> str:
             words = "did not answer" if event["hung"] else "lost"
             return f"executor {', '.join(event['executors'])} {words}; recovered in {event['recoveredMs'] / 1000:.1f} s"
         case "rebuilt":
-            return f"{event['versions']} versions computed again"
+            return f"{counted(event['versions'], 'version')} computed again"
         case "gap":
             return f"state of {event['operator']} skipped, versions {event['first']} to {event['last']}"
         case "store":
             return f"waited {event['waitedMs'] / 1000:.1f} s for the checkpoint's folder"
         case "redundancy":
-            missing = event["missing"]
-            return f"{missing} copies of state missing" if missing else f"copies complete after {event['lastedMs'] / 1000:.1f} s"
-    return f"{event.get('dropped', 0)} batches are missing in this history"
+            if missing := event["missing"]:
+                return f"{counted(missing, 'copy', 'copies')} of state missing"
+            return f"copies complete after {event['lastedMs'] / 1000:.1f} s"
+    return f"{counted(event.get('dropped', 0), 'batch', 'batches')} missing in this history"
 
 
 def _end(event: Line) -> str:

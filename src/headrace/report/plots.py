@@ -31,6 +31,19 @@ class Series:
     name: str
     x: Sequence[float]
     y: Sequence[float | None]
+    broad: bool = False
+    """True for a broad, pale line, over which another one can be seen that has the same values."""
+
+
+@dataclass(frozen=True)
+class PlotMark:
+    """A moment that is marked in a plot."""
+
+    x: float
+    text: str
+    left: bool = False
+    """The text ends at the line instead of beginning there."""
+    colour: str = "#616e7c"
 
 
 @dataclass(frozen=True)
@@ -48,7 +61,13 @@ class Plot:
     x_label: str = "time (s)"
     x_range: tuple[float, float] | None = None
     """The range of x. It is the same for all plots of a page, so that equal times are aligned."""
+    x_names: tuple[str, ...] = ()
+    """What stands at x = 0, 1, 2 and so on in place of these numbers, for values of x that are not evenly spaced."""
     colours: tuple[str, ...] = COLOURS
+    marks: tuple[PlotMark, ...] = ()
+    """Moments that are drawn as vertical lines with a word above them."""
+    steps: bool = False
+    """True if a value holds until the next one."""
 
 
 def svg(plot: Plot) -> str:
@@ -69,11 +88,15 @@ def svg(plot: Plot) -> str:
         figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
         axes = figure.subplots()
         _draw(axes, plot)
+        _draw_marks(axes, plot.marks)
         axes.set_xlabel(plot.x_label)
         axes.set_ylabel(plot.unit)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3, steps=[1, 2, 2.5, 5, 10]))
-        if all(float(x).is_integer() for series in plot.series for x in series.x):
+        whole = all(y is None or float(y).is_integer() for series in plot.series for y in series.y)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3, steps=[1, 2, 2.5, 5, 10], integer=whole))
+        if plot.x_names:
+            axes.set_xticks(range(len(plot.x_names)), plot.x_names)
+        elif all(float(x).is_integer() for series in plot.series for x in series.x):
             # The number of instances is an integer.
             axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True))
         axes.grid(axis="y", color=_GRID, linewidth=0.8)
@@ -102,11 +125,21 @@ def _draw(axes: Axes, plot: Plot) -> None:
         return
     for at, series in enumerate(plot.series):
         values = [nan if y is None else y for y in series.y]
-        # Few points are drawn as points: a line alone would suggest values in between.
-        marker = "o" if plot.points or len(series.x) <= _FEW else None
-        width = 0.0 if plot.points else 1.6
-        colour = plot.colours[at % len(plot.colours)]
-        axes.plot(series.x, values, color=colour, linewidth=width, marker=marker, markersize=3.5, label=series.name, clip_on=marker is None)
+        # Few points are drawn as points: a line alone would suggest values in between. Two points are a limit.
+        marker = "o" if not plot.steps and (plot.points or 2 < len(series.x) <= _FEW) else None
+        width = 0.0 if plot.points else 5.0 if series.broad else 1.6
+        look: Any = {"color": plot.colours[at % len(plot.colours)], "linewidth": width, "marker": marker, "markersize": 3.5}
+        look |= {"alpha": 0.45, "zorder": 1.9} if series.broad else {}
+        look |= {"drawstyle": "steps-post"} if plot.steps else {}
+        axes.plot(series.x, values, label=series.name, clip_on=marker is None, **look)
+
+
+def _draw_marks(axes: Axes, marks: Sequence[PlotMark]) -> None:
+    for mark in marks:
+        axes.axvline(mark.x, color=mark.colour, linewidth=1.0, linestyle=(0, (3, 2)), zorder=1.5)
+        # Above the axes, so that it hides no line.
+        place: Any = {"ha": "right" if mark.left else "left", "va": "bottom", "fontsize": 8, "color": mark.colour}
+        axes.text(mark.x, 1.01, mark.text, transform=axes.get_xaxis_transform(), **place)
 
 
 def short(value: float) -> str:

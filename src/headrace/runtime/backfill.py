@@ -46,10 +46,13 @@ from headrace.state.manifest import Manifest, StagedFile
 _log = logger(__name__)
 
 
-def check_changes(flow: Dataflow, changes: Changes, checkpoint: Checkpoint, config: Config) -> None:
-    """Raise an error if the state cannot be changed as it must be."""
+def check_changes(flow: Dataflow, changes: Changes, checkpoint: Checkpoint, config: Config, *, is_running: bool = False) -> None:
+    """Raise an error if the state cannot be changed as it must be.
+
+    ``is_running`` says that the query runs: the batch that it may be delivering just now ends before anything changes.
+    """
     where = checkpoint.location
-    if changes.evolved and (newest := checkpoint.newest_facts()) is not None:
+    if changes.evolved and not is_running and (newest := checkpoint.newest_facts()) is not None:
         delivered = checkpoint.spark_log.newest("commits")
         if delivered is None or delivered < newest.version:
             raise CheckpointMismatchError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headrace.compile.dataflow import Dataflow
+from headrace.compile.dataflow import Branch, Dataflow
 from headrace.compile.prepared import Frames, Preparations
 from headrace.compile.shed_shape import sink_job
 from headrace.compile.shedding import Dropping
@@ -61,7 +61,8 @@ class Delivery:
                 # A damaged file makes a Spark task fail. Look for one, to report that instead of Spark's failure.
                 check_staged(self.checkpoint.store, manifest.staged)
                 raise mark_place(failure, sink.place) from failure.__cause__
-            self._observe(at, batch, manifest.staged)
+        for branch in self.flow.branches:
+            self._observe(branch, batch, manifest.staged)
         if counts:
             self.flow.count_missing(batch, dropping)
 
@@ -71,12 +72,11 @@ class Delivery:
         self._observed.clear()
         return found
 
-    def _observe(self, outlet: int, batch: DataFrame, staged: tuple[StagedFile, ...]) -> None:
-        for branch in self.flow.outlets[outlet]:
-            above = self.flow.producer(branch)
-            rows = self._frame(above.id, batch, staged) if branch.observes and above is not None else None
-            if above is not None and rows is not None:
-                self._observed.update(branch.observed(above.plan.results.marked(rows)))
+    def _observe(self, branch: Branch, batch: DataFrame, staged: tuple[StagedFile, ...]) -> None:
+        above = self.flow.producer(branch)
+        rows = self._frame(above.id, batch, staged) if branch.observes and above is not None else None
+        if above is not None and rows is not None:
+            self._observed.update(branch.observed(above.plan.results.marked(rows)))
 
     def _rows(self, outlet: int, batch: DataFrame, staged: tuple[StagedFile, ...], dropping: Dropping) -> DataFrame | None:
         """The rows of a version for one sink; None if there are none."""

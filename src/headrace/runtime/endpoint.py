@@ -109,7 +109,7 @@ class Endpoint:
             case {"do": "preview", "change": dict() as change}:
                 return {"preview": preview(self.elastic, change)}
             case {"do": "executors"}:
-                return {"executors": self._executors()}
+                return {"executors": self._executors(), "copies": self._copies()}
             case _:
                 wanted = "rescale with instances, move with slots and to, spread with slots, rebalance, auto, decommission with executor,"
                 wanted += " preview with change, executors, decisions, replace with file, or status"
@@ -146,6 +146,11 @@ class Endpoint:
             for each in placement.executors.live()
         ]
 
+    def _copies(self) -> list[dict[str, Any]] | None:
+        """Where each instance's state has copies; None if the query keeps none."""
+        replicas = None if self.departures is None else self.departures.replicas
+        return None if replicas is None else replicas.places()
+
     def _routing(self) -> dict[str, Any]:
         return {name: routing.to_json() for name, routing in self.elastic.routing.items()}
 
@@ -158,7 +163,7 @@ def ask(checkpoint: Checkpoint, request: dict[str, Any]) -> dict[str, Any]:
         about = json.loads(path.read_text())
         port, token, process = int(about["port"]), str(about["token"]), about["process"]
     except FileNotFoundError:
-        hint = "start it first; control works only on the driver's machine"
+        hint = "start it first; control works only on the driver's machine; headrace dashboard shows what it did"
         raise QueryError(where=where, wanted="a query that runs on this checkpoint", found="none on this machine", hint=hint) from None
     except PermissionError:
         wanted = "the user who started the query, or root"

@@ -123,6 +123,7 @@ class Engine:
         """Take Spark's query, which has started, and start the parts that work beside the batches."""
         self.spark.attach(query)
         self.progress.begin()
+        self.closing.callback(self.progress.end)
         self.lifetime.begin()
         if self.caretaker is not None:
             self.closing.callback(self.caretaker.stop)
@@ -170,7 +171,7 @@ def assemble(
     autoscaler = None if elastic is None or decisions is None else Autoscaler(elastic, live, decisions, spark.is_idle)
     shedder = None if shed is None else Shedder(flow, shed, live.instances, checkpoint.directory)
     served, history = _served(label := name or checkpoint.name, config), _history(checkpoint, spark, config, elastic)
-    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, history, served.metrics if served else None)
+    progress = ProgressLog(spark, inputs_of(flow), trigger_s, autoscaler, shedder, history, served.metrics if served else None, label)
     preparations, shapes = Preparations(), shapes_of(flow, sinks)
     closing = _closing(checkpoint, sinks, served, homes, beside := ThreadPoolExecutor(JOBS_AT_ONCE, "headrace-job"))
     recovery = None if placement is None else Recovery(placement, ParallelRecovery(live, placement, config.parallelRecovery))

@@ -23,6 +23,7 @@ from headrace.runtime.history_events import Seen, events_of
 from headrace.runtime.history_files import HistoryWriter, Line
 from headrace.runtime.progress import BatchProgress
 from headrace.runtime.spark_query import SparkQuery
+from headrace.runtime.spark_tab import SparkTab
 from headrace.spark.gateway import GONE
 from headrace.spark.streaming import ProgressTexts
 
@@ -100,8 +101,9 @@ class History:
         texts, seen, newest = ProgressTexts(self.spark.handle), Seen(), -1
         pending: deque[tuple[float, BatchProgress]] = deque()
         spark: dict[int, dict[str, Any]] = {}
+        tab = SparkTab.of(self.spark.session)
         while not self._ended.is_set() or self._ring or pending:
-            self._woken.wait(LOOK_S if pending else None)
+            self._woken.wait(LOOK_S if tab.tell() or pending else None)
             self._woken.clear()
             while self._ring:
                 pending.append((time.monotonic(), self._ring.popleft()))
@@ -113,11 +115,13 @@ class History:
             last = self._ended.is_set()
             while pending and (last or pending[0][1].version in spark or pending[0][0] < time.monotonic() - SPARK_S):
                 progress = pending.popleft()[1]
-                ready.append((progress, spark.pop(progress.version, None)))
+                ready.append((progress, part := spark.pop(progress.version, None)))
+                tab.add(part, progress.operators())
             spark = {version: body for version, body in spark.items() if not pending or version >= pending[0][1].version}
             if ready:
                 with suppressed(_log, "a part of the query's history is not written", OSError, query=self.query):
                     writer.add(*self._lines(ready, seen))
+        tab.tell()
         with suppressed(_log, "the end of the query is not in its history", OSError, query=self.query):
             failed = self._failure()
             writer.add([], [{"t": round(time.time(), 3), "kind": "end", "error": None if failed is None else str(failed)}], [])

@@ -3,6 +3,7 @@
     batch ends --observe--> QueryMetrics (a registry per query) --merged at each scrape--> MetricsServer --HTTP--> Prometheus
 
 Counters count since the query's start, as Prometheus expects. When a query ends, its metrics are gone; the last query closes the server.
+The monitor serves the same at its own ``/metrics``. There, nothing is counted before the first scrape (`ProgressLog.metrics`).
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ class QueryMetrics:
         self._latency_s.labels(q).observe(end_s - previous_s)
         for phase, ms in progress.phases_ms.items():
             self._phase_s.labels(q, phase).inc(ms / 1000)
-        ours = progress.headrace()
         self._rows.labels(q).inc(progress.rows)
-        self._results.labels(q).inc(ours["rowsOut"])
-        for name, place in ((ours["shedding"] or {}).get("places") or {}).items():
+        self._results.labels(q).inc(progress.rows_out())
+        dropped = {} if progress.shed is None else progress.shed.to_json()
+        for name, place in (dropped.get("places") or {}).items():
             self._shed.labels(q, name).inc(place["shed"])
         self._version.labels(q).set(progress.version)
         self._ended.labels(q).set(end_s)
@@ -103,18 +104,36 @@ class QueryMetrics:
 
 
 @dataclass(eq=False)
+class Merged:
+    """The metrics of several queries, each family once."""
+
+    queries: list[QueryMetrics] = field(default_factory=list)
+
+    def collect(self) -> Iterable[Metric]:
+        """Called at each scrape."""
+        families: dict[str, Metric] = {}
+        for query in list(self.queries):
+            for family in query.registry.collect():
+                family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+                known = families.setdefault(family.name, family)
+                if known is not family:
+                    known.samples += family.samples
+        return families.values()
+
+
+@dataclass(eq=False)
 class MetricsServer:
     """Serves the metrics of all queries that asked for one port."""
 
     address: str
     wanted: int
     """The port that was asked for; 0 stands for any."""
-    queries: list[QueryMetrics] = field(default_factory=list)
+    shown: Merged = field(default_factory=Merged)
     port: int = 0
 
     def __post_init__(self) -> None:
         registry = CollectorRegistry()
-        registry.register(self)
+        registry.register(self.shown)
         try:
             self._server, _ = start_http_server(self.wanted, self.address, registry)
         except (OSError, OverflowError) as refused:
@@ -125,17 +144,6 @@ class MetricsServer:
     @property
     def url(self) -> str:
         return f"http://{self.address}:{self.port}/metrics"
-
-    def collect(self) -> Iterable[Metric]:
-        """Called at each scrape: the metrics of all queries, each family once."""
-        families: dict[str, Metric] = {}
-        for query in list(self.queries):
-            for family in query.registry.collect():
-                family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-                known = families.setdefault(family.name, family)
-                if known is not family:
-                    known.samples += family.samples
-        return families.values()
 
     def close(self) -> None:
         self._server.shutdown()
@@ -162,13 +170,13 @@ class Served:
             if not known:
                 _servers.append(server)
             metrics = QueryMetrics(query)
-            server.queries.append(metrics)
+            server.shown.queries.append(metrics)
         return cls(metrics, server)
 
     def close(self, *_: Any) -> None:
         with _lock:
-            self.server.queries.remove(self.metrics)
-            if self.server.queries:
+            self.server.shown.queries.remove(self.metrics)
+            if self.server.shown.queries:
                 return
             _servers.remove(self.server)
         # Waits for the thread of the server.

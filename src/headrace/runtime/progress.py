@@ -128,10 +128,14 @@ class BatchProgress:
             "customMetrics": {"runs": len({ref.file for ref in runs})},
         }
 
+    def rows_out(self) -> int:
+        """Result rows of the batch."""
+        reported = sum(report.rows_out for each in self.reports.values() for report in each)
+        return max(sum(staged.rows for staged in self.manifest.staged), reported)
+
     def headrace(self) -> dict[str, Any]:
         """``progress["headrace"]``: what Spark's own progress does not have."""
         reports = [r for each in self.reports.values() for r in each]
-        staged = sum(s.rows for s in self.manifest.staged)
         late = sum(r.rows_late for op in self.readers for r in self.reports.get(op, []))
         begin_s, end_s, _ = self.times_s
         return {
@@ -141,7 +145,7 @@ class BatchProgress:
             "phasesMs": {k: round(v, 2) for k, v in self.phases_ms.items()},
             "batchMs": round((end_s - begin_s) * 1000, 2),
             "rows": self.rows,
-            "rowsOut": max(staged, sum(r.rows_out for r in reports)),
+            "rowsOut": self.rows_out(),
             "shareDelivered": 1.0 if not self.rows else 1.0 - late / self.rows,
             "backlog": self.backlog.to_json(),
             "watermarkMs": self.manifest.watermark_ms,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,6 +27,12 @@ RECENT = "spark.sql.streaming.numRecentProgressUpdates"
 
 _logs: WeakValueDictionary[str, ProgressLog] = WeakValueDictionary()
 """By the run id of a query of this process."""
+_running: list[ProgressLog] = []
+
+
+def running() -> list[ProgressLog]:
+    """The logs of the queries of this process that run."""
+    return list(_running)
 
 
 def merged_progress(spark: dict[str, Any]) -> dict[str, Any] | None:
@@ -46,9 +53,14 @@ class ProgressLog:
         shedder: Shedder | None = None,
         history: History | None = None,
         metrics: QueryMetrics | None = None,
+        name: str = "",
     ) -> None:
         self._spark, self._inputs, self._trigger_s, self._autoscaler = spark, inputs, trigger_s, autoscaler
         self._shedder, self._history, self._metrics = shedder, history, metrics
+        self.name = name
+        """The query's name, or that of its checkpoint's folder."""
+        self._lock = threading.Lock()
+        """Held while a batch is added, and while metrics begin: each batch is observed once."""
         self._batches: deque[BatchProgress] = deque(maxlen=int(spark.session.conf.get(RECENT, "100") or 100))
 
     def add(self, progress: BatchProgress) -> None:
@@ -58,19 +70,37 @@ class ProgressLog:
         if self._shedder is not None:
             decisions += self._shedder.drain()
         progress = replace(progress, decisions=decisions, inputs=self._inputs, trigger_s=self._trigger_s)
-        self._batches.append(progress)
+        with self._lock:
+            self._batches.append(progress)
+            if self._metrics is not None:
+                self._metrics.observe(progress)
         if self._history is not None:
             self._history.offer(progress)
-        if self._metrics is not None:
-            self._metrics.observe(progress)
         if scaler is not None:
             scaler.offer(progress.report())
         if self._shedder is not None and progress.shed is not None:
             self._shedder.offer(progress, progress.shed)
 
     def begin(self) -> None:
-        """Let listeners of Spark find this log. Spark's query has started."""
+        """Let listeners of Spark and the monitor find this log. Spark's query has started."""
         _logs[str(self._spark.handle.runId)] = self
+        _running.append(self)
+
+    def end(self) -> None:
+        """Let the monitor forget this log. Listeners may still hear of the last batches."""
+        _running.remove(self)
+
+    def metrics(self) -> QueryMetrics:
+        """The metrics of the query. If nobody has asked for them before, they begin with the batches whose progress is kept."""
+        from headrace.runtime.metrics import QueryMetrics
+
+        with self._lock:
+            if self._metrics is None:
+                found = QueryMetrics(self.name)
+                for each in self._batches:
+                    found.observe(each)
+                self._metrics = found
+            return self._metrics
 
     def of(self, spark: dict[str, Any]) -> dict[str, Any] | None:
         """The whole progress of a batch, from Spark's part of it; None if the batch is not known any more."""

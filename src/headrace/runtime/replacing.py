@@ -52,7 +52,7 @@ class NotReplacedError(QueryError):
 def preview(new: QueryPlan, checkpoint: Checkpoint, policy: Policy) -> Changes:
     """What becomes of the state of the query at this checkpoint if ``new`` replaces its plan. Raises an error if it cannot."""
     found = recognise(new.flow, checkpoint, policy)
-    check_changes(found.flow, found.changes, checkpoint, new.config)
+    check_changes(found.flow, found.changes, checkpoint, new.config, is_running=True)
     first_routing(found.flow, new.config, new.session, checkpoint.routing(), new.run.elastic)
     for output in new.outputs:
         output.make_sink(new.config)

@@ -20,6 +20,7 @@ from headrace.config import Config
 from headrace.errors import CheckpointError
 from headrace.ids import NO_VERSION, OperatorId, StoreId, Version
 from headrace.operators.kernel import Moment, OutputMode
+from headrace.operators.lifetime import NOTHING_YET
 from headrace.runtime import watermark
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.elastic import LiveRouting
@@ -140,7 +141,7 @@ class VersionMaker:
         states |= _stores(reports)
         if moved.reached_ms > late_ms:
             with self._where_rows_ran(reports):
-                flushed = self._flush(batch.sparkSession, version, moments, moved.reached_ms, states, phases)
+                flushed = self._flush(batch.sparkSession, before, version, moments, moved.reached_ms, states, phases)
             states |= _stores(flushed)
             reports = {name: merged(reports.get(name, []), flushed.get(name, [])) for name in {**reports, **flushed}}
         fail_point("flush-done", version)
@@ -259,6 +260,7 @@ class VersionMaker:
     def _flush(
         self,
         session: SparkSession,
+        before: Manifest | None,
         version: Version,
         moments: Moments,
         reached_ms: int,
@@ -266,7 +268,7 @@ class VersionMaker:
         phases: dict[str, float],
     ) -> Reports:
         """The second step: close what became due between two watermarks, and run the results through the rest of the graph."""
-        due = {op.id for op in self.flow.ops if op.mode in op.plan.timing.flushes and self._is_due(op, moments, reached_ms, states)}
+        due = {op.id for op in self.flow.ops if op.mode in op.plan.timing.flushes and self._is_due(op, before, moments, reached_ms, states)}
         if not due:
             return {}
         jobs = plan_step(self.shapes, due)
@@ -274,7 +276,8 @@ class VersionMaker:
         for op, staged in self._stages(jobs):
             spec = self._spec(op, staged, version, moments, states)
             # In a flush, rows are not spread, but go to the owners of their slots. The owner could not close what others keep.
-            specs[op.id] = replace(spec, until_ms=_held(reached_ms, op), routing=replace(spec.routing, spread=()))
+            moment, routing = replace(spec.moment, closes_next=True), replace(spec.routing, spread=())
+            specs[op.id] = replace(spec, until_ms=_held(reached_ms, op), moment=moment, routing=routing)
         with Phase(phases, "flush"):
             return self.runner.run(jobs, specs, session, None, {})
 
@@ -322,11 +325,18 @@ class VersionMaker:
         """True if anything can fall due."""
         return any(op.plan.timing.expires and op.mode is not OutputMode.COMPLETE for op in self.flow.ops)
 
-    def _is_due(self, op: Op, moments: Moments, reached_ms: int, states: States) -> bool:
+    def _is_due(self, op: Op, before: Manifest | None, moments: Moments, reached_ms: int, states: States) -> bool:
         # Such an operator has fired its timers after the rows, by the watermark that was held back.
         after_ms = _held(moments.held_ms if op.plan.timing.after_rows else moments.late_ms, op)
         until_ms = _held(reached_ms, op)
         lifetimes = {StoreId(op.id, name): store.lifetime for name, store in op.plan.operator.stores.items()}
+        if op.plan.timing.after_rows and any(
+            lifetime.is_due(ref, NOTHING_YET, until_ms)
+            for name, lifetime in lifetimes.items()
+            for ref in set(states.get(name, ())).difference(before.stores[name].runs if before and name in before.stores else ())
+        ):
+            # User code has set a timer for a moment that the watermark had passed. Spark's batch without rows fires that too.
+            return True
         return any(lifetime.is_due(ref, after_ms, until_ms) for name, lifetime in lifetimes.items() for ref in states.get(name, ()))
 
     def _spec(self, op: Op, staged: bool, version: Version, moments: Moments, states: States) -> TaskSpec:

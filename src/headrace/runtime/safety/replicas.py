@@ -103,8 +103,38 @@ class Replicas:
     def after_version(self, routing: Mapping[OperatorId, Routing]) -> None:
         """Make copies of what a version has written: now, or beside the batches; later, if the version was interrupted."""
         self._routing, self._disturbed = dict(routing), self.interrupted()
+        if self._disturbed:
+            self._note_lost()
         if not self.waits or self.update().missing:
             self._due.set()
+
+    def places(self) -> list[dict[str, Any]]:
+        """For each instance its home, and the executors that keep or shall keep a copy: ids, hosts, and whether the copy is complete."""
+        hosts = {each.id: each.host for each in self.placement.executors.live()}
+        peers, complete = self._peers, self._complete
+        found = []
+        for op, homes in self.placement.homes.items():
+            for at, home in enumerate(homes):
+                name = RangeId(f"{op}-{at}")
+                kept = [
+                    {"id": str(peer), "host": hosts[peer], "complete": (name, peer) in complete}
+                    for peer in sorted(peers.get(name, ()))
+                    if peer in hosts and peer != home.id
+                ]
+                found.append({"operator": op, "instance": at, "home": home.id, "host": home.host, "peers": kept, "wanted": self.count})
+        return found
+
+    def _note_lost(self) -> None:
+        """Count the copies that a loss took. Others are made when batches are calm again; until then these are missing."""
+        live = {each.id for each in self.placement.trusted()}
+        missing = wanted = 0
+        for op in self._routing:
+            for at, home in enumerate(self.placement.homes.get(op, ())):
+                peers = self._peers.get(RangeId(f"{op}-{at}"), ())
+                wanted += self.count
+                missing += max(0, self.count - sum(peer in live and peer != home.id for peer in peers))
+        if missing:
+            self._note(wanted, missing, 0)
 
     def update(self) -> Redundancy:
         """Bring peers what they lack of the newest version, if they had all of an instance's state before.
@@ -132,7 +162,10 @@ class Replicas:
         lacking = {pair: tuple(_lacking(share, pair[1], copies) for share in shares[pair[0]]) for pair in pairs}
         incomplete = {pair for pair, each in lacking.items() if any(share.refs for share in each)}
         chosen = [pair for pair in pairs if pair in incomplete and (not only_complete or pair in self._complete)]
-        lent = 0
+        lent, nowhere = 0, len(homes) * self.count - len(pairs)
+        if restored := len(incomplete - self._complete) + nowhere:
+            # What only lags behind by a version is not missing.
+            self._note(len(homes) * self.count, restored, 0)
         if chosen:
             wanted: Wanted = [(live[peer], lacking[name, peer]) for name, peer in chosen]
             sweep = Sweep(self._named(latest), latest.version) if latest.version % SWEEP_EVERY == 0 else None
@@ -146,7 +179,7 @@ class Replicas:
             lent = fetched.bytes
             incomplete -= {pair for to, pair in enumerate(chosen) if to not in {at for at, _ in fetched.lacking}}
         self._complete = {pair for pair in pairs if pair not in incomplete}
-        missing = len(incomplete) + len(homes) * self.count - len(pairs)
+        missing = len(incomplete) + nowhere
         if not missing:
             self.keeping.pin(Pin.COPIED, latest)
         self.keeping.unpin(Pin.COPYING)

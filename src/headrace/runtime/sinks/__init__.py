@@ -8,8 +8,9 @@ from headrace.config import Config
 from headrace.runtime.sinks.base import EXACTLY_ONCE, Sink, SinkRequest
 from headrace.runtime.sinks.files import FileSink
 from headrace.runtime.sinks.kafka import FORMAT, TRANSACTIONS, KafkaSink, KafkaTasksSink
-from headrace.runtime.sinks.simple import AnyFormatSink, ConsoleSink, DeltaSink, ForeachBatchSink, MemorySink, NoopSink
-from headrace.spark.sinks import FILE_FORMATS
+from headrace.runtime.sinks.simple import AnyFormatSink, ConsoleSink, DeltaSink, ForeachBatchSink, MemorySink, NoopSink, PythonSink
+from headrace.spark.sinks import FILE_FORMATS, has_format
+from headrace.spark.streaming_writes import is_python_source
 
 __all__ = ["EXACTLY_ONCE", "Sink", "SinkRequest", "make_sink"]
 
@@ -24,4 +25,6 @@ def make_sink(request: SinkRequest, config: Config) -> Sink:
     if name == FORMAT:
         return KafkaSink(request, config) if config.kafkaDelivery == TRANSACTIONS else KafkaTasksSink(request)
     simple: dict[str, Callable[[SinkRequest], Sink]] = {"memory": MemorySink, "console": ConsoleSink, "noop": NoopSink, "delta": DeltaSink}
+    if name not in simple and has_format(request.session, request.format) and is_python_source(request.session, request.format):
+        return PythonSink(request)
     return simple[name](request) if name in simple else AnyFormatSink(request)

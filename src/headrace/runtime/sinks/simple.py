@@ -13,6 +13,7 @@ from headrace.runtime.sinks.base import EXACTLY_ONCE, Sink, SinkRequest
 from headrace.runtime.sinks.upsert import Upsert
 from headrace.spark.plans import empty_frame
 from headrace.spark.sinks import MemoryTable, has_format
+from headrace.spark.streaming_writes import StreamingWrite
 
 ONLY_APPENDS = ("kafka",)
 """Formats whose batch writers refuse to overwrite."""
@@ -112,6 +113,21 @@ class AnyFormatSink(Sink):
         if self.request.partition_by:
             writer = writer.partitionBy(*self.request.partition_by)
         writer.save()
+
+
+class PythonSink(Sink):
+    """A data source that was written in Python. Its ``streamWriter`` gets each version with its number, as in Spark."""
+
+    def identify(self, query: str, number: int) -> None:
+        self._query = f"{query}-{number}"
+
+    def begin(self) -> None:
+        request = self.request
+        replace = request.mode is OutputMode.COMPLETE
+        self._write = StreamingWrite(request.session, request.format, request.schema, request.options.spark(), self._query, replace)
+
+    def deliver(self, version: Version, rows: DataFrame | None) -> None:
+        self._write.write(version, empty_frame(self.request.session, self.request.schema) if rows is None else rows)
 
 
 class DeltaSink(AnyFormatSink):

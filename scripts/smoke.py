@@ -7,6 +7,9 @@ It fails if Headrace has another version, or comes from the source tree and not 
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
 import sys
 import tempfile
 import urllib.request
@@ -15,6 +18,21 @@ from importlib import metadata, resources
 from pathlib import Path
 
 import headrace as hr
+
+
+def show(checkpoint: str) -> None:
+    """The command that shows a query that has ended: it prints an address, answers, and ends cleanly when it is interrupted."""
+    command = [str(Path(sys.executable).with_name("headrace")), "dashboard", checkpoint]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None
+        address = shown.stdout.readline().split()[-1]
+        place, _, token = address.partition("?token=")
+        asked = urllib.request.Request(f"{place}api/queries", headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(asked) as answer:
+            (query,) = json.load(answer)["queries"]
+        assert (query["state"], query["name"]) == ("ended", "smoke"), query
+        shown.send_signal(signal.SIGINT)
+        assert shown.wait(30) in (0, 130), f"headrace dashboard ended with {shown.returncode}"
 
 
 def main(version: str, tree: str) -> None:
@@ -38,6 +56,7 @@ def main(version: str, tree: str) -> None:
         with urllib.request.urlopen(address.partition("?")[0] + "static/vendor/preact.js") as library:
             assert library.read(), "the monitor's libraries are not in the wheel"
         found = {row["k"]: row["count"] for row in spark.table("smoke").collect()}
+        show(f"{folder}/checkpoint")
     assert found == Counter(keys), f"wanted {Counter(keys)}; found {found}"
     print(f"smoke test passed: Headrace {version} on Spark {spark.version}, Python {sys.version.split()[0]}")
     spark.stop()

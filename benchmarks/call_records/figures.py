@@ -137,7 +137,7 @@ def plots(said: Said) -> list[Plot]:
         return Series(name, counts[query], [lane[figure] for lane in said[query]["instances"].values()])
 
     scaling = tuple(line(query, query, "efficiency") for query in said)
-    found = [Plot("work of a CPU second, one instance = 1", "", scaling, x_label="instances")]
+    found = [Plot("work of a CPU second, one instance = 1", "work of a CPU second", scaling, x_label="instances")]
     for query, each in said.items():
         levels = [Series(engine, counts[query], [lane["per_cpu_s"]] * len(counts[query])) for engine, lane in each["spark"].items()]
         lines = (line(query, "Headrace", "per_cpu_s"), *levels)

@@ -1,4 +1,4 @@
-"""The demo's query from a topic of Kafka into another, on Headrace and on Spark with RocksDB, one after the other against one broker."""
+"""A query with windows from a topic of Kafka into another, on Headrace and on Spark with RocksDB, in turn against one broker."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def lane(address: str, folder: Path, topic: str, engine: str, options: Options) 
 def summary(found: list[dict[str, Any]]) -> DirectResult:
     """The best round of each engine counts: what slows a round down is something else on the machine."""
     rates = {name: max(each["rate"] for each in found if each["engine"] == name) for name in ENGINES}
-    table = Table(title="kafka: the demo's query, from a topic into a topic", title_justify="left")
+    table = Table(title="kafka: a query with windows, from a topic into a topic", title_justify="left")
     for name in ("engine", "rows/s", "batch, median", "results", "equal"):
         table.add_column(name, justify="left" if name == "engine" else "right")
     for each in found:
@@ -80,7 +80,7 @@ def summary(found: list[dict[str, Any]]) -> DirectResult:
 
 BENCHMARK = Benchmark(
     name="kafka",
-    line="the demo's query from a topic of Kafka into another",
+    line="a query with windows from a topic of Kafka into another",
     options=DEFAULTS,
     lanes=lambda options: [],
     measure=measure,

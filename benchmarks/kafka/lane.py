@@ -11,11 +11,10 @@ from typing import Any
 from pyspark.sql import functions as F
 
 import headrace as hr
+from benchmarks.kafka.query import compare, heavy_customers
 from headrace.bench.model import OURS
 from headrace.bench.runner import PROVIDER
-from headrace.demo.check import compare
 from headrace.demo.places import Topics
-from headrace.demo.query import heavy_customers
 from headrace.spark.streaming import ROCKSDB_STORE
 from headrace.testing.kafka import Broker, connector
 
@@ -32,13 +31,13 @@ def main() -> None:
         **{PROVIDER: ROCKSDB_STORE, "spark.sql.streaming.numRecentProgressUpdates": "10000"},
     )
     spark.sparkContext.setLogLevel("ERROR")
-    topics = Topics.running(Broker(Path(folder) / "none", port=int(address.rpartition(":")[2])), topic)
-    topics.broker.create(topic)
-    calls = topics.stream(spark, maxOffsetsPerTrigger=batch)
-    query = run(topics.write(heavy_customers(hr.stream(calls) if engine == OURS else calls)), folder)
+    topics = Topics.running(Broker(Path(folder) / "none", port=int(address.rpartition(":")[2])))
+    topics.broker.create(topics.sink(topic))
+    calls = topics.stream(spark, int(batch))
+    query = run(topics.write(heavy_customers(hr.stream(calls) if engine == OURS else calls), topic), folder)
     taken = [{"rows": records(each["sources"][0]), "ms": each["durationMs"]["triggerExecution"]} for each in query.recentProgress]
     batches = [each for each in taken if each["rows"]]
-    verdict = compare(spark, topics, watermark_ms(spark, topics))
+    verdict = compare(spark, topics, topic, watermark_ms(spark, topics))
     print(
         json.dumps(
             {

@@ -21,10 +21,10 @@ def draw(outcome: Outcome, day: Prepared, path: Path = OUT) -> Path:
     x = (at - day.begins_s).tolist()
     lines = (
         Series("median", x, [float(np.median(each)) for each in of]),
-        Series("last", x, [float(each.max()) for each in of]),
+        Series("last", x, [float(each.max()) for each in of], broad=True),
         Series("limit", x, [float(LIMITS_S["toll"])] * len(x)),
     )
     title = f"Linear Road, {outcome.xways} expressways: response"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(svg(Plot(title, "s", lines, x_label="second of the road's time")))
+    path.write_text(svg(Plot(title, "response time (s)", lines, x_label="second of the road's time")))
     return path

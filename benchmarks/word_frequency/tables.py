@@ -151,8 +151,8 @@ def latency_plot(latency: Sequence[Seen]) -> Plot:
         for name in dict.fromkeys(seen.cell.name for seen in latency)
     }
     series = tuple(Series(name, list(range(len(rates))), [line.get(at) for at in range(len(rates))]) for name, line in lines.items())
-    told = ", ".join(f"{rate:,.0f}" for rate in rates)
-    return Plot(f"95th percentile of latency, {latency[0].cell.words:,} words", "ms", series, x_label=f"offered: {told} fragments/s")
+    title, names = f"95th percentile of latency, {latency[0].cell.words:,} words", tuple(f"{rate:,.0f}" for rate in rates)
+    return Plot(title, "95th percentile of latency (ms)", series, x_label="fragments/s offered", x_names=names)
 
 
 def interval_plot(interval: Sequence[Seen]) -> Plot:

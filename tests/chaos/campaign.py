@@ -19,7 +19,6 @@ from headrace.chaos.faults import NotPossible
 from headrace.chaos.life import Died, Refused
 from headrace.chaos.outcome import Outcome, Record
 from headrace.errors import CorruptStateError
-from headrace.spark.gateway import spark_home
 from tests.chaos import disk, oracle
 from tests.chaos.damage import Damage
 from tests.chaos.data import files_of
@@ -30,6 +29,7 @@ from tests.chaos.query import QUERIES
 from tests.chaos.reference import Reference, compute
 from tests.chaos.rig import LOCAL, Rig
 from tests.crash.harness import ROOT
+from tests.work_folders import remove_work_folders
 
 CLUSTER = "local-cluster[2,1,1024]"
 ONE_CLUSTER = threading.Lock()
@@ -84,7 +84,7 @@ class Seed:
                 disk.unmount(path)
             if master != LOCAL:
                 # Executors of a local cluster leave their folders with Spark itself.
-                shutil.rmtree(Path(spark_home()) / "work", ignore_errors=True)
+                remove_work_folders()
         if not any(record.outcome.fails for record in records):
             shutil.rmtree(self.work)
         return records

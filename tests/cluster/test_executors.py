@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -15,10 +14,10 @@ from typing import Any
 import pytest
 
 from headrace.runtime import standalone
-from headrace.spark.gateway import spark_home
 from tests import archive
 from tests.crash.conftest import Undisturbed, undisturbed
 from tests.crash.harness import ROOT, RUN_SECONDS_MAX, Left, Program, write_input
+from tests.work_folders import remove_work_folders
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -34,7 +33,7 @@ def result_of(command: list[str]) -> dict[str, Any]:
     """Run a program, and return what it prints in its last line."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
     # Executors of local-cluster leave their folders with Spark itself.
-    shutil.rmtree(Path(spark_home()) / "work", ignore_errors=True)
+    remove_work_folders()
     assert done.returncode == 0, done.stderr[-3000:]
     seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return seen

@@ -64,6 +64,19 @@ def test_spark_s_buffers_in_update_mode(spark: SparkSession, feed: Feed, tmp_pat
         assert_equal(spark, [feed], query, "update", tmp_path, keys=1, instances=2, combine="always")
 
 
+def _several(stream: Any) -> Any:
+    first = "max_by(struct(i4, s), struct(u, i8), 3)"
+    wanted = (first, f"{first} FILTER (WHERE b)", "min_by(s, u, 2)", "max_by(i1, u, 1000)", "min_by(u, CAST(null AS int), 2)")
+    return stream.groupBy("k").agg(*[F.expr(each).alias(f"c{at}") for at, each in enumerate(wanted)])
+
+
+@pytest.mark.parametrize("combine", ["never", "always"])
+def test_several_rows_of_max_by(spark: SparkSession, feed: Feed, tmp_path: Path, combine: str) -> None:
+    """The values of the greatest or least rows, in their order: null if no row has one."""
+    assert way_of(spark, feed.batch(spark), "max_by(i1, u, 3)") == "vector"
+    assert_equal(spark, [feed], _several, "update", tmp_path, keys=1, instances=2, combine=combine)
+
+
 @pytest.mark.extra
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))

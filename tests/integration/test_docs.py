@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.cli import app, run
+from headrace.dashboard.security import token_of
 
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|sh|text|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PATHS = re.compile(r"""(?P<before>["' ])(?P<path>(sales|ckpt2?|calls|heavy|in)/[^"' ]*)""")
 ELSEWHERE = ("headrace cluster", "headrace --install-completion", "headrace version")
 """Commands that other tests run, or that change the user's shell."""
@@ -97,6 +100,14 @@ def test_what_the_page_on_watching_shows_works(
     totals = hr.stream(spark.readStream.schema("k long").json(str(folder / "in"))).groupBy("k").count()
     names: dict[str, Any] = {"totals": totals, "spark": spark, "hr": hr}
     for language, text in blocks("docs/monitoring.md"):
+        if language == "sh":
+            subprocess.run(["bash", "-c", text], check=True)
+            assert len(token_of("monitor.token")) == 32
+            continue
+        if language == "yaml":
+            (job,) = yaml.safe_load(text)["scrape_configs"]
+            assert (job["authorization"]["credentials_file"], job["static_configs"]) == ("monitor.token", [{"targets": ["127.0.0.1:4040"]}])
+            continue
         assert language == "python"
         # A fixed port may be taken on the machine that tests.
         exec(placed(text, folder).replace("9108", "0"), names)

@@ -69,13 +69,10 @@ def test_event_time_is_out_of_order_but_never_late(spark: SparkSession) -> None:
     assert times != sorted(times)
 
 
-NO_ROWS = pytest.mark.xfail(reason="Spark's own streaming query gives no rows in so few batches; why is not known yet")
-
-
 @pytest.mark.slow
 @pytest.mark.extra
 @pytest.mark.parametrize("form", ["sql", "dataframe"])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[NO_ROWS] if name == "q5" else []) for name in QUERIES])
+@pytest.mark.parametrize("name", QUERIES)
 def test_both_engines_give_sparks_batch_answer(spark: SparkSession, tmp_path: Path, name: str, form: str) -> None:
     def inline(benchmark: Benchmark, lane: Lane, place: Path) -> InlineLane:
         return InlineLane(spark, benchmark.name, lane, place)

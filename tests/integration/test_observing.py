@@ -22,9 +22,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQueryListener  # type: ignore[attr-defined]
 
 import headrace as hr
+from headrace.dashboard import live
 from headrace.errors import QueryError
 from headrace.ids import OperatorId, RoutingEpoch
 from headrace.runtime.elastic import RoutingChange
+from tests.unit.dashboard.recorded import Client
 
 pytestmark = pytest.mark.spark
 
@@ -66,10 +68,11 @@ class Seen:
             totals = self.stream.groupBy("k").agg(F.sum("v").alias("total"))
             writer = totals.writeStream.outputMode("update").foreachBatch(self.take).queryName(NAME)
             writer = writer.option("checkpointLocation", str(folder / "ckpt")).option("headrace.instances", 2)
-            self.query = writer.option("headrace.metricsPort", 0).option("headrace.traces", True).start()
+            self.query = writer.option("headrace.metricsPort", 0).option("headrace.traces", True).option("headrace.ui", True).start()
             self.query.processAllAvailable()
             with urllib.request.urlopen(str(self.query.metrics_url), timeout=10) as answer:
                 self.kind, self.metrics = answer.headers["Content-Type"], answer.read().decode()
+            self.monitor = Client(live._server).bearer().send("GET", "/metrics") if live._server else None
             self.page = self.query._repr_html_()
             state = self.query.state()
             self.state_page = state._repr_html_()
@@ -126,6 +129,42 @@ def test_prometheus_reads_metrics_that_add_up(seen: Seen) -> None:
     assert seen.query.metrics_url is not None
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(seen.query.metrics_url, timeout=10)
+
+
+def test_the_monitor_has_the_same_metrics_for_whoever_has_the_token(seen: Seen) -> None:
+    assert seen.monitor is not None
+    status, headers, text = seen.monitor
+    assert (status, headers["content-type"]) == (200, seen.kind)
+    of_query = [line for line in text.splitlines() if 'query="sales' in line]
+    assert of_query == [line for line in seen.metrics.splitlines() if not line.startswith("#")]
+    assert live._server is not None
+    assert Client(live._server).send("GET", "/metrics")[0] == 401
+
+
+def test_metrics_that_are_asked_for_late_begin_with_the_batches_that_are_kept(spark: SparkSession, tmp_path: Path) -> None:
+    rows = hr.stream(spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load())
+    writer = rows.groupBy("value").count().writeStream.outputMode("update").format("noop").queryName("late")
+    query = writer.option("checkpointLocation", str(tmp_path / "late")).option("headrace.ui", True).start()
+
+    def scraped() -> tuple[float, float]:
+        assert live._server is not None
+        status, _, text = Client(live._server).bearer().send("GET", "/metrics")
+        assert status == 200, text
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if 'query="late"' in line)
+        return float(values['headrace_rows_total{query="late"}']), float(values['headrace_version{query="late"}'])
+
+    try:
+        while (query.lastProgress or {}).get("batchId", 0) < 2:
+            query.awaitTermination(0.1)
+        for _ in range(2):
+            total, version = scraped()
+            assert total == 10 * (version + 1)
+            while (query.lastProgress or {}).get("batchId", 0) < version + 2:
+                query.awaitTermination(0.1)
+    finally:
+        query.stop()
+    assert live._server is not None
+    assert 'query="late"' not in Client(live._server).bearer().send("GET", "/metrics")[2]
 
 
 def test_two_queries_share_a_port_and_a_taken_one_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -64,6 +64,26 @@ def test_columns_are_added_kept_and_computed_from_history(place: Place, capsys: 
     query.stop()
 
 
+def test_a_change_is_tried_while_a_batch_is_being_delivered(place: Place) -> None:
+    """The version of the batch is committed, and its results wait in the sink."""
+    delivering, go_on = threading.Event(), threading.Event()
+
+    def slow(batch: DataFrame, number: int) -> None:
+        delivering.set()
+        assert go_on.wait(60)
+
+    place.offer(("a", 1, 1))
+    writer = hr.writeStream(hr.named(sums(place.rows()), "totals")).outputMode("update").foreachBatch(slow)
+    query = writer.option("checkpointLocation", str(place.folder / "slow")).start()
+    assert delivering.wait(60)
+    try:
+        tried = query.replace(hr.named(sums_and_more(place.rows()), "totals"), dry_run=True)
+        assert tried.evolved["totals"] == ("added: max(v), empty", "added: count(1), empty")
+    finally:
+        go_on.set()
+    query.stop()
+
+
 def test_new_operators_read_history_and_others_are_not_disturbed(place: Place) -> None:
     """Windows on top of duplicates: one operator is kept and computed again at once, for another one that reads it."""
     seen = hr.stream(place.timed()).dropDuplicates(["k", "ts"]).named("seen")

@@ -271,10 +271,19 @@ def test_an_unknown_benchmark_is_refused_with_those_that_exist() -> None:
         discover.load("nothing")
 
 
-def test_without_the_source_tree_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_any_benchmarks_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(discover, "__file__", str(tmp_path / "lib" / "python" / "headrace" / "bench" / "discover.py"))
-    with pytest.raises(HeadraceError, match="come with the source tree"):
+    with pytest.raises(HeadraceError, match="install the wheel again"):
         discover.names()
+
+
+def test_the_wheel_s_copy_is_used_without_the_source_tree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "lib" / "python" / "headrace" / "bench"
+    (package / "suite" / "benchmarks" / "two_words").mkdir(parents=True)
+    for file in ("__init__.py", "two_words/bench.py"):
+        (package / "suite" / "benchmarks" / file).touch()
+    monkeypatch.setattr(discover, "__file__", str(package / "discover.py"))
+    assert discover.names() == ["two-words"]
 
 
 def test_the_cpu_of_processes_that_have_ended_counts() -> None:

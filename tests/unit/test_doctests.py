@@ -13,6 +13,7 @@ import headrace
 SOURCE = Path(headrace.__file__).parent
 WITH_SPARK = {
     "headrace.api.enabling",
+    "headrace.api.frames",
     "headrace.api.grouped",
     "headrace.api.naming",
     "headrace.api.shedding",

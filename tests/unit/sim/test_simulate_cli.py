@@ -41,7 +41,7 @@ def test_a_run_prints_seed_options_claims_and_checkers_and_writes_a_plot(tmp_pat
         (["simulate", "seep-fig13", "--set", "tick_s=-1"], "tick_s"),
         (["simulate", "seep-fig13", "--set", "runs=0"], "runs"),
         (["simulate", "replay"], "a recorded progress"),
-        (["simulate", "replay", "nowhere.jsonl"], "a file that can be read"),
+        (["simulate", "replay", "nowhere.jsonl"], "a query's checkpoint, or a file of its progress"),
         (["simulate", "replay", __file__], "the progress of a Headrace query"),
         (["simulate", "seep-fig13", __file__], "for replay only"),
         (["simulate", "seep-fig13", "--plot", "plot.png"], "ends in .html or .svg"),

@@ -17,7 +17,7 @@ nitpicky = True
 # Other packages have no pages here. Of ours, some are type variables; ids are kinds of text and numbers; two are only passed on.
 nitpick_ignore_regex = [
     ("py:.*", r"(?!headrace\.).*"),
-    ("py:class", r"headrace\.(api\.(grouped\.Stream|naming\.Frame)|ids\.\w+|state\.gaps\.Gap|runtime\.sinks\.upsert\.Upsert)"),
+    ("py:class", r"headrace\.(api\.(grouped\.Stream|(naming|shedding)\.Frame)|ids\.\w+|state\.gaps\.Gap|runtime\.sinks\.upsert\.Upsert)"),
 ]
 
 # Otherwise two hyphens become a dash, also in the options of commands.

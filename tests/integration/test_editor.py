@@ -17,6 +17,7 @@ import headrace as hr
 from headrace.api.editor.texts import built_from_python
 from headrace.api.spark_frame import SparkFrame
 from headrace.dashboard import live
+from headrace.dashboard.editor import runs
 from headrace.dashboard.editor.drawing import Drawing
 from headrace.dashboard.editor.texts import text_of
 from tests.unit.dashboard.recorded import Client
@@ -153,6 +154,11 @@ def test_a_python_text_that_does_things_waits_until_somebody_asks(ask: Callable[
     assert not place.exists()
     assert ask("check", language="pyspark", text=text)["errors"] == []
     assert place.exists()
+    waits = ask("check", language="pyspark", text="n = spark.range(5).count()\ncalls.filter('seconds > 3')", executes=False)["waits"]
+    assert waits.startswith("line 1: count may do more")
+    counted = ask("check", language="pyspark", text="calls.groupBy('src').count()", executes=False, mode="complete")
+    assert counted["errors"] == []
+    assert "waits" not in counted
 
 
 def test_a_drawing_is_checked_box_by_box(ask: Callable[..., Any]) -> None:
@@ -240,7 +246,12 @@ def samples() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob("headrace-sample-*"))
 
 
-def test_a_sample_of_an_endless_stream_can_be_cancelled(spark: SparkSession, ask: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("grace_s", [3.0, 0.0], ids=["told", "broken off while it starts"])
+def test_a_sample_of_an_endless_stream_can_be_cancelled(
+    spark: SparkSession, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, grace_s: float
+) -> None:
+    """A thread that is broken off in the middle of a start leaves no query."""
+    monkeypatch.setattr(runs, "GRACE_S", grace_s)
     before, answers = samples(), list[str]()
 
     def run() -> None:
@@ -256,6 +267,20 @@ def test_a_sample_of_an_endless_stream_can_be_cancelled(spark: SparkSession, ask
     sampling.join(60)
     assert "it was cancelled" in answers[0]
     until(lambda: samples() == before)
+    # A query that goes on would write to its checkpoint again.
+    time.sleep(1)
+    assert samples() == before
+
+
+def test_the_editor_is_that_of_the_session_that_asked_last(spark: SparkSession, url: str, ask: Callable[..., Any]) -> None:
+    assert live._server is not None
+    client, other = Client(live._server).bearer(), spark.newSession()
+    other.conf.set("headrace.ui.editor", "true")
+    hr.editor(other, elsewhere=other.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load())
+    assert [each["name"] for each in client.get("/api/editor")["streams"]] == ["elsewhere"]
+    assert ask("check", text="SELECT value FROM elsewhere")["errors"] == []
+    assert hr.editor(spark) == url
+    assert {each["name"] for each in client.get("/api/editor")["streams"]} == {"calls", "ticks"}
 
 
 def test_a_sample_does_nothing_to_files_and_to_who_waits_for_queries(spark: SparkSession, ask: Callable[..., Any], tmp_path: Path) -> None:

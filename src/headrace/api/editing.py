@@ -20,7 +20,9 @@ def editor(spark: SparkSession, **streams: DataFrame) -> str:
     - ``streams``: streaming DataFrames by the names that texts in the editor shall have for them. They become temporary views of the
       session. All streaming temporary views are streams of the editor, also those that the program makes itself.
 
-    A query that is started with ``headrace.ui`` and ``headrace.ui.editor`` has the editor in its monitor without this call.
+    A program has one editor. A call with another session makes it that session's; queries of the one before go on, but the editor cannot
+    replace them any more. A query that is started with ``headrace.ui`` and ``headrace.ui.editor`` has the editor in its monitor without
+    this call.
     """
     where = user_line("editor")
     if is_connect(spark) or not isinstance(spark, SparkSession):
@@ -34,4 +36,4 @@ def editor(spark: SparkSession, **streams: DataFrame) -> str:
         check_source(frame, f"{where}, {name}")
     for name, frame in streams.items():
         frame.createOrReplaceTempView(name)
-    return workbench_for(spark, config)[1]
+    return workbench_for(spark, config, moves=True)[1]

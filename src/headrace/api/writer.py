@@ -29,7 +29,7 @@ from headrace.runtime.sinks import SinkRequest, make_sink
 from headrace.runtime.sinks.rows import for_each_row, is_row_writer
 from headrace.runtime.start import Output, QueryPlan, RunOptions, plan_query, start_query
 from headrace.spark.expressions import duration_us
-from headrace.spark.gateway import checked, first_line
+from headrace.spark.gateway import checked, first_line, same_session
 from headrace.spark.sinks import FILE_FORMATS, table_location
 from headrace.spark.writers import sparks_writer
 
@@ -370,10 +370,17 @@ def _run(plan: QueryPlan, writers: tuple[StreamWriter, ...]) -> HeadraceQuery:
     engine = start_query(plan)
     query = answering(HeadraceQuery(engine, written, shown(engine.checkpoint, plan.config)))
     if plan.config.uiEditor and query.ui is not None:
-        workbench_for(plan.session, plan.config)[0].offer(query)
+        workbench_for(plan.session, plan.config)[0].offer(query, plan.session)
     return query
 
 
-def workbench_for(session: SparkSession, config: Config) -> tuple[SessionWorkbench, str]:
-    """The workbench of the monitor's editor, and the editor's URL."""
-    return with_editor(config, lambda: SessionWorkbench(session, StreamWriter, start))
+def workbench_for(session: SparkSession, config: Config, moves: bool = False) -> tuple[SessionWorkbench, str]:
+    """The workbench of the monitor's editor, and the editor's URL.
+
+    A program has one editor, that of the first session that wants it. With ``moves``, it becomes the editor of this session.
+    """
+
+    def fits(bench: SessionWorkbench) -> bool:
+        return not moves or same_session(bench.session, session)
+
+    return with_editor(config, lambda: SessionWorkbench(session, StreamWriter, start), fits)

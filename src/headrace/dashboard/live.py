@@ -43,17 +43,17 @@ def shown(checkpoint: Checkpoint, config: Config) -> str | None:
         return f"{server.url}#/{query.id}"
 
 
-def with_editor(config: Config, make: Callable[[], T]) -> tuple[T, str]:
-    """Give the monitor an editor, unless it has one whose session lives. Returns the editor's workbench and its URL.
+def with_editor(config: Config, make: Callable[[], T], fits: Callable[[T], bool]) -> tuple[T, str]:
+    """Give the monitor an editor, unless it has one that fits and whose session lives. Returns the editor's workbench and its URL.
 
     Starts the monitor if there is none yet. Raises an error if its port is taken.
     """
     with _lock:
         server = _running(config)
-        found = server.known.workbench
-        if found is None or found.is_over:
+        found = cast(T | None, server.known.workbench)
+        if found is None or found.is_over or not fits(found):
             found = server.known.workbench = make()
-        return cast(T, found), f"{server.url}#/editor"
+        return found, f"{server.url}#/editor"
 
 
 def _running(config: Config) -> Server:

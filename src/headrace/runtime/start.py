@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -340,7 +341,7 @@ def _session_options(session: Any) -> dict[str, str]:
 def _default_location(session: Any, name: str | None, where: str, sinks: tuple[Sink, ...]) -> str:
     base = session.conf.get("spark.sql.streaming.checkpointLocation", None)
     if base:
-        return f"{base}/{name}" if name else tempfile.mkdtemp(dir=base)
+        return f"{base}/{name or uuid.uuid4()}"
     if all(sink.request.foreach_batch is not None or sink.request.format.lower() in ("memory", "console", "noop") for sink in sinks):
         return tempfile.mkdtemp(prefix="headrace-")
     raise QueryError(

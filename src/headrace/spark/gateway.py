@@ -71,6 +71,11 @@ def java_frame(frame: DataFrame) -> Any:
     return frame._jdf
 
 
+def same_session(one: SparkSession, other: SparkSession) -> bool:
+    """True if two objects stand for one session of Spark's."""
+    return one is other or bool(java_session(one).equals(java_session(other)))
+
+
 def context_is_stopped(session: SparkSession) -> bool:
     """True if the session's SparkContext was stopped."""
     java: Any = session.sparkContext._jsc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from urllib.parse import urlparse
 
 from py4j.protocol import Py4JJavaError
@@ -48,6 +49,16 @@ def for_hadoop(address: str) -> str:
     """An address as Hadoop spells it."""
     scheme, colon, rest = address.partition("://")
     return f"{_AS.get(scheme, scheme)}{colon}{rest}"
+
+
+def remove_folder(session: SparkSession, address: str) -> None:
+    """Remove a folder with all that is in it, if it is there."""
+    url = urlparse(for_hadoop(address))
+    if url.scheme in ("", "file"):
+        shutil.rmtree(url.path, ignore_errors=True)
+        return
+    path = jvm_of(session).org.apache.hadoop.fs.Path(for_hadoop(address))
+    path.getFileSystem(java_session(session).sessionState().newHadoopConf()).delete(path, True)
 
 
 def check_file_system(session: SparkSession, address: str) -> None:

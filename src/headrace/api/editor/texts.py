@@ -25,6 +25,8 @@ from headrace.spark.sql_text import parse_query
 
 Result = SparkFrame | Rows
 _LAST = "__last__"
+GROUPING = ("groupBy", "groupby", "rollup", "cube", "groupingSets", "pivot")
+"""Methods whose ``count()`` builds a DataFrame."""
 SAFE_MODULES = ("pyspark", "headrace", "datetime", "decimal", "functools", "math", "re", "typing")
 DOING = {
     *("collect", "show", "take", "head", "first", "tail", "toPandas", "toArrow", "toLocalIterator", "foreach", "foreachPartition"),
@@ -111,6 +113,8 @@ def does_more(tree: ast.Module) -> tuple[int, str] | None:
     >>> does_more(ast.parse("x = calls.filter('seconds > 3')\\nx.groupBy('src').count()"))
     >>> does_more(ast.parse("x = 1\\ncalls.write.parquet('out')"))
     (2, 'write')
+    >>> does_more(ast.parse("x = prices.count()"))
+    (1, 'count')
     """
     return min(_doing(tree), default=None)
 
@@ -119,6 +123,8 @@ def _doing(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and (node.attr in DOING or node.attr.startswith("_")):
             yield node.lineno, node.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "count" and _counts_rows(node):
+            yield node.func.lineno, "count"
         elif isinstance(node, ast.Name) and (node.id in BUILT_INS or node.id.startswith("__")):
             yield node.lineno, node.id
         elif isinstance(node, ast.Import):
@@ -127,6 +133,13 @@ def _doing(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"import {node.module}"
         elif isinstance(node, ast.While | ast.Delete | ast.Global | ast.With | ast.AsyncFor | ast.AsyncWith | ast.Await):
             yield node.lineno, type(node).__name__.lower()
+
+
+def _counts_rows(count: ast.Call) -> bool:
+    """True if a call of ``count()`` may be that of a DataFrame, which runs a job, and not that of groups."""
+    called = count.func.value if isinstance(count.func, ast.Attribute) else None
+    grouped = isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute) and called.func.attr in GROUPING
+    return not count.args and not grouped
 
 
 def _execute(tree: ast.Module, text: str, names: dict[str, Any]) -> None:

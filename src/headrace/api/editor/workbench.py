@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from headrace.api.editor.checking import NewWriter, StartSeveral, checked, columns_of
 from headrace.api.editor.marks import TextError, short
-from headrace.api.editor.sampling import sample, small
+from headrace.api.editor.sampling import SECONDS_MAX, Sampling, small
 from headrace.api.editor.texts import Built, built_from_python, built_from_sql, does_more, frames_by_name, parsed
 from headrace.api.query import HeadraceQuery
 from headrace.api.spark_frame import SparkFrame
@@ -21,7 +21,7 @@ from headrace.frontend.own import forgotten
 from headrace.graph.nodes import Rows
 from headrace.logs import logger, suppressed
 from headrace.runtime.options import CHECKPOINT
-from headrace.spark.gateway import context_is_stopped
+from headrace.spark.gateway import context_is_stopped, same_session
 from headrace.spark.sql_text import copy_of
 from headrace.spark.streaming import source_names
 
@@ -50,8 +50,11 @@ class SessionWorkbench:
         """True if the session was stopped."""
         return context_is_stopped(self.session)
 
-    def offer(self, query: HeadraceQuery) -> None:
-        """From now on, the query can be replaced."""
+    def offer(self, query: HeadraceQuery, session: SparkSession) -> None:
+        """From now on, the query can be replaced, if it belongs to this session: texts are read with the views of this one."""
+        if not same_session(session, self.session):
+            _log.info("the editor is that of another session, and cannot replace this query", query=query._engine.checkpoint.location)
+            return
         with self._lock:
             self._queries = [each for each in self._queries if each.isActive and each is not query] + [query]
 
@@ -132,13 +135,14 @@ class SessionWorkbench:
         except TextError as wrong:
             return {"errors": [each.to_json() for each in wrong.marks]}
         tables = []
+        sampling = Sampling(self._new_writer, ended, SECONDS_MAX / (2 * len(built.results)))
         for name, rows in built.results.items():
             if isinstance(rows, SparkFrame):
                 # What the text reads beside the named streams.
                 frame, said = small(rows.frame, rows.session)
                 rows = SparkFrame(frame)
             if not ended.is_set():
-                tables.append({"result": name, **sample(rows, said, wanted.mode, self._new_writer, ended)})
+                tables.append({"result": name, **sampling.sample(rows, said, wanted.mode)})
         return {"errors": [], "tables": tables}
 
     def _built(self, wanted: Wanted) -> Built:

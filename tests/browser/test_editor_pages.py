@@ -160,8 +160,8 @@ def test_a_pyspark_text_that_does_things_waits(page: Any, tmp_path: Path) -> Non
     good(page, "k bigint")
 
 
-@pytest.mark.extra
-def test_boxes_and_arrows_become_a_text(page: Any) -> None:
+def draw_totals(page: Any) -> None:
+    """Draw a source, a split, an aggregate of its first branch, and a sink; each new box reads the one before."""
     page.click("button[role=tab]:text-is('Drawing')")
     page.wait_for_selector("#checked:has-text('Nothing is drawn yet')")
     box(page, "source")
@@ -182,16 +182,10 @@ def test_boxes_and_arrows_become_a_text(page: Any) -> None:
     page.click("#properties button:text-is('add')")
     box(page, "sink")
     fill(page, "name", "totals_out")
-    choose(page, "#query-text .drawn", "as", "pyspark")
-    good(page, "sum_seconds bigint")
-    assert text_of(page).splitlines() == [
-        'calls = calls.withWatermark("ts", "1 hour")',
-        'parts_long = calls.filter("coalesce(seconds > 20, false)")',
-        'parts_else = calls.filter("NOT coalesce(seconds > 20, false)")',
-        'totals = parts_long.groupBy(F.window("ts", "1 minute"), "src").agg(F.expr("sum(seconds) AS sum_seconds"))',
-        "result = totals",
-    ]
-    # With the mouse: drag a filter into the drawing, and an arrow from the split's other branch to it.
+
+
+def draw_filter(page: Any) -> None:
+    """With the mouse: drag a filter into the drawing, and an arrow from the split's other branch to it."""
     frame = page.query_selector(".canvas svg").bounding_box()
     button = page.query_selector(".palette button:text-is('filter')").bounding_box()
     drag(page, (button["x"] + 5, button["y"] + 5), (frame["x"] + 330, frame["y"] + 220))
@@ -205,6 +199,21 @@ def test_boxes_and_arrows_become_a_text(page: Any) -> None:
     place = page.get_attribute(".box.filter rect", "x")
     drag(page, (end["x"] + 60, end["y"] + 20), (end["x"] + 120, end["y"] + 40))
     assert page.get_attribute(".box.filter rect", "x") != place
+
+
+@pytest.mark.extra
+def test_boxes_and_arrows_become_a_text(page: Any) -> None:
+    draw_totals(page)
+    choose(page, "#query-text .drawn", "as", "pyspark")
+    good(page, "sum_seconds bigint")
+    assert text_of(page).splitlines() == [
+        'calls = calls.withWatermark("ts", "1 hour")',
+        'parts_long = calls.filter("coalesce(seconds > 20, false)")',
+        'parts_else = calls.filter("NOT coalesce(seconds > 20, false)")',
+        'totals = parts_long.groupBy(F.window("ts", "1 minute"), "src").agg(F.expr("sum(seconds) AS sum_seconds"))',
+        "result = totals",
+    ]
+    draw_filter(page)
     # With the keyboard: to the box, move it, a sink behind it, connected among its properties.
     page.focus(".box.filter")
     before = int(page.get_attribute(".box.filter rect", "y"))
@@ -219,7 +228,14 @@ def test_boxes_and_arrows_become_a_text(page: Any) -> None:
     good(page, "rest:")
     assert 'result = {\n    "totals_out": totals,\n    "rest": filtered,\n}' in text_of(page)
     assert page.query_selector("#start fieldset:has-text('sink rest') .field:has-text('folder')")
-    # An SQL text has one result, and this is said at the box.
+
+
+@pytest.mark.extra
+def test_a_drawing_with_mistakes_is_mended(page: Any) -> None:
+    """An SQL text has one result, and this is said at the box that is too much. Boxes and arrows are removed, and come back."""
+    draw_totals(page)
+    draw_filter(page)
+    box(page, "sink")
     choose(page, "#query-text .drawn", "as", "sql")
     page.wait_for_selector("#checked.bad:has-text('one result')")
     page.wait_for_selector(".canvas .box.sink.wrong")
@@ -235,7 +251,16 @@ def test_boxes_and_arrows_become_a_text(page: Any) -> None:
     page.wait_for_selector("#checked.bad button:text-is('filter filtered')")
     page.click("#checked.bad button:text-is('filter filtered')")
     page.wait_for_selector("#properties h2:has-text('filtered')")
-    # The drawing is there again after a reload; on a telephone it scrolls inside its frame.
+    page.focus(".box.filter")
+    page.keyboard.press("Delete")
+    good(page, "sum_seconds bigint")
+
+
+@pytest.mark.extra
+def test_a_drawing_is_there_again_after_a_reload_and_scrolls_on_a_telephone(page: Any) -> None:
+    draw_totals(page)
+    choose(page, "#query-text .drawn", "as", "sql")
+    good(page, "sum_seconds bigint")
     page.reload()
     page.wait_for_selector(".canvas .box.aggregate")
     page.set_viewport_size({"width": 390, "height": 900})
@@ -244,9 +269,6 @@ def test_boxes_and_arrows_become_a_text(page: Any) -> None:
     until(page, lambda: page.evaluate("document.activeElement.closest('#properties') !== null"))
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.set_viewport_size({"width": 1280, "height": 900})
-    page.focus(".box.filter")
-    page.keyboard.press("Delete")
-    good(page, "sum_seconds bigint")
     page.click("button:text-is('go on with this text')")
     page.wait_for_selector("button[role=tab][aria-selected=true]:text-is('SQL')")
     assert "sum(seconds) AS sum_seconds" in text_of(page)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from concurrent.futures import Executor, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 
 from headrace.compile.dataflow import Branch, Dataflow
@@ -20,6 +23,9 @@ from headrace.runtime.staged import check_staged, staged_frame
 from headrace.spark.observed import observed
 from headrace.spark.task_times import tagged
 from headrace.state.manifest import Manifest, StagedFile
+
+Planned = Future[dict[int, DataFrame | None]]
+"""By the number of a sink: the rows that it gets of a version, as soon as they are planned; None if there are none."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +42,41 @@ class Delivery:
     """Numbers of the direct sinks. They got their results inside the jobs, before the commit."""
     label: str = "query"
     """What Spark's UI calls the query."""
+    beside: Executor | None = None
+    """Plans deliveries while versions are committed. Without it they are planned when they are made."""
     _observed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def deliver(self, batch: DataFrame, manifest: Manifest, dropping: Dropping | None = None) -> None:
+    @contextmanager
+    def planned(self, batch: DataFrame, manifest: Manifest, dropping: Dropping) -> Iterator[Planned | None]:
+        """What the sinks will get of a version, planned in another thread while it is committed. Committing mostly waits for the disk.
+
+        On leaving, the planning has ended, also if the commit has failed.
+        """
+        if self.beside is None or len(self.served) == len(self.sinks):
+            yield None
+            return
+        plan = inheritable_thread_target(batch.sparkSession)(self._plan)
+        planned = self.beside.submit(plan, batch, manifest.staged, dropping)
+        try:
+            yield planned
+        finally:
+            wait([planned])
+
+    def _plan(self, batch: DataFrame, staged: tuple[StagedFile, ...], dropping: Dropping) -> dict[int, DataFrame | None]:
+        return {at: self._rows(at, batch, staged, dropping) for at in range(len(self.sinks)) if at not in self.served}
+
+    def deliver(self, batch: DataFrame, manifest: Manifest, dropping: Dropping | None = None, planned: Planned | None = None) -> None:
         """Hand a committed version to all sinks that are not direct. The fencing token is checked before each.
 
-        ``dropping`` counts what is dropped. Without it, the version drops what its manifest says, uncounted.
+        ``dropping`` counts what is dropped. Without it, the version drops what its manifest says, uncounted. ``planned`` is what
+        ``planned`` gave.
         """
         counts, dropping = dropping is not None, dropping or self.flow.dropping(manifest.drops)
         for at, sink in enumerate(self.sinks):
             if at in self.served:
                 continue
             self.checkpoint.fence.check(f"delivering version {manifest.version}")
-            rows = self._rows(at, batch, manifest.staged, dropping)
+            rows = self._rows(at, batch, manifest.staged, dropping) if planned is None else planned.result()[at]
             batch.sparkSession.sparkContext.setJobDescription(f"{self.label} · version {manifest.version} · {sink.place}")
             try:
                 if rows is not None and any(branch.sheds for branch in self.flow.outlets[at]):

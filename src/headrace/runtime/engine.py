@@ -65,6 +65,7 @@ from headrace.runtime.safety.replay import Replay
 from headrace.runtime.safety.replicas import Replicas
 from headrace.runtime.safety.sigma import Sigma, memories_of
 from headrace.runtime.safety.tuples import Tuples
+from headrace.runtime.schedule import OperatorShape
 from headrace.runtime.shapes import shapes_of
 from headrace.runtime.shedding import Shedder, ShedSettings
 from headrace.runtime.sinks import Sink
@@ -195,7 +196,7 @@ def assemble(
         Replay(flow, checkpoint, keeping, versions, live, spark, gaps, tuples),
         checkpointer,
         replicas,
-        Delivery(flow, sinks, checkpoint, preparations, keeping.working, {shape.sink for shape in shapes if shape.sink is not None}, label),
+        Delivery(flow, sinks, checkpoint, preparations, keeping.working, _served_inside(shapes), label, beside=beside),
         Backlog(flow.streaming, checkpoint.places.logs, spark.source_offsets),
         progress,
         recovery,
@@ -253,6 +254,11 @@ def _closing(
     closing.enter_context(homes)
     closing.callback(beside.shutdown, wait=False)
     return closing
+
+
+def _served_inside(shapes: tuple[OperatorShape, ...]) -> frozenset[int]:
+    """The numbers of the direct sinks, which get their results inside the jobs."""
+    return frozenset(shape.sink for shape in shapes if shape.sink is not None)
 
 
 def _facts(flow: Dataflow, keeping: Keeping, placement: Placement | None) -> dict[OperatorId, Facts]:

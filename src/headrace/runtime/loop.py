@@ -23,7 +23,7 @@ from headrace.logs import logger
 from headrace.runtime.backfill import Backfill
 from headrace.runtime.backlog import Backlog
 from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.deliver import Delivery
+from headrace.runtime.deliver import Delivery, Planned
 from headrace.runtime.elastic import LiveRouting
 from headrace.runtime.failpoints import fail_point
 from headrace.runtime.failures import Stopping
@@ -130,8 +130,9 @@ class BatchLoop:
         if self.backfill is not None:
             made = self.backfill.with_results(made)
         if self.config.safety.commits_first:
-            manifest = self._commit(made, phases)
-            self._deliver(batch, manifest, phases, made.dropping)
+            with self.delivery.planned(batch, made.manifest, made.dropping) as planned:
+                manifest = self._commit(made, phases)
+                self._deliver(batch, manifest, phases, made.dropping, planned)
         else:
             self._deliver(batch, made.manifest, phases, made.dropping)
             manifest = self._commit(made, phases)
@@ -147,12 +148,19 @@ class BatchLoop:
                 self.replicas.after_version(self.routing.routing)
         return manifest
 
-    def _deliver(self, batch: DataFrame, manifest: Manifest, phases: dict[str, float], dropping: Dropping | None = None) -> None:
+    def _deliver(
+        self,
+        batch: DataFrame,
+        manifest: Manifest,
+        phases: dict[str, float],
+        dropping: Dropping | None = None,
+        planned: Planned | None = None,
+    ) -> None:
         with Phase(phases, "deliver"):
             if not self.spark.is_active():
                 # Spark is stopping and would not commit the batch, so a restart would deliver it again.
                 raise Stopping
-            self.delivery.deliver(batch, manifest, dropping)
+            self.delivery.deliver(batch, manifest, dropping, planned)
             fail_point("deliver-after", manifest.version)
 
     def _already_made(self, version: Version) -> Manifest | None:

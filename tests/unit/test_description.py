@@ -45,6 +45,9 @@ TYPES = [
     pa.duration("us"),
     pa.time64("us"),
     pa.list_(pa.int32()),
+    pa.list_(pa.field("element", pa.int32(), nullable=False)),
+    pa.large_list(pa.field("element", pa.list_(pa.field("element", pa.struct([pa.field("a", pa.large_string(), nullable=False)]))))),
+    pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)),
     pa.map_(pa.string(), pa.list_(pa.decimal128(3, 1))),
     pa.struct([("a b", pa.string()), ("c", pa.struct([("d", pa.list_(pa.decimal128(3, 1)))]))]),
 ]
@@ -71,7 +74,10 @@ def through_json(about: Any) -> Any:
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_types_survive(kind: pa.DataType) -> None:
-    assert D.type_from(through_json(D.describe_type(kind))) == kind
+    again = D.type_from(through_json(D.describe_type(kind)))
+    assert again == kind
+    # The fingerprint of a layout covers the names of inner fields, and whether they may be null.
+    assert str(again) == str(kind)
 
 
 @pytest.mark.parametrize("partial", PARTIALS, ids=repr)

@@ -35,5 +35,7 @@ def editor(spark: SparkSession, **streams: DataFrame) -> str:
     for name, frame in streams.items():
         check_source(frame, f"{where}, {name}")
     for name, frame in streams.items():
+        if not name.isidentifier():
+            raise QueryError(where=where, wanted="names of streams that a text can use: letters, digits and _", found=repr(name))
         frame.createOrReplaceTempView(name)
     return workbench_for(spark, config, moves=True)[1]

@@ -31,7 +31,8 @@ def planned_by(file: Path, what: str, *, printing: bool = True) -> Program:
     With ``printing`` False, what it prints goes to stderr. Raises the program's own errors of Headrace.
     """
     if not file.is_file():
-        raise HeadraceError(where=what, wanted="a Python file", found=str(file), hint="give the path of the program")
+        found = f"{file}, which is {'a folder' if file.is_dir() else 'not there'}"
+        raise HeadraceError(where=what, wanted="a Python file", found=found, hint="give the path of the program")
     failed = ""
     with planning() as queries, _sessions_go_on():
         sys.path.insert(0, str(file.parent))

@@ -25,7 +25,8 @@ def check_source(frame: Any, where: str) -> None:
             hint="start the session with a master (hr.session, or SparkSession.builder.master(...)), not with remote(...)",
         )
     if not isinstance(frame, DataFrame):
-        raise SourceError(where=where, wanted="a streaming DataFrame", found=type(frame).__name__)
+        hint = "give the DataFrame that hr.stream(...) got" if type(frame).__name__ == "Stream" else ""
+        raise SourceError(where=where, wanted="a streaming DataFrame", found=type(frame).__name__, hint=hint)
     if not frame.isStreaming:
         raise SourceError(where=where, wanted="a streaming DataFrame", found="a batch DataFrame", hint="read it with spark.readStream")
     check_contract(frame.sparkSession)

@@ -19,6 +19,7 @@ from headrace.cli.replace import replace
 from headrace.control.governor import Entry, Outcome
 from headrace.control.wording import counted, size_text
 from headrace.errors import QueryError
+from headrace.ids import SLOTS
 from headrace.runtime.checkpoint import Checkpoint
 from headrace.runtime.endpoint import ask
 from headrace.state.routing import Routing
@@ -168,6 +169,8 @@ def parse_slots(text: str) -> list[list[float]]:
             found.append([float(first), float(last or first)])
         else:
             found.append([int(first), int(last or first) + 1])
+        if found[-1][1] > SLOTS:
+            raise QueryError(where="headrace ctl", wanted=f"slots from 0 to {SLOTS - 1}", found=repr(part.strip()))
     return found
 
 

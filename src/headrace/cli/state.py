@@ -109,7 +109,10 @@ def show(
     operator: str | None = typer.Option(None, help="The operator; not needed if there is one."),
     key: list[str] = typer.Option([], metavar="NAME=VALUE", help="Only rows with this key; may be given more than once."),
 ) -> None:
-    """Print the merged state of an operator: one row per key (and pane), with the column names of the query."""
+    """Print the merged state of an operator: one row per key (and pane).
+
+    Keys have the names of the query. Values are what the operator keeps: of an average, its sum and its count.
+    """
     found = Checkpoint.existing(checkpoint)
     with pinned(found, _version(version)) as manifest:
         chosen = _store(manifest, operator, found)
@@ -156,7 +159,10 @@ def export_(
     folder: Path = typer.Argument(help="A new or empty folder.", metavar="DIR"),
     version: int | None = VERSION,
 ) -> None:
-    """Write the merged state of all operators to Parquet files, a folder for each store, with the column names of the query."""
+    """Write the merged state of all operators to Parquet files, a folder for each store.
+
+    Keys have the names of the query. Values are what the operator keeps: of an average, its sum and its count.
+    """
     exported, stores = export(Checkpoint.existing(checkpoint), folder, _version(version))
     for each in stores:
         _print(f"{each.folder}: {counted(each.rows, 'row')} of {each.store}, version {exported}")
@@ -168,6 +174,8 @@ def _version(given: int | None) -> Version | None:
 
 def _store(manifest: Manifest, wanted: str | None, checkpoint: Checkpoint) -> StoreId:
     names = {str(store): store for store in manifest.stores}
+    if not names:
+        raise CheckpointError("this query keeps no state", where=checkpoint.location)
     if wanted is None and len(names) == 1:
         return next(iter(names.values()))
     if wanted not in names:

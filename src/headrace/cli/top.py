@@ -42,7 +42,7 @@ def top(
         typer.echo(json.dumps(seen.answer))
         return
     if once or not (sys.stdin.isatty() and console.is_terminal):
-        console.print(view(seen, console.width, console.height, time.time()))
+        console.print(view(seen, console.width, console.height, time.time(), leaves=False))
         return
     with unbuffered(sys.stdin), Live(console=console, screen=True, auto_refresh=False) as live:
         last_s = time.monotonic()

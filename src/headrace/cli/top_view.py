@@ -91,8 +91,16 @@ def change_text(change: dict[str, Any]) -> str:
 
 
 def decision_text(decision: dict[str, Any]) -> str:
-    """A decision of the policy, in one line."""
-    return f"{decision['operator'] or 'all'}: {decision['outcome']}: {decision['why']}"
+    """A decision of the policy, in one line.
+
+    >>> of = {"operator": "sum", "what": "scale in", "instancesBefore": 2, "instances": 1, "why": "Utilisation 1.0% < 50%"}
+    >>> decision_text({**of, "outcome": "performed"}), decision_text({**of, "outcome": "cooling down"})
+    ('sum: scale in 2 → 1: Utilisation 1.0% < 50%', 'sum: scale in 2 → 1, cooling down: Utilisation 1.0% < 50%')
+    """
+    before, after = decision["instancesBefore"], decision["instances"]
+    what = decision["what"] if before == after else size_change(before, after)
+    outcome = "" if decision["outcome"] == "performed" else f", {decision['outcome']}"
+    return f"{decision['operator'] or 'all'}: {what}{outcome}: {decision['why']}"
 
 
 def loss_text(interruption: dict[str, Any]) -> str:
@@ -117,8 +125,8 @@ def sparkline(values: list[float], width: int) -> str:
     return "".join(BARS[min(7, int(8 * each / top))] if top > 0 else BARS[0] for each in shown)
 
 
-def view(seen: Seen, width: int, height: int, now_s: float) -> RenderableType:
-    """The whole view."""
+def view(seen: Seen, width: int, height: int, now_s: float, *, leaves: bool = True) -> RenderableType:
+    """The whole view. With ``leaves``, it says how to leave it."""
     ours = seen.ours
     head = _head(seen, now_s)
     if ours is None:
@@ -135,7 +143,8 @@ def view(seen: Seen, width: int, height: int, now_s: float) -> RenderableType:
         left -= 1
     parts.append(Text())
     parts += [_event(at_s, what) for at_s, what in changes[: max(0, left)]] or [Text("no changes since top began", "dim")]
-    parts.append(Text("q or Ctrl-C leaves", "dim"))
+    if leaves:
+        parts.append(Text("q or Ctrl-C leaves", "dim"))
     return Group(*parts)
 
 
@@ -158,7 +167,7 @@ def _figures(seen: Seen, ours: dict[str, Any]) -> Table:
     size = sum({(i["operator"], i["instance"]): i["stateBytes"] for i in ours["instances"]}.values())
     keys = sum(each["numRowsTotal"] for each in seen.answer["progress"]["stateOperators"])
     pairs = {
-        "rate": f"{seen.rates[-1] if seen.rates else 0:,.0f} rows/s",
+        "rate": f"{counted(round(seen.rates[-1] if seen.rates else 0), 'row')}/s",
         "latency": f"{latency['arrivalMax'] / 1000:.2f} s at most",
         "batch": f"{ours['batchMs']:,.0f} ms",
         "left behind": "unknown" if backlog.get("rowsLeft") is None else waiting,
@@ -188,7 +197,7 @@ def _instance(each: dict[str, Any], ours: dict[str, Any], width: int) -> Text:
         (f"{name[:13]:<14}", ""),
         ("█" * full, style),
         ("░" * (room - full), "dim"),
-        f" {busy:4.0%} {each['rows']:>9,} rows {size_text(each['stateBytes']):>8}",
+        f" {busy:4.0%} {each['rows']:>9,} {'row ' if each['rows'] == 1 else 'rows'} {size_text(each['stateBytes']):>8}",
     )
 
 

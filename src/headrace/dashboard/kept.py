@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -30,6 +31,9 @@ SECONDS_MAX = 10.0
 """How long to read before an answer says how far it got."""
 PIECES = 64
 """Differences are computed by so many ranges of slots, so that little of the state is in memory at a time."""
+
+EXACT_MAX = 2**53
+"""A browser's numbers are exact up to this one. Whole numbers beyond it are sent as text."""
 
 Rows = list[list[Any]]
 
@@ -101,12 +105,12 @@ def table(
 
 
 def matching(rows: pa.RecordBatch, wanted: Mapping[str, str]) -> pa.RecordBatch:
-    """The rows whose columns have these values, which are given as text."""
+    """The rows whose columns have these values, which are given as text. ``null`` stands for no value, and ``"null"`` for that text."""
     for name, text in wanted.items():
         if name not in rows.schema.names:
             raise QueryError(where="state", wanted=f"a column of {', '.join(rows.schema.names)}", found=repr(name))
         column = rows.column(name)
-        if text == "null" and not pa.types.is_string(column.type):
+        if text == "null":
             keep = pc.is_null(column)
         else:
             keep = pc.equal(column, _value(text, column.type, name))
@@ -116,9 +120,12 @@ def matching(rows: pa.RecordBatch, wanted: Mapping[str, str]) -> pa.RecordBatch:
 
 def _value(text: str, kind: pa.DataType, name: str) -> pa.Scalar:
     try:
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            quoted = len(text) > 1 and text[0] == text[-1] == '"'
+            return pa.scalar(text[1:-1] if quoted else text, kind)
         if pa.types.is_timestamp(kind):
             return pa.scalar(text.replace("T", " ").removesuffix("Z")).cast(pa.timestamp("us")).cast(kind)
-        return pa.scalar(text.strip() if not pa.types.is_large_string(kind) and not pa.types.is_string(kind) else text).cast(kind)
+        return pa.scalar(text.strip()).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as wrong:
         raise QueryError(where=f"state, {name}", wanted=f"a value of type {kind}", found=f"{text!r} ({wrong})") from None
 
@@ -199,7 +206,24 @@ def _hashable(value: Any) -> Any:
 
 
 def _listed(rows: pa.RecordBatch) -> Rows:
-    return [list(row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
+    return [[_told(value) for value in row] for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
+
+
+def _told(value: Any) -> Any:
+    """A value as a page can show it: numbers that JSON, or a browser, does not have become text. Two values that are not numbers are equal.
+
+    >>> _told([1, 2**60, {"x": math.nan, "y": -math.inf}])
+    [1, '1152921504606846976', {'x': 'NaN', 'y': '-Infinity'}]
+    """
+    if isinstance(value, list | tuple):
+        return [_told(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _told(each) for name, each in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, int) and not -EXACT_MAX <= value <= EXACT_MAX:
+        return str(value)
+    return value
 
 
 def _columns(schema: pa.Schema | None) -> list[dict[str, str]]:

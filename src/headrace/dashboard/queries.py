@@ -100,8 +100,16 @@ class Shown:
             self._about, self._about_s = self.reader.about(), written_s
 
     @property
+    def is_removed(self) -> bool:
+        """True if somebody has removed the checkpoint's folder. Of a checkpoint that is no folder this is not known."""
+        store = self.checkpoint.store
+        return store.local is not None and not store.local.exists()
+
+    @property
     def state(self) -> str:
         """Whether it runs, has ended, has failed, or its process is gone without a word."""
+        if self.is_removed:
+            return ENDED
         process = control_process(self.checkpoint.private() / FILE)
         if process is not None and is_alive(process):
             return RUNNING

@@ -96,6 +96,8 @@ def delivered(points: Sequence[Line]) -> float | None:
 def health(shown: Shown, state: str) -> tuple[str, str]:
     """How a query is: ``good``, ``warn`` or ``bad``, and why in a sentence."""
     points = shown.points
+    if shown.is_removed:
+        return "off", "its checkpoint's folder was removed: nothing of it is kept"
     if state == FAILED:
         return "bad", f"failed: {shown.error.splitlines()[0][:300]}"
     if state == GONE:

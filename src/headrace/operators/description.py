@@ -186,30 +186,45 @@ def value_names(layout: Layout, partials: Iterable[Partial], calls: Iterable[tup
     return (*layout.value_names[: len(layout.value_names) - len(labels)], *labels)
 
 
+_ITEM = "item"
+"""The name that pyarrow gives the values of a list."""
+REQUIRED = "required"
+"""In descriptions of types: there are no nulls."""
+
+
 def describe_type(kind: pa.DataType) -> Any:
     """An Arrow type as JSON: its name, or an object for a nested type.
 
+    The names of inner fields are kept where they are not pyarrow's own, since the fingerprint of a layout covers them.
+
     >>> describe_type(pa.struct([("a", pa.list_(pa.decimal128(10, 2)))]))
     {'struct': [['a', {'list': 'decimal128(10, 2)'}]]}
+    >>> describe_type(pa.list_(pa.field("element", pa.int32(), nullable=False)))
+    {'list': 'int32', 'item': 'element', 'required': True}
     """
     if pa.types.is_struct(kind):
-        return {"struct": [[f.name, describe_type(f.type)] for f in kind]}
-    if pa.types.is_list(kind):
-        return {"list": describe_type(kind.value_type)}
+        return {"struct": [[f.name, describe_type(f.type), *([] if f.nullable else [REQUIRED])] for f in kind]}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        item = kind.value_field
+        named = {} if item.name == _ITEM else {"item": item.name}
+        return {_list_of(kind): describe_type(item.type), **named, **_required(item)}
     if pa.types.is_map(kind):
-        return {"map": [describe_type(kind.key_type), describe_type(kind.item_type)]}
+        return {"map": [describe_type(kind.key_type), describe_type(kind.item_type)], **_required(kind.item_field)}
     return str(kind)
 
 
 def type_from(about: Any) -> pa.DataType:
     """The reverse of `describe_type`."""
     if isinstance(about, dict):
-        if "list" in about:
-            return pa.list_(type_from(about["list"]))
+        nullable = not about.get(REQUIRED, False)
+        for name, made in (("list", pa.list_), ("large_list", pa.large_list)):
+            if name in about:
+                return made(pa.field(about.get("item", _ITEM), type_from(about[name]), nullable))
         if "map" in about:
-            return pa.map_(*map(type_from, about["map"]))
+            key, item = map(type_from, about["map"])
+            return pa.map_(key, pa.field("value", item, nullable))
         if "struct" in about:
-            return pa.struct([pa.field(name, type_from(t)) for name, t in about["struct"]])
+            return pa.struct([pa.field(name, type_from(t), nullable=REQUIRED not in more) for name, t, *more in about["struct"]])
         raise _unknown("type", about)
     if found := re.fullmatch(r"timestamp\[(\w+), tz=(.+)\]", about):
         return pa.timestamp(found[1], tz=found[2])
@@ -219,6 +234,14 @@ def type_from(about: Any) -> pa.DataType:
         return pa.type_for_alias(about)
     except ValueError:
         raise _unknown("type", about) from None
+
+
+def _list_of(kind: pa.DataType) -> str:
+    return "list" if pa.types.is_list(kind) else "large_list"
+
+
+def _required(field: pa.Field) -> Json:
+    return {} if field.nullable else {REQUIRED: True}
 
 
 def _describe_layout(layout: Layout) -> Json:

@@ -188,7 +188,9 @@ class LiveRouting:
         wrong = [name for name in names if ranges and not self.facts.get(name, Facts()).mergeable]
         if wrong:
             wanted = "operators whose state is merged when windows close: time windows in append mode"
-            raise QueryError(where="spread", wanted=wanted, found=", ".join(wrong), hint="name the operator")
+            others = [name for name in names if name not in wrong]
+            hint = f"name one of {', '.join(others)}" if others else "no operator of this query can; slots with much work can be moved"
+            raise QueryError(where="spread", wanted=wanted, found=", ".join(wrong), hint=hint)
         if any(edge != int(edge) for each in ranges for edge in each):
             raise QueryError(where="spread", wanted="whole slots", found=repr(slots), hint="a slot can only be spread with all its keys")
         each = {Slot(slot) for lo, hi in ranges for slot in range(int(lo), int(hi))}

@@ -201,6 +201,7 @@ def _sent(port: int, token: str, request: dict[str, Any]) -> tuple[int, dict[str
 
 
 def _gone(where: str, process: Any, why: Exception) -> QueryError:
-    found = f"one whose process {process} does not answer ({why})"
+    reason = why.strerror or str(why) if isinstance(why, OSError) else str(why)
+    found = f"one whose process {process} does not answer ({reason.lower()})"
     hint = "the query was killed, or its driver runs on another machine: control works only on the driver's machine"
     return QueryError(where=where, wanted="a query that runs on this checkpoint", found=found, hint=hint)

@@ -66,10 +66,13 @@ def slot_map(shown: Shown, operator: str | None) -> dict[str, Any]:
     last = whole[-1]["headrace"]
     routing = last["observation"]["routing"]
     names = list(routing)
+    if not names:
+        raise QueryError("this query keeps no state", where="state")
     name = operator or names[0]
     if name not in routing:
         raise QueryError(where="state", wanted=f"an operator: {', '.join(names)}", found=repr(name))
     rows, seconds = _load(whole[-RECENT:], name)
+    stores = [about for store, about in shown.checkpoint.identity().get("operators", {}).items() if store.partition(".")[0] == name]
     instances = [{k: v for k, v in each.items() if k != "rowsPerSlot"} for each in last["instances"] if each["operator"] == name]
     return {
         "operators": names,
@@ -83,6 +86,7 @@ def slot_map(shown: Shown, operator: str | None) -> dict[str, Any]:
         "rows": rows.tolist(),
         "seconds": round(seconds, 3),
         "batches": min(RECENT, len(whole)),
+        "spreads": any(each.get("kernel", {}).get("lifetime", {}).get("kind") == "windows" for each in stores),
         "instances": instances,
     }
 

@@ -20,19 +20,28 @@ async function answer(response) {
   return body;
 }
 
+// A response, or an error of status 0 if there is none.
+async function sent(url, options) {
+  try {
+    return await fetch(url, { credentials: "same-origin", ...options });
+  } catch {
+    throw new Refused(0, { error: "The program does not answer. What was seen last stays here; when it runs again, this page goes on. Meanwhile headrace dashboard CHECKPOINT shows all that it did." });
+  }
+}
+
 // GET api/PATH with these parameters; those that are null or "" are left out.
 export async function get(path, parameters = {}) {
   const url = new URL(path, base);
   for (const [name, value] of Object.entries(parameters)) {
     if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
   }
-  return answer(await fetch(url, { credentials: "same-origin" }));
+  return answer(await sent(url));
 }
 
 // POST a JSON body. The server refuses it without the cookie, or from another page.
 export async function post(path, body) {
   const headers = { "Content-Type": "application/json" };
-  return answer(await fetch(new URL(path, base), { method: "POST", credentials: "same-origin", headers, body: JSON.stringify(body) }));
+  return answer(await sent(new URL(path, base), { method: "POST", headers, body: JSON.stringify(body) }));
 }
 
 // What the server pushes: `heard(event, data)` for each event, `linked(bool)` when the connection comes and goes. Returns a function that ends it.

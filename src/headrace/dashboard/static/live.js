@@ -66,7 +66,9 @@ export function useLive(id, minutes) {
         });
       } catch (refused) {
         if (gone) return;
-        setError(refused);
+        // Without an answer, what was seen last stays.
+        if (refused.status === 0) setLinked(false);
+        else setError(refused);
         if (refused.status !== 401) timer = setTimeout(() => setRound((before) => before + 1), 3000);
       }
     };

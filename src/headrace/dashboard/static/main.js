@@ -77,7 +77,7 @@ function Header({ queries, query, page, linked, minutes, setMinutes, editor }) {
           ${queries.map((each) => html`<option value=${each.id} selected=${query && query.id === each.id}>${each.name}</option>`)}
         </select></label>`}
       ${editor.is && html`<a class="to-editor" href="#/editor" aria-current=${editor.shown ? "page" : undefined}>Editor</a>`}
-      ${query && html`<${State} state=${query.state} />`}
+      ${query && html`<${State} state=${linked || query.state !== "running" ? query.state : "unknown"} />`}
       ${query && query.version !== null && html`<span class="quiet">version ${query.version}</span>`}
       ${!linked && html`<span class="state gone" role="status">no connection, trying again</span>`}
       <span class="stretch"></span>

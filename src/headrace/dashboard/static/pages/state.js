@@ -26,7 +26,7 @@ function Owners({ map, live, target }) {
     { name: "instance", value: (row) => html`<span data-instance=${row.instance} class=${target ? "drop" : ""}><i class="owner" style=${{ background: `hsl(${hue(row.instance)} 60% 50%)` }}></i> ${row.instance}</span>` },
     { name: "home", value: (row) => row.home || (row.work && row.work.host) || "–" },
     { name: "slots", value: (row) => `${Number.isInteger(row.slots) ? whole(row.slots) : short(row.slots)}${row.ranges > 1 ? ` in ${row.ranges} ranges` : ""}`, right: true },
-    { name: "load", value: (row) => html`<${Bar} share=${row.share / most} label=${percent(row.share)} /> ${percent(row.share)}`, right: true },
+    { name: "share of rows", value: (row) => html`<${Bar} share=${row.share / most} label=${percent(row.share)} /> ${percent(row.share)}`, right: true },
     { name: "rows", value: (row) => whole(row.work && row.work.stateRows), right: true },
     { name: "bytes", value: (row) => size(row.work && row.work.stateBytes), right: true },
     { name: "runs", value: (row) => whole(row.work && row.work.runs), right: true },
@@ -47,7 +47,7 @@ function Slots({ query, live, operator, setOperator }) {
   const move = async (to) => {
     await send({ do: "move", slots: [picked], to });
     again();
-    return `${slotsText(picked)} of ${map.operator} belong to instance ${to} from the next batch on.`;
+    return `${slotsText(picked)} of ${map.operator} belong${picked[1] - picked[0] === 1 ? "s" : ""} to instance ${to} from the next batch on.`;
   };
   const split = async () => {
     const [owner, low, high] = pieceOf(map, picked[0]);
@@ -61,7 +61,7 @@ function Slots({ query, live, operator, setOperator }) {
   const dry = async () => {
     const { preview } = await post(`queries/${query.id}/preview`, { do: "rebalance", operator: map.operator });
     const one = preview[map.operator];
-    return `Dry run: rebalancing would move ${counted(one.slotsMoved, "slot")}; shares of the load ${one.sharesBefore.map((each) => percent(each)).join(", ")} → ${one.shares.map((each) => percent(each)).join(", ")}.`;
+    return `Dry run: rebalancing would move ${counted(one.slotsMoved, "slot")}; shares of the ${one.measured ? "measured work" : "slots"} ${one.sharesBefore.map((each) => percent(each)).join(", ")} → ${one.shares.map((each) => percent(each)).join(", ")}.`;
   };
   const owners = picked && [...new Set(ownersOf(map.ranges).slice(picked[0], picked[1]))];
   const total = map.rows.reduce((sum, each) => sum + each, 0) || 1;
@@ -73,8 +73,8 @@ function Slots({ query, live, operator, setOperator }) {
         ${picked ? html`<span>${slotsText(picked)}: ${percent(loadOf(map, [picked]) / total, 1)} of the load, of ${counted(owners.length, "instance")} (${owners.join(", ")})</span>
           ${map.ranges.map((_, to) => html`<span data-instance=${to}><${Act} label=${`move to ${to}`} run=${() => move(to)} said=${setSaid} disabled=${owners.length === 1 && owners[0] === to} /></span>`)}
           ${picked[1] - picked[0] === 1 && map.ranges.length > 1 && html`<${Act} label="split" title="cut this slot in two: half of its keys go to the instance with the least load" run=${split} said=${setSaid} />`}
-          <${Act} label="spread" title="distribute the rows of these slots over all instances; for time windows in append mode" said=${setSaid}
-            run=${() => send({ do: "spread", slots: [picked] }).then(() => (again(), `${slotsText(picked)} are spread over all instances from the next batch on.`))} />`
+          ${map.spreads && html`<${Act} label="spread" title="distribute the rows of these slots over all instances; for time windows in append mode" said=${setSaid}
+            run=${() => send({ do: "spread", slots: [picked] }).then(() => (again(), `${slotsText(picked)} ${picked[1] - picked[0] === 1 ? "is" : "are"} spread over all instances from the next batch on.`))} />`}`
           : html`<span class="quiet">Click a slot or drag over several; then move them, or drag them to an instance.</span>`}
         ${map.spread.length > 0 && html`<${Act} label="end spreading" said=${setSaid} run=${() => send({ do: "spread", slots: [] }).then(() => (again(), "No slot is spread any more, from the next batch on."))} />`}
         <${Act} label="dry run" title="what rebalancing would do" run=${dry} said=${setSaid} />
@@ -123,7 +123,7 @@ function Browse({ query, stores, versions, version, setVersion }) {
     setWanted(typed);
   };
   const columns = data ? data.columns.map((each, at) => ({ name: each.name, value: (row) => cell(row[at]), right: /^(u?int|double|float|decimal)/.test(each.type), wide: true })) : [];
-  return html`<${Card} title="Browse and look up" id="browse" note="The merged state, one row per key (and pane). Give values to see only the rows that have them.">
+  return html`<${Card} title="Browse and look up" id="browse" note=${'The merged state, one row per key (and pane). Give values to see only the rows that have them: null for none, "null" for that text.'}>
     <form class="row" onSubmit=${look}>
       ${stores.length > 1 && html`<${Choice} label="state of" value=${chosen.store} options=${stores.map((each) => each.store)} onChange=${(name) => (setStore(name), setOffset(0), setWanted({}), setTyped({}))} />`}
       <${Choice} label="version" value=${version ?? ""} options=${[["", "newest"], ...versions.map((each) => [each.version, `${each.version} · ${clock(each.writtenS)}`]).reverse()]} onChange=${(value) => (setVersion(value === "" ? null : Number(value)), setOffset(0))} />

@@ -159,6 +159,34 @@ def test_show_of_an_aggregate_without_keys(spark: SparkSession, tmp_path: Path, 
     assert row[-2:] == ["4", "6"]
 
 
+def test_show_of_nested_values_of_every_kind(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    batches(spark, tmp_path / "in", 1)
+    rows = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in")).withColumn("ar", F.expr("array(v, NULL, -v)"))
+    rows = rows.withColumn("s", F.expr("struct(ar, map('x', array(v)) AS m)"))
+    kept = hr.stream(rows).groupBy("who").agg(
+        F.first("ar"), F.first("s"), F.max(F.struct("ar")), F.collect_list(F.struct("ar", "v")), F.collect_set("v"), F.collect_list("ar")
+    )
+    writer = kept.writeStream.outputMode("update").format("noop").option("checkpointLocation", str(tmp_path / "ckpt"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    code, _, err = state("export", str(tmp_path / "ckpt"), str(tmp_path / "exported"), capfd=capfd)
+    assert code == 0, err
+    (found,) = spark.read.parquet(str(tmp_path / "exported" / "aggregate")).where("who = 'user-3'").collect()
+    text = str(found.asDict(recursive=True))
+    assert "[3, None, -3]" in text
+    assert "'m': {'x': [3]}" in text
+    assert state("show", str(tmp_path / "ckpt"), capfd=capfd)[0] == 0
+
+
+def test_a_query_without_state_says_so(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    batches(spark, tmp_path / "in", 1)
+    rows = hr.stream(spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))).filter("v > 1")
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "ckpt"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    code, _, err = state("show", str(tmp_path / "ckpt"), capfd=capfd)
+    assert (code, "this query keeps no state" in err) == (2, True)
+
+
 def test_show_can_be_limited_and_asked_for_a_key_and_an_older_version(running: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "1 of 4 rows" in state("show", str(running), "--limit", "1", capfd=capfd)[1]
     _, out, _ = state("show", str(running), "--key", "who=user-3", "--version", "0", capfd=capfd)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace.cli import app, run
+from headrace.dashboard.kept import matching
 from headrace.dashboard.pages.faults import faults_of
 from headrace.dashboard.queries import ENDED, FAILED, GONE, Queries
 from headrace.dashboard.series import series
@@ -74,6 +77,49 @@ def test_a_process_that_is_gone_is_not_taken_for_running(tmp_path: Path) -> None
     (folder / "headrace" / "control.json").write_text('{"port": 1, "token": "x", "process": 4194303}')
     (shown,) = Queries([str(folder)]).all()
     assert shown.state == GONE
+
+
+def test_a_folder_that_was_removed_is_not_taken_for_a_process_that_is_gone(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "ckpt")
+    with open(folder / "headrace" / "history" / "events.jsonl", "a") as file:
+        file.write(json.dumps({"t": BEGIN_S + 30, "kind": "start", "runId": "2"}) + "\n")
+    known = Queries([str(folder)])
+    (shown,) = known.all()
+    assert shown.state == GONE
+    shutil.rmtree(folder)
+    assert (shown.state, health(shown, shown.state)) == (ENDED, ("off", "its checkpoint's folder was removed: nothing of it is kept"))
+
+
+def test_charts_are_interrupted_where_the_query_did_not_run() -> None:
+    before, after = [point(at) for at in range(1, 4)], [point(at) for at in range(200, 203)]
+    found = series([*before, *after])
+    assert len(found["t"]) == 7
+    assert found["t"] == sorted(found["t"])
+    assert [found[name][3] for name in ("rate", "rateOut", "ms", "lat")] == [None] * 4
+    assert found["operators"]["sum"]["instances"][2:5] == [2, None, 2]
+    assert all(each is not None for at, each in enumerate(found["rate"]) if at != 3)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rows"),
+    [
+        ({"k": "null"}, [2]),
+        ({"k": '"null"'}, [1]),
+        ({"k": '""'}, [3]),
+        ({"k": "ada"}, [0]),
+        ({"n": "9223372036854775801"}, [1]),
+        ({"n": "null"}, [3]),
+    ],
+)
+def test_rows_are_looked_up_by_values_as_text(wanted: dict[str, str], rows: list[int]) -> None:
+    of = pa.record_batch(
+        {
+            "at": [0, 1, 2, 3],
+            "k": pa.array(["ada", "null", None, ""], pa.large_string()),
+            "n": pa.array([9223372036854775800, 9223372036854775801, 0, None], pa.int64()),
+        }
+    )
+    assert matching(of, wanted).column("at").to_pylist() == rows
 
 
 def test_series_of_any_length_have_few_points_and_keep_peaks_and_sums() -> None:

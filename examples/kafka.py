@@ -50,7 +50,8 @@ def run(spark: SparkSession, folder: str, servers: str) -> None:
         .start()
     )
     query.awaitTermination()
-    print("backlog:", query.lastProgress["headrace"]["backlog"])
+    for progress in query.recentProgress[-1:]:
+        print("backlog:", progress["headrace"]["backlog"])
 
 
 if __name__ == "__main__":

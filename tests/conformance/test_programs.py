@@ -41,7 +41,13 @@ def test_the_results_are_sparks_if_batches_follow_one_another(spark: SparkSessio
     compare(spark, program, tmp_path, answer_to_a_backlog)
 
 
-@pytest.mark.parametrize("program", [pytest.param(each, id=each.name, marks=_MARKS) for each in PROGRAMS if each.claim == WORKS][::4])
+_RUN = [each for each in PROGRAMS if each.claim == WORKS]
+NAMES_OF_PYSPARK = frozenset({"sql_args"})
+"""Programs in whose plans PySpark has names that differ from start to start."""
+RESTARTED = [each for at, each in enumerate(_RUN) if at % 4 == 0 or each.name in NAMES_OF_PYSPARK]
+
+
+@pytest.mark.parametrize("program", [pytest.param(each, id=each.name, marks=_MARKS) for each in RESTARTED])
 def test_the_results_are_sparks_after_a_restart(spark: SparkSession, tmp_path: Path, program: Program) -> None:
     compare(spark, program, tmp_path, answer_with_a_restart)
 

@@ -73,7 +73,7 @@ class SideColumns:
         fields = [T.StructField(f"k{i}", kind) for i, kind in enumerate(kinds)]
         fields += [T.StructField(SUB, T.LongType()), *(T.StructField(f"p{i}", transport_type(f.dataType)) for i, f in enumerate(self.rest))]
         shown = [decode(F.col(f"k{i}"), f.dataType).alias(f.name) for i, f in enumerate(self.keys) if f not in self.rest]
-        if self.time is not None and self.time.name not in self.on:
+        if self.time is not None and self.time.name not in self.on and self.time not in self.rest:
             shown.append(event_time.from_micros(F.col(SUB), self.time.dataType).alias(self.time.name))
         shown += [decode(F.col(f"p{i}"), f.dataType).alias(f.name) for i, f in enumerate(self.rest)]
         names = ColumnNames(self.on, tuple(f.name for f in self.rest), None if self.time is None else self.time.name)
@@ -97,7 +97,9 @@ def side_columns(frame: DataFrame, on: tuple[str, ...], where: str) -> SideColum
 def divided_columns(frame: DataFrame, on: tuple[str, ...], time: T.StructField | None, whole: bool = False) -> SideColumns:
     """The same for a known event time. With ``whole``, keys are also kept among the rest."""
     raw = {name for name in on if whole or _has_floats(field_of(frame, name).dataType)}
-    rest = tuple(f for f in frame.schema.fields if f.name in raw or (f.name not in on and (time is None or f.name != time.name)))
+    # A window's time is its end. The window itself cannot be told from that.
+    told = None if time is None or isinstance(time.dataType, T.StructType) else time.name
+    rest = tuple(f for f in frame.schema.fields if f.name in raw or (f.name not in on and f.name != told))
     return SideColumns(frame, on, time, rest)
 
 

@@ -145,6 +145,12 @@ def starting(spark: SparkSession) -> Iterator[None]:
                 spark.conf.set(ADAPTIVE_STREAMS, before)
 
 
+EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
+EMPTY_RELATIONS = "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
+"""It replaces all that reads no rows, shuffles too, by a relation without partitions. But every instance needs its task: without rows it may
+still have windows to close."""
+
+
 def configure_query_session(spark: SparkSession, schemas: Iterable[pa.Schema]) -> None:
     """Set up the session of one running query, whose operators take rows of these schemas."""
     if ARROW_ROWS not in spark.conf.getAll:
@@ -154,6 +160,8 @@ def configure_query_session(spark: SparkSession, schemas: Iterable[pa.Schema]) -
     fixed = fixed and 0 < int(spark.conf.get(ARROW_ROWS) or 0) <= ARROW_ROWS_BOUNDED
     for key, value in (OWN_SETTINGS | (FIXED_WIDTH_SETTINGS if fixed else {})).items():
         spark.conf.set(key, value)
+    others = [each for each in (spark.conf.get(EXCLUDED_RULES, None) or "").split(",") if each.strip()]
+    spark.conf.set(EXCLUDED_RULES, ",".join([*others, EMPTY_RELATIONS]))
 
 
 def check_java() -> None:

@@ -18,6 +18,8 @@ from headrace.spark.trees import rewrite
 
 _SEED = re.compile(r"\b(rand|randn|random|randstr|uniform|shuffle|uuid)\(((?:[^()]*, )?)-?\d{6,}L?\)")
 _QUOTED = re.compile(r"`(?:[^`]|``)*`")
+_GIVEN = re.compile(r"\b_pyspark_[0-9a-f]{32}\.")
+"""The name that PySpark gives a DataFrame that is an argument of ``spark.sql``: another one for each call."""
 _LAMBDA = re.compile(r"\b[xyz]_\d+\b")
 
 
@@ -45,7 +47,7 @@ def words(session: SparkSession, expression: Any, inputs: list[Any]) -> str:
             return replaced.get(part.exprId().id()) if named else None
 
         expression = rewrite(session, expression, replacement)
-    text = _QUOTED.sub(_without_variables, str(expression.sql()))
+    text = _QUOTED.sub(_without_variables, _GIVEN.sub("", str(expression.sql())))
     return text if expression.deterministic() else _SEED.sub(r"\1(\2)", text)
 
 

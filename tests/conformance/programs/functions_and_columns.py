@@ -188,7 +188,7 @@ def registered(spark: SparkSession, events: DataFrame) -> DataFrame:
 @program("udfs of structs, arrays and maps; pandas and arrow udfs", mode="update")
 def many_udfs(spark: SparkSession, events: DataFrame) -> DataFrame:
     @F.udf(returnType=T.StructType().add("a", "long").add("b", T.ArrayType(T.StringType())))
-    def both(n: int, tags: list[str] | None) -> tuple[int, list[str]]:
+    def both(n, tags):  # type: ignore[no-untyped-def]  # From hints, PySpark infers pandas UDFs, and warns of those that it does not know.
         return n * 2, sorted(tags or [])
 
     @F.udf(returnType="map<string,long>", useArrow=True)

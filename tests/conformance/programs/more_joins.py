@@ -267,3 +267,11 @@ def union_join(spark: SparkSession, events: DataFrame, clicks: DataFrame, views:
     )
     v = views.withWatermark("view_ts", "10 seconds")
     return u.join(v, F.expr("k = ad AND view_ts BETWEEN t AND t + interval 10 seconds"))
+
+
+@program("windows joined with single rows, by a range around each window", inputs="clicks views", quick=True)
+def j_window_with_rows(spark: SparkSession, clicks: DataFrame, views: DataFrame) -> DataFrame:
+    c, v = timed(clicks, views)
+    counted = v.groupBy(F.window("view_ts", "20 seconds"), "ad").count()
+    near = F.expr("ad = click_ad AND click_ts BETWEEN window.start - interval 30 seconds AND window.end + interval 30 seconds")
+    return counted.join(c, near).select("window", "ad", "count", "click_user", "click_ts")

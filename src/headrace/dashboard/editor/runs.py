@@ -63,7 +63,7 @@ class Work:
     @property
     def goes_on(self) -> bool:
         """True if it cannot be broken off and has not ended, although nobody waits for it any more."""
-        return self.kind not in BREAKABLE and self._thread.is_alive()
+        return bool(self._why) and self.kind not in BREAKABLE and self._thread.is_alive()
 
     def cancel(self, why: str) -> None:
         """End the work, whatever it does."""

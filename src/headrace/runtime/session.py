@@ -147,8 +147,8 @@ def starting(spark: SparkSession) -> Iterator[None]:
 
 EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 EMPTY_RELATIONS = "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
-"""It replaces all that reads no rows, shuffles too, by a relation without partitions. But every instance needs its task: without rows it may
-still have windows to close."""
+"""It replaces all that reads no rows, shuffles too, by a relation without partitions. But every instance needs its task: it may have
+windows to close although no rows come."""
 
 
 def configure_query_session(spark: SparkSession, schemas: Iterable[pa.Schema]) -> None:

@@ -248,9 +248,3 @@ def union_wm(spark: SparkSession, events: DataFrame, clicks: DataFrame) -> DataF
 def observed_in_between(spark: SparkSession, events: DataFrame) -> DataFrame:
     unique = events.withWatermark("ts", "1 minute").dropDuplicates(["id", "ts"]).observe("unique", F.count("*").alias("rows"))
     return unique.groupBy(F.window("ts", "1 minute")).count()
-
-
-@program("distinct windows among those that pass a filter that few pass", quick=True)
-def rare_windows(spark: SparkSession, events: DataFrame) -> DataFrame:
-    counted = events.withWatermark("ts", "10 seconds").groupBy(F.window("ts", "10 seconds"), "user").count()
-    return counted.filter("count > 3 OR user = 'ada'").dropDuplicates(["window", "user"])

@@ -23,14 +23,15 @@ def windows(rows: DataFrame) -> DataFrame:
     return rows.groupBy(F.window("ts", "5 seconds"), "k").count().filter("count > 2")
 
 
-@pytest.mark.parametrize(
-    "behind",
-    [
-        lambda rows: windows(rows).dropDuplicates(["k", "window"]).select("k", "count"),
-        lambda rows: windows(rows).groupBy(F.window(F.window_time("window"), "10 seconds"), "k").agg(F.sum("count").alias("n")).select("k", "n"),
-    ],
-    ids=["duplicates", "windows of windows"],
-)
+def distinct(rows: DataFrame) -> DataFrame:
+    return windows(rows).dropDuplicates(["k", "window"]).select("k", "count")
+
+
+def windows_of_windows(rows: DataFrame) -> DataFrame:
+    return windows(rows).groupBy(F.window(F.window_time("window"), "10 seconds"), "k").agg(F.sum("count").alias("n")).select("k", "n")
+
+
+@pytest.mark.parametrize("behind", [distinct, windows_of_windows])
 @pytest.mark.parametrize("instances", [1, 3])
 def test_all_instances_run_although_no_row_is_left(
     spark: SparkSession, tmp_path: Path, behind: Callable[[DataFrame], DataFrame], instances: int

@@ -21,10 +21,12 @@ from headrace.spark import worker_daemon
 from headrace.spark.console import reports_in_file
 from headrace.spark.contract import check_contract
 from headrace.spark.gateway import is_connect
+from headrace.spark.plans import EMPTY_RELATIONS
 from headrace.spark.streaming import FILE_MANAGER
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
+EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS_BOUNDED = 1_000_000
 
@@ -143,12 +145,6 @@ def starting(spark: SparkSession) -> Iterator[None]:
                 spark.conf.unset(ADAPTIVE_STREAMS)
             else:
                 spark.conf.set(ADAPTIVE_STREAMS, before)
-
-
-EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
-EMPTY_RELATIONS = "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
-"""It replaces all that reads no rows, shuffles too, by a relation without partitions. But every instance needs its task: it may have
-windows to close although no rows come."""
 
 
 def configure_query_session(spark: SparkSession, schemas: Iterable[pa.Schema]) -> None:

@@ -17,6 +17,10 @@ from headrace.spark.trees import MOMENTARY, contains_any, patterns, rewrite, wal
 _ROWS_AT_HAND = {"LogicalRDD", "LocalRelation", "Range", "OneRowRelation"}
 """Leaves whose rows do not change between two optimisations of a plan."""
 
+EMPTY_RELATIONS = "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
+"""A rule of the optimiser. It replaces all that reads no rows, shuffles too, by a relation without partitions. But every instance of an
+operator needs its task: it may have windows to close although no rows come."""
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:

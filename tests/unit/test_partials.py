@@ -345,7 +345,8 @@ def test_all_values_are_picked_from_one_row_however_rows_are_split(greatest: boo
 @given(st.data())
 def test_distinct_values(kind: str, data: st.DataObject) -> None:
     type_, values = VALUES[kind]
-    normal = values.map(lambda v: abs(v) if v == 0 else v) if kind == "double" else values
+    # Before the operator, Spark gives all zeros one sign, and all that is no number the same bits (compile/types.py, normalize).
+    normal = values.map(lambda v: math.nan if v != v else abs(v) if v == 0 else v) if kind == "double" else values
     pool = data.draw(st.lists(normal, min_size=1, max_size=4))
     rows = data.draw(st.lists(st.lists(st.sampled_from(pool), max_size=1), min_size=1, max_size=20))
     split = split_of(data, len(rows))
